@@ -1,0 +1,162 @@
+"""Settings: values with names, units, defaults and a sentence each, read once at the start.
+
+Owns        every limit and every default, and what it means (`streamhouse config show` prints these sentences)
+Leaves      turning settings into components to `agent`
+
+Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), then `streamhouse.toml` (`[wal] fsync = "always"`),
+then the defaults here.
+"""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+
+MIB: Final = 1024 * 1024
+
+
+def about(text: str, *, gt: float | None = None, ge: float | None = None, le: float | None = None) -> Meta:
+    return Meta(description=text, gt=gt, ge=ge, le=le)
+
+
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A group of settings; its fields carry their own documentation."""
+
+
+class AgentSettings(Section, frozen=True, kw_only=True):
+    data: Annotated[str, about("folder of the embedded stores and of the disk WAL")] = "./data"
+    stop_timeout_s: Annotated[float, about("how long a graceful stop may take before it gives up flushing", gt=0)] = (
+        30.0
+    )
+    log_format: Annotated[Literal["text", "json"], about("how log lines are written to standard error")] = "text"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], about("least severe level that is written")] = (
+        "info"
+    )
+
+
+class KafkaSettings(Section, frozen=True, kw_only=True):
+    listen: Annotated[str, about("address of the Kafka listener, HOST:PORT; port 0 picks a free one")] = (
+        "127.0.0.1:9092"
+    )
+    advertise: Annotated[str, about("address that clients are told, HOST:PORT; empty: the listener's own")] = ""
+    max_request_bytes: Annotated[int, about("largest request; larger ones are refused before they are read", gt=0)] = (
+        100 * MIB
+    )
+    max_inflight_bytes: Annotated[
+        int, about("bytes of requests being read or answered, over all connections; beyond it reading pauses", gt=0)
+    ] = 256 * MIB
+    max_inflight_requests: Annotated[
+        int, about("requests of one connection being answered; then reading pauses", gt=0)
+    ] = 64
+    max_connections: Annotated[int, about("open connections; further ones are closed at once", gt=0)] = 10_000
+    idle_timeout_s: Annotated[float, about("a connection without a request for so long is closed", gt=0)] = 600.0
+    partial_request_timeout_s: Annotated[float, about("a request must arrive whole within this time", gt=0)] = 60.0
+    write_buffer_bytes: Annotated[
+        int, about("answers waiting for a slow reader; beyond it no further request of the connection is read", gt=0)
+    ] = 4 * MIB
+    slow_reader_timeout_s: Annotated[
+        float, about("a client that takes nothing of its waiting answers for so long is closed", gt=0)
+    ] = 60.0
+
+
+class HttpSettings(Section, frozen=True, kw_only=True):
+    listen: Annotated[str, about("address of the HTTP listener, HOST:PORT; port 0 picks a free one")] = "127.0.0.1:8080"
+    advertise: Annotated[str, about("address that others are told, HOST:PORT; empty: the listener's own")] = ""
+
+
+class MetadataSettings(Section, frozen=True, kw_only=True):
+    url: Annotated[str, about("where facts live; empty: sqlite in the data folder")] = ""
+    timeout_s: Annotated[float, about("deadline of one metadata call", gt=0)] = 5.0
+    failures_until_not_ready: Annotated[
+        int, about("failed metadata calls in a row until the agent is not ready", gt=0)
+    ] = 3
+
+
+class StoreSettings(Section, frozen=True, kw_only=True):
+    url: Annotated[str, about("where records live; empty: a folder below the data folder")] = ""
+
+
+class TopicSettings(Section, frozen=True, kw_only=True):
+    auto_create: Annotated[bool, about("create a topic when a client asks for one that isn't there")] = True
+    default_partitions: Annotated[int, about("partitions of a topic whose creator doesn't say", gt=0)] = 1
+    max_partitions: Annotated[int, about("partitions that one topic may have", gt=0)] = 10_000
+    max_topics: Annotated[int, about("topics that the cluster may have", gt=0)] = 10_000
+
+
+class LeaseSettings(Section, frozen=True, kw_only=True):
+    ttl_s: Annotated[float, about("how long a session lives without a heartbeat", gt=0)] = 30.0
+    renew_s: Annotated[float, about("time between heartbeats", gt=0)] = 10.0
+    margin_s: Annotated[
+        float, about("how long before its expiry, by its own monotonic clock, an agent stops acting on a lease", ge=0)
+    ] = 5.0
+
+
+class WalSettings(Section, frozen=True, kw_only=True):
+    kind: Annotated[Literal["disk", "object"], about("where an append becomes durable before its ack")] = "disk"
+    fsync: Annotated[
+        Literal["always", "interval", "never"],
+        about("disk WAL: fsync before each ack, every fsync_interval_ms, or when the system likes"),
+    ] = "interval"
+    fsync_interval_ms: Annotated[int, about("disk WAL: time between fsyncs with fsync=interval", gt=0)] = 100
+    file_bytes: Annotated[int, about("disk WAL: size at which a file is finished and the next begun", gt=0)] = 64 * MIB
+    max_pending_bytes: Annotated[int, about("bytes waiting for one group commit", gt=0)] = 256 * MIB
+
+
+class BufferSettings(Section, frozen=True, kw_only=True):
+    memory_bytes: Annotated[
+        int, about("budget of records that are not yet in a segment; at it producers are refused", gt=0)
+    ] = 512 * MIB
+    throttle_at: Annotated[float, about("share of the budget from which producers are slowed down", gt=0, le=1)] = 0.75
+    max_throttle_s: Annotated[float, about("longest time a producer is held back before it is refused", ge=0)] = 5.0
+
+
+class FlushSettings(Section, frozen=True, kw_only=True):
+    segment_bytes: Annotated[
+        int, about("a partition with so much gets a segment of its own; others share one", gt=0)
+    ] = 64 * MIB
+    age_s: Annotated[float, about("longest time a record waits for its segment", gt=0)] = 30.0
+    check_s: Annotated[float, about("time between looks at what is due", gt=0)] = 0.25
+    retry_s: Annotated[float, about("first wait after a failed flush; doubles up to retry_max_s", gt=0)] = 0.2
+    retry_max_s: Annotated[float, about("longest wait between tries of a failed flush", gt=0)] = 10.0
+    block_bytes: Annotated[int, about("size of a segment's blocks: what one ranged read brings", gt=0)] = MIB
+
+
+class FetchSettings(Section, frozen=True, kw_only=True):
+    max_bytes: Annotated[int, about("most bytes of one fetch answer, whatever the client asks for", gt=0)] = 55 * MIB
+    max_wait_s: Annotated[float, about("longest long poll, whatever the client asks for", gt=0)] = 300.0
+    cache_bytes: Annotated[int, about("memory for blocks read from segments", gt=0)] = 512 * MIB
+    index_cache_entries: Annotated[int, about("block indexes of runs kept in memory", gt=0)] = 4096
+    readahead_blocks: Annotated[int, about("blocks fetched ahead of a sequential reader; 0: none", ge=0)] = 4
+    concurrent_reads: Annotated[int, about("ranged reads under way at once; cold readers queue here", gt=0)] = 16
+
+
+class RetentionSettings(Section, frozen=True, kw_only=True):
+    check_s: Annotated[float, about("time between looks at what retention asks for", gt=0)] = 60.0
+    grace_s: Annotated[float, about("time between an object's last mention and its deletion", ge=0)] = 900.0
+    orphan_age_s: Annotated[float, about("an object that no row names is deleted when older than this", ge=0)] = (
+        86_400.0
+    )
+    sweep_s: Annotated[float, about("time between searches for objects that no row names", gt=0)] = 3600.0
+
+
+class ProducerSettings(Section, frozen=True, kw_only=True):
+    expire_s: Annotated[float, about("an idempotent producer silent for so long is forgotten", gt=0)] = 86_400.0
+    max_per_partition: Annotated[
+        int, about("idempotent producers remembered per partition; the longest silent go first", gt=0)
+    ] = 10_000
+    max_decompressed_bytes: Annotated[int, about("largest batch after decompression", gt=0)] = 256 * MIB
+
+
+class Settings(Section, frozen=True, kw_only=True):
+    agent: AgentSettings = AgentSettings()
+    kafka: KafkaSettings = KafkaSettings()
+    http: HttpSettings = HttpSettings()
+    metadata: MetadataSettings = MetadataSettings()
+    store: StoreSettings = StoreSettings()
+    topics: TopicSettings = TopicSettings()
+    lease: LeaseSettings = LeaseSettings()
+    wal: WalSettings = WalSettings()
+    buffer: BufferSettings = BufferSettings()
+    flush: FlushSettings = FlushSettings()
+    fetch: FetchSettings = FetchSettings()
+    retention: RetentionSettings = RetentionSettings()
+    producers: ProducerSettings = ProducerSettings()

@@ -1,0 +1,188 @@
+"""Errors, named by what the caller should do.
+
+Owns        the error tree that every room raises and every wire translates
+Leaves      codes and status numbers to the wires (`wire.kafka.errors`, `wire.http.errors`)
+
+Texts are lower case, then `key=value`, and never longer than `MAX_TEXT`.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+MAX_TEXT: Final = 500
+
+
+class StreamhouseError(Exception):
+    """The root; never raised itself."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")
+
+
+# --- the same request may succeed later -------------------------------------------------------------------------
+
+
+class Retriable(StreamhouseError):
+    """The same request may succeed later."""
+
+
+class LeaseLost(Retriable):
+    """This agent may not write these partitions, or no longer; another one does, or will."""
+
+    def __init__(self, partitions: Iterable[object], *, why: str) -> None:
+        self.partitions = tuple(partitions)
+        super().__init__(f"lease lost; partitions={','.join(map(str, self.partitions))} why={why}")
+
+
+class SessionLost(Retriable):
+    """The metadata store no longer knows this agent's session; whoever held it must stop acting on it."""
+
+    def __init__(self, session: str, *, why: str) -> None:
+        super().__init__(f"session lost; session={session} why={why}")
+
+
+class AppendFailed(Retriable):
+    """The write-ahead log could not make the append durable; nothing of it will ever be visible."""
+
+
+class Overloaded(Retriable):
+    """The memory budget is full; come back after `retry_after_s`."""
+
+    def __init__(self, what: str, *, limit_bytes: int, retry_after_s: float) -> None:
+        super().__init__(f"overloaded; what={what} limit_bytes={limit_bytes} retry_after_s={retry_after_s:g}")
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(Retriable):
+    """A store did not answer, or answered that it cannot serve now."""
+
+
+class Stopping(Retriable):
+    """The agent is on its way out; another one, or the next start, will answer."""
+
+
+# --- the caller must change the request -------------------------------------------------------------------------
+
+
+class Rejected(StreamhouseError):
+    """The same request will fail again."""
+
+
+class UnknownTopic(Rejected):
+    """No such topic or partition."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__(f"unknown topic or partition; name={what}")
+
+
+class UnknownTopicId(Rejected):
+    """No topic has this id."""
+
+    def __init__(self, topic_id: object) -> None:
+        super().__init__(f"unknown topic id; id={topic_id}")
+
+
+class TopicExists(Rejected):
+    """A topic of this name is already there."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"topic already exists; name={name}")
+
+
+class InvalidTopicName(Rejected):
+    """The name can't be a topic's."""
+
+
+class InvalidPartitions(Rejected):
+    """The number of partitions is out of range."""
+
+
+class InvalidReplication(Rejected):
+    """The replication factor or the replica assignment makes no sense here."""
+
+
+class InvalidConfig(Rejected):
+    """A setting is unknown or its value is not allowed."""
+
+
+class OffsetOutOfRange(Rejected):
+    """The offset lies below the log start or above the end."""
+
+    def __init__(self, partition: object, *, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset out of range; partition={partition} offset={offset} start={start} end={end}")
+
+
+class CorruptBatch(Rejected):
+    """The batch's checksum or structure is wrong: it was damaged, or never well formed."""
+
+
+class UnsupportedFormat(Rejected):
+    """The batch is of an older format than magic 2."""
+
+
+class InvalidRecord(Rejected):
+    """The batch is whole, but its content breaks a rule."""
+
+
+class InvalidTimestamp(Rejected):
+    """A timestamp lies outside what the topic allows."""
+
+
+class RecordTooLarge(Rejected):
+    """The batch is larger than the topic or the agent allows."""
+
+    def __init__(self, partition: object, *, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"batch too large; partition={partition} size={size_bytes} limit={limit_bytes}")
+
+
+class UnsupportedCompression(Rejected):
+    """The codec is unknown."""
+
+
+class OutOfOrderSequence(Rejected):
+    """An idempotent producer's batch does not follow its predecessor."""
+
+    def __init__(self, partition: object, *, producer_id: int, expected: int, got: int) -> None:
+        super().__init__(
+            f"sequence out of order; partition={partition} producer={producer_id} expected={expected} got={got}"
+        )
+
+
+class DuplicateSequence(Rejected):
+    """The batch was stored before, so long ago that its offset is no longer remembered."""
+
+
+class StaleProducerEpoch(Rejected):
+    """A newer incarnation of this producer has written; this one must stop."""
+
+    def __init__(self, partition: object, *, producer_id: int, epoch: int, current: int) -> None:
+        super().__init__(
+            f"producer epoch is stale; partition={partition} producer={producer_id} epoch={epoch} current={current}"
+        )
+
+
+class FencedLeaderEpoch(Rejected):
+    """The client knows an older leader epoch than the agent: it must refresh its metadata."""
+
+
+class UnknownLeaderEpoch(Rejected):
+    """The client knows a newer leader epoch than the agent."""
+
+
+# --- the operator must act --------------------------------------------------------------------------------------
+
+
+class Misconfigured(StreamhouseError):
+    """The agent cannot start like this; the text says what is wrong and what to do."""
+
+
+class Internal(StreamhouseError):
+    """Something that must hold does not."""
+
+
+class CorruptObject(Internal):
+    """Bytes at rest are not what was written; the range is refused, its neighbours are served."""
+
+    def __init__(self, key: str, *, why: str) -> None:
+        super().__init__(f"corrupt object; key={key} why={why}")
+        self.key = key

@@ -1,0 +1,54 @@
+"""Sessions and leases: who may append, and with which epoch.
+
+Owns        the nouns; what a lease says
+Leaves      granting, renewing and fencing to the metadata store, acting on them to `broker.lease`
+
+A lease lives exactly as long as the session that holds it: one heartbeat on the session renews all its leases.
+Epochs come from one counter of the whole cluster, so that they only ever grow, also across release, delete and
+re-creation.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId
+
+
+class SessionState(StrEnum):
+    LIVE = "live"
+    RECOVERING = "recovering"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One life of an agent. `node_id` is what Kafka clients see; it is unique among sessions that have not ended."""
+
+    session_id: SessionId
+    node_id: NodeId
+    kafka: Address
+    http: Address
+    state: SessionState
+    started_at_ms: int
+    expires_at_ms: int
+    claim: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """A partition as the metadata store knows it."""
+
+    partition: PartitionId
+    epoch: Epoch
+    holder: SessionId | None
+    log_start: int
+    flushed_end: int

@@ -1,0 +1,50 @@
+"""Segments: immutable objects, and the runs of partitions inside them.
+
+Owns        the nouns
+Leaves      their bytes to `format.segment`, their rows to the metadata store, their making to `broker.flush`
+"""
+
+from dataclasses import dataclass
+
+from streamhouse.model.names import Epoch, PartitionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One partition's byte range in a segment object: offsets [base, end), bytes [position, position + length).
+
+    `index_position` and `index_length` say where in the object the run's block index stands, so that a reader who has
+    the row needs one ranged GET for it. Offsets in the object count from `stored_base`; readers shift them by
+    `base - stored_base`, which is zero for what agents write.
+    """
+
+    partition: PartitionId
+    base: int
+    end: int
+    stored_base: int
+    epoch: Epoch
+    object_key: str
+    position: int
+    length: int
+    index_position: int
+    index_length: int
+    records: int
+    max_timestamp_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}[{self.base},{self.end})@{self.object_key}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentObject:
+    key: str
+    size_bytes: int
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentCommit:
+    """A segment object to be published: each run follows its partition's flushed end under its epoch, or none is."""
+
+    segment: SegmentObject
+    runs: tuple[Run, ...]

@@ -1,0 +1,71 @@
+"""The object store's door: what StreamHouse needs of a bucket, and no more.
+
+Data path   flush, WAL, fetch and collector all come through here
+Owns        the door and its errors
+Leaves      vendors to their own modules, retries and metering to wrappers
+
+Every implementation passes `tests/contracts/object_store.py`.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from streamhouse.errors import StreamhouseError
+
+Buffers = Sequence[bytes | bytearray | memoryview]
+"""A body in pieces, so that a large object is never joined just to be written."""
+
+
+class ObjectExists(StreamhouseError):
+    """Somebody wrote this key before; the caller decides whether that was itself (read back and compare)."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"object exists; key={key}")
+        self.key = key
+
+
+class ObjectMissing(StreamhouseError):
+    """No object has this key, or no longer."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"object missing; key={key}")
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectMeta:
+    key: str
+    size_bytes: int
+    modified_at_ms: int
+
+
+class ObjectStore(Protocol):
+    """Keys are `/`-separated and made by `format.keys` only. Trouble of the store itself is `errors.Unavailable`."""
+
+    async def put_new(self, key: str, body: Buffers) -> None:
+        """Write an object that must not exist yet; durable on return; raise `ObjectExists` when it does.
+
+        All or nothing: no reader ever sees a part of it. After `Unavailable` the object may or may not be there.
+        """
+        ...
+
+    async def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Bytes [start, end), shorter only where the object ends before; raise `ObjectMissing`."""
+        ...
+
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        """The last `length` bytes, or the whole object when it is shorter; raise `ObjectMissing`."""
+        ...
+
+    async def head(self, key: str) -> ObjectMeta: ...
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
+        """Every object below `prefix`, which ends with `/`, in key order."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Remove the object; no error when it isn't there."""
+        ...
+
+    async def aclose(self) -> None: ...
