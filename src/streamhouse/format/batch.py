@@ -1,0 +1,241 @@
+"""Record batch: the header of Kafka's record batch v2, and nothing behind it.
+
+Data path   wire -> **check_batch** -> broker gives offsets -> **place** -> WAL, buffer, segment -> fetch
+Owns        the 61-byte header: reading, judging, writing base offset, leader epoch and append time
+Leaves      the records behind the header to `format.records`, their codecs to `format.compression`
+Invariant   base offset and leader epoch lie outside the CRC, so placing a batch never touches its checksum
+
+What `check_batch` refuses is what Apache Kafka's broker refuses before it looks at single records.
+"""
+
+import struct
+from typing import Final, NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from streamhouse.errors import (
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTimestamp,
+    UnsupportedCompression,
+    UnsupportedFormat,
+)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+HEADER_BYTES: Final = 61
+NO_PRODUCER_ID: Final = -1
+NO_SEQUENCE: Final = -1
+MAX_CODEC: Final = 4
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_SPAN: Final = struct.Struct(">qi11xi8xq")
+_BASE: Final = struct.Struct(">q")
+_LENGTH: Final = struct.Struct(">i")
+_CRC: Final = struct.Struct(">I")
+_ATTRIBUTES: Final = struct.Struct(">h")
+_TIMESTAMP: Final = struct.Struct(">q")
+
+# What stands in front of the length's count: base offset and the length itself.
+_PREFIX_BYTES: Final = 12
+_LENGTH_AT: Final = 8
+_EPOCH_AT: Final = 12
+_MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_MAX_TIMESTAMP_AT: Final = 35
+
+_CODEC_MASK: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_DELETE_HORIZON: Final = 0x40
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+
+
+class BatchHeader(NamedTuple):
+    """The header's fields. A tuple, not a dataclass: one is made per produced batch, and a tuple is made in C."""
+
+    base_offset: int
+    size_bytes: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether the base timestamp is a delete horizon instead (KIP-534); compaction writes these."""
+        return bool(self.attributes & _DELETE_HORIZON)
+
+    @property
+    def end(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence; after 2**31 - 1 comes 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
+
+
+class BatchSpan(NamedTuple):
+    """Where a batch lies in a buffer of consecutive batches, and which offsets [base, end) it holds."""
+
+    position: int
+    size_bytes: int
+    base: int
+    end: int
+    max_timestamp_ms: int
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch at `position`; the whole batch must be there, what follows it is not looked at."""
+    available = len(buffer) - position
+    # Magic stands where messages of magic 0 and 1 have theirs, and those may be shorter than our header.
+    if available > _MAGIC_AT and buffer[position + _MAGIC_AT] != 2:
+        raise UnsupportedFormat(f"record batch is not of magic 2; magic={buffer[position + _MAGIC_AT]}")
+    if available < HEADER_BYTES:
+        raise CorruptBatch(f"record batch is cut off in its header; bytes={available} header={HEADER_BYTES}")
+    fields = _HEADER.unpack_from(buffer, position)
+    size_bytes = fields[1] + _PREFIX_BYTES
+    if not HEADER_BYTES <= size_bytes <= available:
+        raise CorruptBatch(f"record batch has an impossible length; declared={size_bytes} available={available}")
+    return BatchHeader(fields[0], size_bytes, *fields[2:])
+
+
+def check_batch(buffer: Buffer) -> BatchHeader:
+    """Judge what a client sends as one partition's records: exactly one whole, undamaged, self-consistent batch."""
+    if not buffer:
+        raise InvalidRecord("no record batch; expected=1")
+    header = _read_from_client(buffer)
+    if header.size_bytes != len(buffer):
+        raise _trailing(buffer, header.size_bytes)
+    actual = crc32c(memoryview(buffer)[_ATTRIBUTES_AT:])
+    if actual != header.crc:
+        raise CorruptBatch(f"record batch has a wrong checksum; declared={header.crc:08x} actual={actual:08x}")
+    _check_counts(header)
+    _check_attributes(header)
+    _check_producer(header)
+    return header
+
+
+def _read_from_client(buffer: Buffer) -> BatchHeader:
+    try:
+        return read_header(buffer)
+    except UnsupportedFormat:
+        # 0 and 1 were real formats once; any other magic is damage.
+        if buffer[_MAGIC_AT] > 2:
+            raise CorruptBatch(f"record batch has an unknown magic; magic={buffer[_MAGIC_AT]}") from None
+        raise
+
+
+def _trailing(buffer: Buffer, position: int) -> CorruptBatch | InvalidRecord:
+    """What is wrong with bytes behind the batch: a second whole batch breaks a rule, anything else is damage."""
+    rest = len(buffer) - position
+    if rest > _MAGIC_AT and buffer[position + _MAGIC_AT] <= 2:
+        (length,) = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)
+        if 0 < length + _PREFIX_BYTES <= rest:
+            return InvalidRecord("more than one record batch for a partition; expected=1")
+    return CorruptBatch(f"record batch is followed by other bytes; batch={position} trailing={rest}")
+
+
+def _check_counts(header: BatchHeader) -> None:
+    if header.base_offset != 0:
+        raise InvalidRecord(f"base offset of a produced batch must be 0; base={header.base_offset}")
+    if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecord(
+            f"record count and offsets disagree; count={header.record_count} last_delta={header.last_offset_delta}"
+        )
+
+
+def _check_attributes(header: BatchHeader) -> None:
+    if header.codec > MAX_CODEC:
+        raise UnsupportedCompression(f"unknown compression codec; codec={header.codec}")
+    if header.is_control:
+        raise InvalidRecord("control batches are not a client's to write")
+    if header.is_log_append_time:
+        raise InvalidTimestamp("append time is the agent's to write; attribute=log_append_time")
+
+
+def _check_producer(header: BatchHeader) -> None:
+    # Without a producer id the epoch and the sequence mean nothing, and clients put all sorts of values there.
+    if header.producer_id > NO_PRODUCER_ID:
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            raise InvalidRecord(
+                "batch of an idempotent producer needs epoch and sequence; "
+                f"producer={header.producer_id} epoch={header.producer_epoch} sequence={header.base_sequence}"
+            )
+    elif header.producer_id < NO_PRODUCER_ID:
+        raise InvalidRecord(f"producer id is negative; producer={header.producer_id}")
+    elif header.is_transactional:
+        raise InvalidRecord("transactional batch has no producer id")
+
+
+def place(buffer: bytearray | memoryview, *, base_offset: int, leader_epoch: int) -> None:
+    """Write what the log decides into a batch, in place."""
+    _BASE.pack_into(buffer, 0, base_offset)
+    _LENGTH.pack_into(buffer, _EPOCH_AT, leader_epoch)
+
+
+def stamp_append_time(buffer: bytearray | memoryview, now_ms: int) -> None:
+    """Give all records of a batch the agent's time (LogAppendTime), in place."""
+    (attributes,) = _ATTRIBUTES.unpack_from(buffer, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(buffer, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
+    _TIMESTAMP.pack_into(buffer, _MAX_TIMESTAMP_AT, now_ms)
+    seal(buffer)
+
+
+def seal(buffer: bytearray | memoryview) -> None:
+    """Write the checksum of what the batch says now, in place; the buffer holds exactly one batch."""
+    _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_ATTRIBUTES_AT:]))
+
+
+def spans(buffer: Buffer) -> list[BatchSpan]:
+    """Walk consecutive batches of bytes that were judged before; raises `CorruptBatch` rather than run astray."""
+    found: list[BatchSpan] = []
+    position, size = 0, len(buffer)
+    unpack = _SPAN.unpack_from
+    while position < size:
+        if size - position < HEADER_BYTES:
+            raise CorruptBatch(f"batches end inside a header; position={position} size={size}")
+        base, length, last_delta, max_timestamp_ms = unpack(buffer, position)
+        batch_bytes = length + _PREFIX_BYTES
+        if not HEADER_BYTES <= batch_bytes <= size - position:
+            raise CorruptBatch(f"batches end inside a batch; position={position} declared={batch_bytes} size={size}")
+        found.append(BatchSpan(position, batch_bytes, base, base + last_delta + 1, max_timestamp_ms))
+        position += batch_bytes
+    return found
+
+
+def shifted(buffer: Buffer, *, by: int, leader_epoch: int) -> bytes:
+    """A copy of consecutive batches whose offsets lie `by` higher, under the given leader epoch."""
+    copy = bytearray(buffer)
+    for span in spans(copy):
+        _BASE.pack_into(copy, span.position, span.base + by)
+        _LENGTH.pack_into(copy, span.position + _EPOCH_AT, leader_epoch)
+    return bytes(copy)
