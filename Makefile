@@ -1,0 +1,108 @@
+# The front door: `make help` says what there is. Needs Python 3.11 or newer and make; everything else goes into .venv.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+DATA   ?= ./data
+UP     ?=
+SEEDS  ?= 200
+KILLS  ?= 50
+JOBS   ?= auto
+ARGS   ?=
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[36m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- set up -------------------------------------------------------------------------------------------------------
+
+.PHONY: install
+install: $(STAMP) ## make .venv with the locked dependencies and the `streamhouse` command
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install one, or say: make PYTHON=/path/to/python3"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+# Hashes are checked for every download; the build backend comes from the lock as well, so building fetches nothing.
+$(STAMP): requirements/dev.txt pyproject.toml $(wildcard setup.py) $(wildcard src/streamhouse/format/*.c) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: run
+run: $(STAMP) ## an agent on 127.0.0.1:9092 (Kafka) and :8080 (HTTP), data in ./data; DATA=… UP='--fsync always'
+	@exec $(BIN)/streamhouse up --data $(DATA) $(UP)
+
+# --- while working ------------------------------------------------------------------------------------------------
+
+.PHONY: fmt
+fmt: $(STAMP) ## format the code and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: lint
+lint: $(STAMP) ## formatting, lint rules, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+.PHONY: types
+types: $(STAMP) ## mypy --strict
+	$(BIN)/mypy
+
+.PHONY: test-fast
+test-fast: $(STAMP) ## tests without real clients and without kills: seconds; ARGS='-k wal -x'
+	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash' $(ARGS)
+
+.PHONY: test
+test: lint types ## everything that must be green: lint, types, all tests
+	$(BIN)/pytest -n $(JOBS) $(ARGS)
+
+.PHONY: check
+check: test ## what CI runs
+
+.PHONY: test-compat
+test-compat: $(STAMP) ## real Kafka clients against a live agent
+	$(BIN)/pytest -m compat $(ARGS)
+
+.PHONY: simulate
+simulate: $(STAMP) ## the broker on a seeded event loop with faults; SEEDS=200, or SEEDS=17 ARGS=--one to replay one
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+.PHONY: crash
+crash: $(STAMP) ## kill -9 an agent under load and look for lost records; KILLS=50
+	STREAMHOUSE_CRASH_KILLS=$(KILLS) $(BIN)/pytest -m crash $(ARGS)
+
+.PHONY: bench
+bench: $(STAMP) ## throughput and latency, as a table and a plot, in benchmarks/results
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# --- what is generated --------------------------------------------------------------------------------------------
+
+.PHONY: messages
+messages: $(STAMP) ## regenerate the Kafka message classes from Kafka's definitions
+	$(BIN)/python tools/generate_messages.py
+
+.PHONY: docs
+docs: $(STAMP) ## regenerate docs/protocol-support.md from the handlers
+	$(BIN)/python -m tools.protocol_support
+
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
+
+.PHONY: lock
+lock: $(STAMP) ## resolve the dependencies anew and write requirements/*.txt; ARGS='--upgrade'
+	$(COMPILE) pyproject.toml -o requirements/runtime.txt $(ARGS)
+	$(COMPILE) pyproject.toml requirements/tools.in --extra dev -o requirements/dev.txt $(ARGS)
+
+.PHONY: clean
+clean: ## remove .venv and everything that tools left behind (never ./data)
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .cache
+	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src -name '*.so' -delete
