@@ -1,0 +1,88 @@
+"""Primitives: the few pieces of Kafka's wire format that compiled codecs call instead of spelling them out.
+
+Data path   codec -> compiler (writes functions that call these) -> **primitives**
+Owns        widths of fixed types; unsigned varints; tagged fields nobody knows; uuids
+Leaves      messages and fields to `compiler`; naming the field that was wrong to `codec`
+
+What is wrong with the input is a `ValueError` here (or an `IndexError` or `struct.error` where Python finds it first).
+"""
+
+from functools import lru_cache
+from typing import Final
+from uuid import UUID
+
+FIXED: Final = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+}
+UUID_BYTES: Final = 16
+MAX_STRING_BYTES: Final = 0x7FFF
+UUID_CACHE_ENTRIES: Final = 4096  # topic ids come again with every request, and making a UUID is slow
+
+_MAX_VARINT_SHIFT: Final = 28
+
+
+def long_uvarint(view: memoryview, offset: int, first: int) -> tuple[int, int]:
+    """Go on reading an unsigned varint of 32 bits whose first byte, already read, said that more follow."""
+    value, shift = first & 0x7F, 7
+    while True:
+        byte = view[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        if shift == _MAX_VARINT_SHIFT:
+            raise ValueError("varint longer than 5 bytes")
+        shift += 7
+    if value > 0xFFFFFFFF:
+        raise ValueError("varint above 32 bits")
+    return value, offset
+
+
+def read_uvarint(view: memoryview, offset: int) -> tuple[int, int]:
+    first = view[offset]
+    return (first, offset + 1) if first < 0x80 else long_uvarint(view, offset + 1, first)
+
+
+def uvarint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def long_string(length: int) -> bytes:
+    """The compact prefix (length + 1) of a string that needs more than one byte for it."""
+    if length - 1 > MAX_STRING_BYTES:
+        raise ValueError(f"string of {length - 1} bytes, above {MAX_STRING_BYTES}")
+    return uvarint(length)
+
+
+def skip_tags(view: memoryview, offset: int, size: int, count: int) -> int:
+    """Step over tagged fields that this version of the message does not know."""
+    if count > 0x7F:
+        count, offset = long_uvarint(view, offset, count)
+    for _ in range(count):
+        _, offset = read_uvarint(view, offset)
+        length, offset = read_uvarint(view, offset)
+        offset += length
+        if offset > size:
+            raise bad_length(length, size - offset + length)
+    return offset
+
+
+def bad_length(length: int, left: int) -> ValueError:
+    return ValueError(f"length {length} with {left} bytes left")
+
+
+@lru_cache(maxsize=UUID_CACHE_ENTRIES)
+def uuid_of(raw: bytes) -> UUID:
+    return UUID(bytes=raw)

@@ -1,0 +1,148 @@
+"""Schema: how a message class says what its bytes look like, version by version.
+
+Data path   messages (generated classes) -> **schema** -> codec (compiles them)
+Owns        the description of a field and of a message; the header version that goes with a message
+Leaves      bytes to `codec`; the classes themselves to `messages`, which `tools/generate_messages.py` writes
+
+Ranges of versions are half open like all ranges here: a field exists in `since <= version < until`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, Final
+from uuid import UUID
+
+ZERO_UUID: Final = UUID(int=0)
+NEVER: Final = 1 << 15  # above every version, which is an int16
+NO_DEFAULT: Final[Any] = object()
+API_VERSIONS_KEY: Final = 18
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    "bool": False,
+    "string": "",
+    "bytes": b"",
+    "uuid": ZERO_UUID,
+    "float64": 0.0,
+    "records": None,
+}
+
+Buffer = bytes | bytearray | memoryview
+"""Bytes of one piece. A memoryview is one of single bytes, so that `len` counts them."""
+
+Records = Buffer | Sequence[Buffer] | None
+"""Record batches on their way out: one piece or several, none of which is copied."""
+
+WireType = str | type | list[Any]
+"""A primitive's name, a struct's class, or one of these in a list: an array of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a message: its type, the versions that have it, and what stands for it in those that do not."""
+
+    name: str
+    type: WireType
+    since: int
+    until: int
+    null_since: int
+    null_until: int
+    default: Any
+    tag: int | None
+    ignorable: bool
+    flexible: bool
+
+    @property
+    def is_array(self) -> bool:
+        return isinstance(self.type, list)
+
+    @property
+    def is_struct(self) -> bool:
+        return isinstance(self.type, type)
+
+    def exists_in(self, version: int) -> bool:
+        return self.since <= version < self.until
+
+    def may_be_null_in(self, version: int) -> bool:
+        return self.null_since <= version < self.null_until
+
+
+def wire(
+    of: WireType,
+    *,
+    since: int = 0,
+    until: int = NEVER,
+    null_since: int = NEVER,
+    null_until: int = NEVER,
+    default: Any = NO_DEFAULT,
+    tag: int | None = None,
+    ignorable: bool = False,
+    flexible: bool = True,
+) -> Any:
+    """Describe a field of a message class.
+
+    A tagged struct that is not there is `None`, so that the three optional structs of every fetched
+    partition cost nothing. `flexible=False` keeps the legacy encoding in flexible versions.
+    """
+    if default is NO_DEFAULT:
+        default = _default_of(of, tagged=tag is not None)
+    settings = {
+        "type": of,
+        "since": since,
+        "until": until,
+        "null_since": null_since,
+        "null_until": null_until,
+        "default": default,
+        "tag": tag,
+        "ignorable": ignorable,
+        "flexible": flexible,
+    }
+    if isinstance(default, list | type):
+        return field(default_factory=list if isinstance(default, list) else default, metadata=settings)
+    return field(default=default, metadata=settings)
+
+
+def _default_of(of: WireType, *, tagged: bool) -> Any:
+    """Kafka's default of a type; a struct's default is its class, to be called anew for every message."""
+    if isinstance(of, list):
+        return []
+    if isinstance(of, type):
+        return None if tagged else of
+    return _DEFAULTS.get(of, 0)
+
+
+@cache
+def fields_of(struct: type) -> tuple[Field, ...]:
+    """The fields of a message or of a struct inside one, in the order of the wire."""
+    described = struct.__dataclass_fields__.values()  # type: ignore[attr-defined]
+    return tuple(Field(name=each.name, **each.metadata) for each in described if each.metadata)
+
+
+class Message:
+    """What every top-level message knows of itself."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+    min_version: ClassVar[int]
+    max_version: ClassVar[int]
+    flexible_since: ClassVar[int]
+
+
+class Request(Message):
+    __slots__ = ()
+    api_key: ClassVar[int]
+    response_class: ClassVar[type["Response"]]
+
+    @classmethod
+    def header_version(cls, version: int) -> int:
+        return 2 if version >= cls.flexible_since else 1
+
+
+class Response(Message):
+    __slots__ = ()
+    api_key: ClassVar[int]
+
+    @classmethod
+    def header_version(cls, version: int) -> int:
+        # A client reads the answer to ApiVersions before it knows what the broker speaks, so its header stays v0.
+        return 1 if version >= cls.flexible_since and cls.api_key != API_VERSIONS_KEY else 0
