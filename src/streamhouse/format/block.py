@@ -1,0 +1,175 @@
+"""Block: about a mebibyte of one partition's batches, the unit that is read, checked and cached.
+
+Data path   buffer -> flush -> **encode_block** -> segment object -> range GET -> **decode_block** -> fetch
+Owns        which batches share a block, whether LZ4 pays, the checksum of the stored bytes
+Leaves      where blocks stand to `format.run_index`, which object they are in to the metadata rows
+
+A mixed block follows the majority of its bytes: what producers compressed is not compressed again.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import lz4.block
+from crc32c import crc32c
+
+from streamhouse.errors import CorruptObject, Internal
+from streamhouse.format.batch import HEADER_BYTES, Buffer
+
+RAW: Final = 0
+LZ4: Final = 1
+
+# LZ4 can't make more than 255 bytes of one; an entry that promises more is not believed before memory is taken for it.
+_LZ4_MAX_RATIO: Final = 255
+
+_FACTS: Final = struct.Struct(">qi9xhi8xq14xi")
+_PREFIX_BYTES: Final = 12
+_CODEC_MASK: Final = 0x07
+
+_SAMPLE_PIECES: Final = 4
+_SAMPLE_PIECE_BYTES: Final = 4096
+_WORTH_TRYING: Final = 0.95
+_WORTH_KEEPING: Final = 0.95
+
+# Batches at least this large go to the store as they lie; smaller ones are joined, because a PUT of many tiny buffers
+# costs more than the copy.
+_JOIN_BELOW_BYTES: Final = 16 * 1024
+
+
+class BlockEntry(NamedTuple):
+    """What the run index says of a block. Offsets [first, end) count from the run's stored base."""
+
+    first: int
+    end: int
+    max_timestamp_ms: int
+    position: int
+    stored_bytes: int
+    raw_bytes: int
+    codec: int
+    crc: int
+
+
+class BatchFacts(NamedTuple):
+    """What a block needs to know of a batch."""
+
+    data: Buffer
+    base: int
+    end: int
+    max_timestamp_ms: int
+    records: int
+    compressed: bool
+
+
+class EncodedBlock(NamedTuple):
+    pieces: list[Buffer]
+    entry: BlockEntry
+
+
+def batch_facts(data: Buffer) -> BatchFacts:
+    """Read a placed batch's header; a buffer that isn't exactly one batch is a mistake of ours."""
+    if len(data) < HEADER_BYTES:
+        raise Internal(f"not a record batch; bytes={len(data)}")
+    base, length, attributes, last_delta, max_timestamp_ms, records = _FACTS.unpack_from(data)
+    if length + _PREFIX_BYTES != len(data):
+        raise Internal(f"not exactly one record batch; declared={length + _PREFIX_BYTES} bytes={len(data)}")
+    return BatchFacts(data, base, base + last_delta + 1, max_timestamp_ms, records, bool(attributes & _CODEC_MASK))
+
+
+def grouped(batches: Iterable[BatchFacts], block_bytes: int) -> Iterator[list[BatchFacts]]:
+    """Cut a run into blocks of at most `block_bytes`; a larger batch is a block of its own."""
+    block: list[BatchFacts] = []
+    size = 0
+    for batch in batches:
+        if block and size + len(batch.data) > block_bytes:
+            yield block
+            block, size = [], 0
+        block.append(batch)
+        size += len(batch.data)
+    if block:
+        yield block
+
+
+def encode_block(batches: Sequence[BatchFacts], *, stored_base: int, position: int) -> EncodedBlock:
+    """The stored form of whole batches, and the index entry that finds them at `position`."""
+    raw_bytes = sum(len(batch.data) for batch in batches)
+    codec, pieces = _stored(batches, raw_bytes)
+    crc = 0
+    for piece in pieces:
+        crc = crc32c(piece, crc)
+    entry = BlockEntry(
+        first=batches[0].base - stored_base,
+        end=batches[-1].end - stored_base,
+        max_timestamp_ms=max(batch.max_timestamp_ms for batch in batches),
+        position=position,
+        stored_bytes=sum(len(piece) for piece in pieces),
+        raw_bytes=raw_bytes,
+        codec=codec,
+        crc=crc,
+    )
+    return EncodedBlock(pieces, entry)
+
+
+def _stored(batches: Sequence[BatchFacts], raw_bytes: int) -> tuple[int, list[Buffer]]:
+    compressed_bytes = sum(len(batch.data) for batch in batches if batch.compressed)
+    if compressed_bytes * 2 >= raw_bytes:
+        return RAW, _raw_pieces(batches, raw_bytes)
+    whole = _joined(batches)
+    if _is_worth_trying(whole):
+        packed = lz4.block.compress(whole, store_size=False)
+        if len(packed) < raw_bytes * _WORTH_KEEPING:
+            return LZ4, [packed]
+    return RAW, [whole]
+
+
+def _raw_pieces(batches: Sequence[BatchFacts], raw_bytes: int) -> list[Buffer]:
+    if raw_bytes < len(batches) * _JOIN_BELOW_BYTES:
+        return [_joined(batches)]
+    return [batch.data for batch in batches]
+
+
+def _joined(batches: Sequence[BatchFacts]) -> Buffer:
+    return batches[0].data if len(batches) == 1 else b"".join([batch.data for batch in batches])
+
+
+def _is_worth_trying(whole: Buffer) -> bool:
+    """Whether a few pieces shrink; trying costs little beside compressing a mebibyte of noise."""
+    sample_bytes = _SAMPLE_PIECES * _SAMPLE_PIECE_BYTES
+    if len(whole) <= 2 * sample_bytes:
+        return True
+    step = (len(whole) - _SAMPLE_PIECE_BYTES) // (_SAMPLE_PIECES - 1)
+    view = memoryview(whole)
+    sample = b"".join([view[at : at + _SAMPLE_PIECE_BYTES] for at in range(0, step * _SAMPLE_PIECES, step)])
+    return len(lz4.block.compress(sample, store_size=False)) < len(sample) * _WORTH_TRYING
+
+
+def decode_block(stored: Buffer, entry: BlockEntry, *, key: str = "?") -> bytes:
+    """The batches of a block, from the bytes [position, position + stored_bytes) of the object `key`."""
+    if len(stored) != entry.stored_bytes:
+        raise _corrupt(key, entry, f"block has {len(stored)} bytes instead of {entry.stored_bytes}")
+    actual = crc32c(stored)
+    if actual != entry.crc:
+        raise _corrupt(key, entry, f"block checksum is {actual:08x} instead of {entry.crc:08x}")
+    if entry.codec == RAW:
+        raw = bytes(stored)
+    elif entry.codec == LZ4:
+        raw = _decompressed(stored, entry, key)
+    else:
+        raise _corrupt(key, entry, f"block has unknown codec {entry.codec}")
+    if len(raw) != entry.raw_bytes:
+        raise _corrupt(key, entry, f"block holds {len(raw)} bytes instead of {entry.raw_bytes}")
+    return raw
+
+
+def _decompressed(stored: Buffer, entry: BlockEntry, key: str) -> bytes:
+    if entry.raw_bytes > entry.stored_bytes * _LZ4_MAX_RATIO:
+        raise _corrupt(key, entry, f"{entry.stored_bytes} bytes of LZ4 can't hold {entry.raw_bytes}")
+    try:
+        raw: bytes = lz4.block.decompress(stored, uncompressed_size=entry.raw_bytes)
+    except lz4.block.LZ4BlockError as error:
+        raise _corrupt(key, entry, f"LZ4 says {error}") from None
+    return raw
+
+
+def _corrupt(key: str, entry: BlockEntry, why: str) -> CorruptObject:
+    return CorruptObject(key, why=f"{why}, position {entry.position}")

@@ -1,0 +1,100 @@
+"""Run index: which block of a run holds an offset, and what the partition's producers had written by its end.
+
+Data path   flush -> **encode_run_index** -> segment object -> ranged GET -> **decode_run_index** -> fetch, recovery
+Owns        the index's bytes; the search for a block
+Leaves      blocks to `format.block`, the producer snapshot's inside to `format.producers`
+"""
+
+import struct
+import uuid
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from streamhouse.errors import CorruptObject
+from streamhouse.format.batch import Buffer
+from streamhouse.format.block import BlockEntry
+from streamhouse.model.names import Epoch, PartitionId, TopicId
+
+_MAGIC: Final = b"SHRI"
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct(">4sHH16siIqqqI4x")
+_ENTRY: Final = struct.Struct(">qqqQIIII")
+_CRC: Final = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunIndex:
+    """A run's blocks, oldest first. Offsets in `blocks` count from `stored_base`; blocks may leave gaps."""
+
+    partition: PartitionId
+    epoch: Epoch
+    stored_base: int
+    stored_end: int
+    blocks: tuple[BlockEntry, ...]
+    producers: bytes
+
+    def block_for(self, offset: int) -> int:
+        """Where in `blocks` a reader at the relative offset begins; `len(blocks)` when nothing lies at or above it."""
+        return bisect_right(self.blocks, offset, key=_end)
+
+
+def _end(entry: BlockEntry) -> int:
+    return entry.end
+
+
+def encode_run_index(index: RunIndex) -> bytes:
+    body = b"".join(
+        [
+            _HEAD.pack(
+                _MAGIC,
+                _VERSION,
+                0,
+                index.partition.topic_id.bytes,
+                index.partition.partition,
+                len(index.blocks),
+                index.epoch,
+                index.stored_base,
+                index.stored_end,
+                len(index.producers),
+            ),
+            *(_ENTRY.pack(*entry) for entry in index.blocks),
+            index.producers,
+        ]
+    )
+    return body + _CRC.pack(crc32c(body))
+
+
+def decode_run_index(data: Buffer, *, key: str = "?") -> RunIndex:
+    """The index in the bytes [index_position, index_position + index_length) of the object `key`."""
+    if len(data) < _HEAD.size + _CRC.size:
+        raise CorruptObject(key, why=f"run index has {len(data)} bytes")
+    view = memoryview(data)
+    (declared,) = _CRC.unpack_from(data, len(data) - _CRC.size)
+    actual = crc32c(view[: -_CRC.size])
+    if actual != declared:
+        raise CorruptObject(key, why=f"run index checksum is {actual:08x} instead of {declared:08x}")
+    return _parse(view[: -_CRC.size], key)
+
+
+def _parse(view: memoryview, key: str) -> RunIndex:
+    magic, version, _, topic, partition, count, epoch, base, end, producers_bytes = _HEAD.unpack_from(view)
+    if magic != _MAGIC or version != _VERSION:
+        raise CorruptObject(key, why=f"run index has magic {magic!r} and version {version}")
+    producers_at = _HEAD.size + count * _ENTRY.size
+    if producers_at + producers_bytes != len(view):
+        raise CorruptObject(key, why=f"run index has {len(view)} bytes for {count} blocks")
+    return RunIndex(
+        partition=PartitionId(TopicId(uuid.UUID(bytes=topic)), partition),
+        epoch=Epoch(epoch),
+        stored_base=base,
+        stored_end=end,
+        blocks=_entries(view[_HEAD.size : producers_at]),
+        producers=bytes(view[producers_at:]),
+    )
+
+
+def _entries(view: memoryview) -> tuple[BlockEntry, ...]:
+    return tuple(BlockEntry._make(fields) for fields in _ENTRY.iter_unpack(view))
