@@ -1,0 +1,113 @@
+"""The write-ahead log's door: what the broker needs to make an append durable, and to find it again.
+
+Data path   log -> **wal** -> high watermark, ack; after a crash: wal -> log
+Owns        the door; what durable, failed and over mean
+Leaves      entry bytes to `format.wal`, local files to `disk` and `recovery`, which offsets to take to the broker
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from streamhouse.format.wal import Buffer, WalEntry
+from streamhouse.model.names import PartitionId, SessionId
+
+__all__ = ["Buffer", "DamageReport", "Wal", "WalEntry", "WalReading", "WalRecovery"]
+
+
+class Wal(Protocol):
+    """One session's log. All calls come from the event loop that opened it."""
+
+    def append(self, entries: Sequence[WalEntry]) -> asyncio.Future[None]:
+        """Queue entries, in call order, and return the future of the group commit that carries them.
+
+        Done when they are durable under the policy. The future is shared by everybody in the group, so one waiter
+        can't cancel it: `await asyncio.shield(future)` leaves at once when cancelled, a plain `await` only when the
+        group is done. Batches must not change until then. Fails with `AppendFailed`; after the first failure every
+        later append fails at once: the log is over. A failed append may yet be found by recovery (its bytes may have
+        reached the disk), so its offsets are free again only after this log was recovered.
+
+        Raises `Overloaded`, with nothing queued, when more than the limit of bytes is waiting.
+        """
+        ...
+
+    async def truncate(self, flushed: Mapping[PartitionId, int]) -> None:
+        """Entries of these partitions below these offsets are published elsewhere; drop what nobody needs.
+
+        Works in whole files. A partition that is gone is truncated at the largest offset.
+        """
+        ...
+
+    @property
+    def failed(self) -> Exception | None:
+        """Why the log is over, once it is."""
+        ...
+
+    async def wait_failed(self) -> Exception:
+        """Return `failed` as soon as there is one; the log may also fail while nobody appends."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the log holds, queued ones included."""
+        ...
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes queued and not yet durable under the policy."""
+        ...
+
+    async def aclose(self, *, remove: bool) -> None:
+        """Finish the queue and close; `remove` deletes the whole log, because everything in it was flushed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamageReport:
+    """What a reading could not use: `skipped` between good entries, `cut` at the end of a file."""
+
+    files: int = 0
+    entries: int = 0
+    skipped: int = 0
+    skipped_bytes: int = 0
+    cut: int = 0
+    cut_bytes: int = 0
+    places: tuple[str, ...] = ()
+    """The first of them, as `file@position+length`."""
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.skipped or self.cut)
+
+
+class WalReading(Protocol):
+    """A dead session's log, held so that nobody else reads or removes it."""
+
+    def entries(self) -> AsyncIterator[WalEntry]:
+        """All good entries in the order of their appends, file by file. Batches are views of their file's bytes."""
+        ...
+
+    @property
+    def damage(self) -> DamageReport:
+        """What was found so far; complete when `entries` is exhausted."""
+        ...
+
+    async def remove(self) -> None:
+        """Delete the log durably: everything in it is published elsewhere."""
+        ...
+
+
+class WalRecovery(Protocol):
+    async def dead_sessions(self, own: SessionId) -> list[SessionId]:
+        """Sessions other than `own` that left a log and no longer hold it, by name."""
+        ...
+
+    def read(self, session: SessionId) -> AbstractAsyncContextManager[WalReading]:
+        """Take the session's log for reading; raises `LockedError` while its owner lives. A missing log is empty."""
+        ...
+
+    async def remove(self, session: SessionId) -> None:
+        """Delete the session's log durably; a missing one is fine."""
+        ...

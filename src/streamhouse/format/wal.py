@@ -1,0 +1,230 @@
+"""WAL file: entries of whole batches behind a header that is written twice. The bytes stand in `docs/formats/wal.md`.
+
+Data path   log -> **encode_entry** -> wal files ; after a crash: wal files -> **scan** -> log
+Owns        the layout, both directions; what is damage and how far it reaches; the summary of `wal inspect`
+Leaves      writing, syncing and removing files to `broker.wal`, which entries still matter to the broker
+
+Invariant   an entry is good in one place only: it repeats the file's random mark and its own position, both under its
+            CRC. So neither an entry carried as a record's value nor a copy of this very file, produced as a record,
+            can be taken for an entry when the one around it is damaged.
+"""
+
+import struct
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from streamhouse.errors import Misconfigured
+from streamhouse.format.batch import Buffer
+from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
+
+VERSION: Final = 1
+MARK_BYTES: Final = 8
+MAX_SESSION_BYTES: Final = 255
+MAX_BATCH_BYTES: Final = 2**32 - 1
+
+FILE_MAGIC: Final = b"SHOUSWAL"
+# Each copy of the file header has a page of its own: neither a flipped bit nor one bad sector takes both.
+_COPY_BYTES: Final = 4096
+FILE_HEADER_BYTES: Final = 2 * _COPY_BYTES
+_FILE_PREFIX: Final = struct.Struct(f">8sHI{MARK_BYTES}sQB")
+_CRC_IN_FILE_PREFIX: Final = 10
+
+# mark, CRC | length, position, topic, partition, epoch, base, end
+_ENTRY: Final = struct.Struct(f">{MARK_BYTES}sIIQ16sIQQQ")
+_LEAD: Final = struct.Struct(f">{MARK_BYTES}sI")
+_BODY: Final = struct.Struct(">IQ16sIQQQ")
+ENTRY_HEADER_BYTES: Final = _ENTRY.size
+
+_SEARCH_BYTES: Final = 1024 * 1024
+_ZEROS: Final = bytes(_SEARCH_BYTES)
+
+
+class WalEntry(NamedTuple):
+    """One batch. A tuple, because one is made for every append."""
+
+    partition: PartitionId
+    epoch: Epoch
+    base: int
+    end: int
+    batch: Buffer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileHeader:
+    session: SessionId
+    sequence: int
+    mark: bytes
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    position: int
+    entry: WalEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes [position, position + length) hold no good entry; nor does anything behind them when it is the tail."""
+
+    position: int
+    length: int
+    tail: bool
+
+
+def encode_file_header(header: FileHeader) -> bytes:
+    """The first `FILE_HEADER_BYTES` of a file."""
+    session = header.session.encode()
+    if len(session) > MAX_SESSION_BYTES or len(header.mark) != MARK_BYTES:
+        raise ValueError(f"wal file header does not fit; session={header.session} mark_bytes={len(header.mark)}")
+    fields = (header.mark, header.sequence, len(session))
+    blank = _FILE_PREFIX.pack(FILE_MAGIC, header.version, 0, *fields) + session
+    copy = _FILE_PREFIX.pack(FILE_MAGIC, header.version, crc32c(blank), *fields) + session
+    return copy.ljust(_COPY_BYTES, b"\0") * 2
+
+
+def decode_file_header(data: memoryview) -> FileHeader | None:
+    """The header from whichever copy is whole, or None; `Misconfigured` when a later version wrote the file."""
+    for start in (0, _COPY_BYTES):
+        header = _decode_copy(data[start : start + _COPY_BYTES])
+        if header is not None:
+            return header
+    return None
+
+
+def _decode_copy(copy: memoryview) -> FileHeader | None:
+    if len(copy) < _FILE_PREFIX.size:
+        return None
+    magic, version, crc, mark, sequence, length = _FILE_PREFIX.unpack_from(copy)
+    whole = bytearray(copy[: _FILE_PREFIX.size + length])
+    whole[_CRC_IN_FILE_PREFIX : _CRC_IN_FILE_PREFIX + 4] = bytes(4)
+    if magic != FILE_MAGIC or crc != crc32c(whole):
+        return None
+    if version > VERSION:
+        # Not damage: removing what a later version wrote as unreadable would lose it.
+        raise Misconfigured(f"wal file is of a later format; version={version} known={VERSION} do=upgrade streamhouse")
+    session = SessionId(bytes(whole[_FILE_PREFIX.size :]).decode())
+    return FileHeader(session=session, sequence=sequence, mark=mark, version=version)
+
+
+def encode_entry(entry: WalEntry, *, mark: bytes, position: int) -> tuple[bytes, Buffer]:
+    """The entry as its header and its batch, for a place in a file; the batch is not copied."""
+    (topic_id, number), epoch, base, end, batch = entry
+    body = _BODY.pack(len(batch), position, topic_id.bytes, number, epoch, base, end)
+    return _LEAD.pack(mark, crc32c(batch, crc32c(body))) + body, batch
+
+
+def scan(data: memoryview, header: FileHeader | None = None) -> Iterator[Found | Damage]:
+    """Everything in a file in order of position: good entries, and damage between or behind them.
+
+    After damage the next entry is found by looking for the mark and checking what follows it; a length is believed
+    only when the CRC over it holds. Zeros up to the end are space that was never written, not damage. Batches are
+    views of `data`. `header` saves reading it again.
+    """
+    header = header or decode_file_header(data)
+    if header is None:
+        if not _is_blank(data, 0):
+            yield Damage(0, len(data), tail=True)
+        return
+    position = FILE_HEADER_BYTES
+    while position < len(data):
+        entry = _entry_at(data, position, header.mark)
+        if entry is not None:
+            yield Found(position, entry)
+            position += ENTRY_HEADER_BYTES + len(entry.batch)
+            continue
+        resumed = _next_entry(data, position + 1, header.mark)
+        if resumed is None:
+            if not _is_blank(data, position):
+                yield Damage(position, len(data) - position, tail=True)
+            return
+        yield Damage(position, resumed - position, tail=False)
+        position = resumed
+
+
+def _entry_at(data: memoryview, position: int, mark: bytes) -> WalEntry | None:
+    """The entry that starts here, if a good one does."""
+    start = position + ENTRY_HEADER_BYTES
+    if start > len(data):
+        return None
+    found, crc, length, written_at, topic, number, epoch, base, end = _ENTRY.unpack_from(data, position)
+    if found != mark or written_at != position or start + length > len(data):
+        return None
+    if crc32c(data[position + _LEAD.size : start + length]) != crc:
+        return None
+    partition = PartitionId(TopicId(uuid.UUID(bytes=topic)), number)
+    return WalEntry(partition, Epoch(epoch), base, end, data[start : start + length])
+
+
+def _next_entry(data: memoryview, start: int, mark: bytes) -> int | None:
+    """Position of the first good entry at or after `start`."""
+    for window in range(start, len(data), _SEARCH_BYTES):
+        # Windows overlap by the mark, so that one across their border is seen.
+        piece = bytes(data[window : window + _SEARCH_BYTES + MARK_BYTES - 1])
+        at = piece.find(mark)
+        while at >= 0:
+            if _entry_at(data, window + at, mark) is not None:
+                return window + at
+            at = piece.find(mark, at + 1)
+    return None
+
+
+def _is_blank(data: memoryview, start: int) -> bool:
+    pieces = (bytes(data[at : at + _SEARCH_BYTES]) for at in range(start, len(data), _SEARCH_BYTES))
+    return all(piece == _ZEROS[: len(piece)] for piece in pieces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSummary:
+    """What a file holds of one partition: entries, their lowest base, highest end and highest epoch."""
+
+    entries: int
+    batch_bytes: int
+    base: int
+    end: int
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSummary:
+    """One file, for people; `header` is None when neither copy could be read."""
+
+    header: FileHeader | None
+    size_bytes: int
+    entries: int
+    damage: tuple[Damage, ...]
+    partitions: Mapping[PartitionId, PartitionSummary]
+
+
+def summarise(data: Buffer) -> FileSummary:
+    """What `streamhouse wal inspect` shows of a file's bytes."""
+    view = memoryview(data)
+    header = decode_file_header(view)
+    damage: list[Damage] = []
+    partitions: dict[PartitionId, PartitionSummary] = {}
+    for item in scan(view, header):
+        if isinstance(item, Damage):
+            damage.append(item)
+        else:
+            partitions[item.entry.partition] = _add(partitions.get(item.entry.partition), item.entry)
+    return FileSummary(
+        header=header,
+        size_bytes=len(view),
+        entries=sum(summary.entries for summary in partitions.values()),
+        damage=tuple(damage),
+        partitions=partitions,
+    )
+
+
+def _add(summary: PartitionSummary | None, entry: WalEntry) -> PartitionSummary:
+    return PartitionSummary(
+        entries=(summary.entries if summary else 0) + 1,
+        batch_bytes=(summary.batch_bytes if summary else 0) + len(entry.batch),
+        base=min(summary.base, entry.base) if summary else entry.base,
+        end=max(summary.end, entry.end) if summary else entry.end,
+        epoch=max(summary.epoch, entry.epoch) if summary else entry.epoch,
+    )
