@@ -78,7 +78,7 @@ simulate: $(STAMP) ## the broker on a seeded event loop with faults; SEEDS=200, 
 
 .PHONY: crash
 crash: $(STAMP) ## kill -9 an agent under load and look for lost records; KILLS=50
-	STREAMHOUSE_CRASH_KILLS=$(KILLS) $(BIN)/pytest -m crash $(ARGS)
+	CRASH_KILLS=$(KILLS) $(BIN)/pytest -m crash $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) ## throughput and latency, as a table and a plot, in benchmarks/results

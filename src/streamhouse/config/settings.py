@@ -1,10 +1,7 @@
-"""Settings: values with names, units, defaults and a sentence each, read once at the start.
+"""The settings: values with names, units, defaults and a sentence each.
 
 Owns        every limit and every default, and what it means (`streamhouse config show` prints these sentences)
-Leaves      turning settings into components to `agent`
-
-Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), then `streamhouse.toml` (`[wal] fsync = "always"`),
-then the defaults here.
+Leaves      where values come from to `load`; turning settings into components to `agent`
 """
 
 from typing import Annotated, Final, Literal
@@ -15,7 +12,9 @@ MIB: Final = 1024 * 1024
 
 
 def about(text: str, *, gt: float | None = None, ge: float | None = None, le: float | None = None) -> Meta:
-    return Meta(description=text, gt=gt, ge=ge, le=le)
+    if ge is not None:
+        return Meta(description=text, ge=ge, le=le)
+    return Meta(description=text, gt=gt, le=le)
 
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,58 @@
+"""Settings: values with names, units, defaults and a sentence each, read once at the start.
+
+Owns        `settings` (what there is), `load` (where values come from, and errors that name the place of a wrong one),
+            `quantities` (how sizes, durations and addresses are written)
+Leaves      turning settings into components to `agent`
+
+Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), then `streamhouse.toml`
+(`[wal] fsync = "always"`), then the defaults.
+"""
+
+from streamhouse.config.load import FLAGS, Explained, Source, explain_settings, load_settings
+from streamhouse.config.quantities import Address, parse_address
+from streamhouse.config.settings import (
+    MIB,
+    AgentSettings,
+    BufferSettings,
+    FetchSettings,
+    FlushSettings,
+    HttpSettings,
+    KafkaSettings,
+    LeaseSettings,
+    MetadataSettings,
+    ProducerSettings,
+    RetentionSettings,
+    Section,
+    Settings,
+    StoreSettings,
+    TopicSettings,
+    WalSettings,
+    about,
+)
+
+__all__ = [
+    "FLAGS",
+    "MIB",
+    "Address",
+    "AgentSettings",
+    "BufferSettings",
+    "Explained",
+    "FetchSettings",
+    "FlushSettings",
+    "HttpSettings",
+    "KafkaSettings",
+    "LeaseSettings",
+    "MetadataSettings",
+    "ProducerSettings",
+    "RetentionSettings",
+    "Section",
+    "Settings",
+    "Source",
+    "StoreSettings",
+    "TopicSettings",
+    "WalSettings",
+    "about",
+    "explain_settings",
+    "load_settings",
+    "parse_address",
+]

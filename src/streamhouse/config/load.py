@@ -1,0 +1,291 @@
+"""Load: flags, environment, `streamhouse.toml` and defaults become one `Settings`.
+
+Owns        the order of precedence, the names of flags and variables, and errors that name the place of a wrong value
+Leaves      what settings there are to `settings`; how quantities are written to `quantities`; who asks to `cli`
+"""
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from streamhouse.config.quantities import EXAMPLES, parse_address, parse_number, parse_switch, unit_of
+from streamhouse.config.settings import Settings
+from streamhouse.errors import Misconfigured
+
+PREFIX: Final = "STREAMHOUSE_"
+FILE_NAME: Final = "streamhouse.toml"
+FILE_VARIABLE: Final = "STREAMHOUSE_CONFIG"
+
+# The settings that have a flag of their own; any other one is given as `--set section.field=value`.
+FLAGS: Final[Mapping[str, str]] = {
+    "agent.data": "--data",
+    "kafka.listen": "--kafka",
+    "http.listen": "--http",
+    "metadata.url": "--metadata",
+    "store.url": "--store",
+    "wal.kind": "--wal",
+    "wal.fsync": "--fsync",
+}
+
+Source = Literal["flag", "environment", "file", "default"]
+
+_PASSWORD: Final = re.compile(r"(://[^/@:]*):[^/@]*@")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """One setting: its value, where that came from, and what it means. Passwords in URLs are left out."""
+
+    name: str
+    value: object
+    default: object
+    source: Source
+    where: str
+    variable: str
+    allowed: str
+    about: str
+
+
+class _Given(NamedTuple):
+    raw: object
+    source: Source
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Field:
+    """What the structs say about one setting."""
+
+    section: str
+    name: str
+    annotated: Any
+    type: Any
+    meta: Meta
+    default: object
+
+    @property
+    def path(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def variable(self) -> str:
+        return f"{PREFIX}{self.section}_{self.name}".upper()
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def is_address(self) -> bool:
+        return self.name in ("listen", "advertise")
+
+
+def _fields() -> Iterator[_Field]:
+    for section in msgspec.structs.fields(Settings):
+        for field in msgspec.structs.fields(section.type):
+            kind, meta = get_args(field.type)
+            yield _Field(
+                section=section.name,
+                name=field.name,
+                annotated=field.type,
+                type=kind,
+                meta=meta,
+                default=field.default,
+            )
+
+
+_BY_PATH: Final[Mapping[str, _Field]] = {field.path: field for field in _fields()}
+_BY_VARIABLE: Final[Mapping[str, _Field]] = {field.variable: field for field in _BY_PATH.values()}
+
+
+def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], toml_path: Path | None = None) -> Settings:
+    """What flags, environment, file and defaults add up to; raises `Misconfigured` naming the first wrong place.
+
+    Flags are keyed like `wal.fsync`; None means not given. Without `toml_path` the file is the one that
+    `STREAMHOUSE_CONFIG` names, else `streamhouse.toml` in the working folder if there is one.
+    """
+    return _settings(_choose(flags, environ, toml_path))
+
+
+def explain_settings(
+    flags: Mapping[str, object], environ: Mapping[str, str], toml_path: Path | None = None
+) -> tuple[Explained, ...]:
+    """Every setting with its value, source and documentation, in the order of the structs."""
+    given = _choose(flags, environ, toml_path)
+    settings = _settings(given)
+    return tuple(_explain(field, settings, given.get(path)) for path, field in _BY_PATH.items())
+
+
+def _explain(field: _Field, settings: Settings, given: _Given | None) -> Explained:
+    value = getattr(getattr(settings, field.section), field.name)
+    return Explained(
+        name=field.path,
+        value=_PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value,
+        default=field.default,
+        source=given.source if given else "default",
+        where=given.where if given else "",
+        variable=field.variable,
+        allowed=_allowed(field),
+        about=field.meta.description or "",
+    )
+
+
+def _settings(given: Mapping[str, _Given]) -> Settings:
+    sections: dict[str, dict[str, object]] = {}
+    for path, value in given.items():
+        field = _BY_PATH[path]
+        sections.setdefault(field.section, {})[field.name] = _convert(field, value)
+    settings = msgspec.convert(sections, Settings)
+    _check_together(settings)
+    return settings
+
+
+# --- sources ------------------------------------------------------------------------------------------------------
+
+
+def _choose(flags: Mapping[str, object], environ: Mapping[str, str], toml_path: Path | None) -> dict[str, _Given]:
+    return _from_file(toml_path or _usual_file(environ)) | _from_environment(environ) | _from_flags(flags)
+
+
+def _from_flags(flags: Mapping[str, object]) -> dict[str, _Given]:
+    for path in flags:
+        if path not in _BY_PATH:
+            raise Misconfigured(f"unknown setting; where=--set {path}{_did_you_mean(path, _BY_PATH)}")
+    return {
+        path: _Given(raw, "flag", FLAGS.get(path, f"--set {path}")) for path, raw in flags.items() if raw is not None
+    }
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
+    given = {}
+    for name, text in sorted(environ.items()):
+        if not name.startswith(PREFIX) or name == FILE_VARIABLE:
+            continue
+        if name not in _BY_VARIABLE:
+            hint = _did_you_mean(name, [*_BY_VARIABLE, FILE_VARIABLE])
+            raise Misconfigured(f"unknown environment variable; where={name}{hint} (all: streamhouse config show)")
+        if text:  # an empty variable is one that a container passed through without a value
+            given[_BY_VARIABLE[name].path] = _Given(text, "environment", name)
+    return given
+
+
+def _usual_file(environ: Mapping[str, str]) -> Path | None:
+    if named := environ.get(FILE_VARIABLE):
+        return Path(named)
+    usual = Path(FILE_NAME)
+    return usual if usual.exists() else None
+
+
+def _from_file(path: Path | None) -> dict[str, _Given]:
+    if path is None:
+        return {}
+    given = {}
+    sections = sorted({field.section for field in _BY_PATH.values()})
+    for section, table in _read_toml(path).items():
+        if section not in sections:
+            raise Misconfigured(f"unknown section; where={path}: [{section}]{_did_you_mean(section, sections)}")
+        if not isinstance(table, dict):
+            raise Misconfigured(
+                f"a section must be a table; where={path}: {section} allowed=[{section}] and its fields"
+            )
+        for name, raw in table.items():
+            given[f"{section}.{name}"] = _file_value(path, section, name, raw)
+    return given
+
+
+def _file_value(path: Path, section: str, name: str, raw: object) -> _Given:
+    where = f"{path}: [{section}] {name}"
+    if f"{section}.{name}" not in _BY_PATH:
+        known = [field.name for field in _BY_PATH.values() if field.section == section]
+        hint = _did_you_mean(name, known) or f" allowed={', '.join(known)}"
+        raise Misconfigured(f"unknown setting; where={where}{hint}")
+    return _Given(raw, "file", where)
+
+
+def _read_toml(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Misconfigured(f"settings file not found; where={path} (--config or {FILE_VARIABLE} names it)") from None
+    except OSError as error:
+        raise Misconfigured(f"settings file can't be read; where={path} why={error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"settings file is not TOML; where={path} why={error}") from None
+
+
+# --- values -------------------------------------------------------------------------------------------------------
+
+
+def _convert(field: _Field, given: _Given) -> object:
+    try:
+        raw = _parse(field, given.raw) if isinstance(given.raw, str) else given.raw
+        if isinstance(raw, float) and not math.isfinite(raw):
+            raise ValueError("not a finite number")
+        return msgspec.convert(raw, field.annotated)
+    except ValueError:  # msgspec's ValidationError is one
+        near = _did_you_mean(str(given.raw), field.choices)
+        raise Misconfigured(
+            f"bad value for {field.path}; where={given.where} value={given.raw!r} allowed={_allowed(field)}{near}"
+        ) from None
+
+
+def _parse(field: _Field, text: str) -> object:
+    if field.type is bool:
+        return parse_switch(text)
+    if field.type in (int, float):
+        return parse_number(text, unit_of(field.name))
+    if field.is_address and text:
+        return str(parse_address(text))
+    return text
+
+
+def _allowed(field: _Field) -> str:
+    if field.choices:
+        return _either(field.choices)
+    if field.is_address:
+        return "HOST:PORT"
+    if field.type is bool:
+        return "true or false"
+    if field.type not in (int, float):
+        return "text"
+    words = ["a whole number" if field.type is int else "a number", *_bounds(field.meta)]
+    unit = unit_of(field.name)
+    return " ".join(words) + (f", or text such as {EXAMPLES[unit]}" if unit else "")
+
+
+def _bounds(meta: Meta) -> list[str]:
+    limits = {"above": meta.gt, "from": meta.ge, "up to": meta.le}
+    return [f"{word} {limit:g}" for word, limit in limits.items() if limit is not None]
+
+
+def _either(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _check_together(settings: Settings) -> None:
+    """Values that are fine alone and make no sense together."""
+    lease, flush = settings.lease, settings.flush
+    if lease.renew_s + lease.margin_s >= lease.ttl_s:
+        raise Misconfigured(
+            "lease.renew_s + lease.margin_s must be less than lease.ttl_s, or leases are lost between two heartbeats;"
+            f" renew_s={lease.renew_s:g} margin_s={lease.margin_s:g} ttl_s={lease.ttl_s:g}"
+        )
+    if flush.retry_s > flush.retry_max_s:
+        raise Misconfigured(
+            "flush.retry_s must not be above flush.retry_max_s;"
+            f" retry_s={flush.retry_s:g} retry_max_s={flush.retry_max_s:g}"
+        )
