@@ -1,0 +1,152 @@
+"""Admin: topics are made, listed, described and deleted; offsets are asked for.
+
+Data path   command line -> **admin** -> an agent's Kafka listener
+Owns        which requests answer a question, and asking the leader of each partition
+Leaves      connections to aiokafka; records to `producer` and `consumer`
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import IncompatibleBrokerVersion
+from aiokafka.protocol.admin import DeleteTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.offset import OffsetRequest
+
+from streamhouse.client.failures import from_code, no_agent, translated
+from streamhouse.client.nouns import Cluster, Config, Partition, Topic
+from streamhouse.client.requests import CreateTopics, TopicMetadata
+from streamhouse.clock import Clock, SystemClock
+from streamhouse.errors import UnknownTopic
+
+_TOPIC_RESOURCE: Final = 2
+_DEFAULT_SOURCE: Final = 5
+_NO_LEADER_CODES: Final = (5, 6)
+_LEADER_TRIES: Final = 20
+_LEADER_WAIT_S: Final = 0.1
+
+
+class Admin:
+    def __init__(self, bootstrap: str, *, timeout_s: float = 10.0, clock: Clock | None = None) -> None:
+        self._bootstrap = bootstrap
+        self._timeout_s = timeout_s
+        self._clock = clock or SystemClock()
+        self._client: Any = None
+
+    def __repr__(self) -> str:
+        return f"<Admin {self._bootstrap} {'open' if self._client else 'closed'}>"
+
+    async def __aenter__(self) -> Self:
+        client = AIOKafkaClient(
+            bootstrap_servers=self._bootstrap,
+            client_id="streamhouse-admin",
+            request_timeout_ms=int(self._timeout_s * 1000),
+        )
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                with translated(bootstrap=self._bootstrap, subject="cluster"):
+                    await client.bootstrap()
+        except TimeoutError:
+            await client.close()
+            raise no_agent(self._bootstrap) from None
+        except BaseException:
+            await client.close()
+            raise
+        self._client = client
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.close()
+        self._client = None
+
+    async def cluster(self) -> Cluster:
+        answer = await self._send(TopicMetadata([], create=False), subject="cluster")
+        return Cluster(agents={node: f"{host}:{port}" for node, host, port, _ in answer.brokers})
+
+    async def topics(self) -> list[Topic]:
+        """All topics by name."""
+        answer = await self._send(TopicMetadata(None, create=False), subject="topics")
+        return sorted((_topic(told) for told in answer.topics if not told[0]), key=lambda topic: topic.name)
+
+    async def topic(self, name: str, *, create: bool = False) -> Topic:
+        """One topic; `create` lets the agent make it where its settings allow. Raises `UnknownTopic`."""
+        for _ in range(_LEADER_TRIES):
+            answer = await self._send(TopicMetadata([name], create=create), subject=name)
+            told = next(iter(answer.topics), None)
+            if told is None:
+                break
+            if told[0] in _NO_LEADER_CODES:  # being created: a leader is on its way
+                await self._clock.sleep(_LEADER_WAIT_S)
+                continue
+            if told[0]:
+                raise from_code(told[0], subject=name)
+            return _topic(told)
+        raise UnknownTopic(name)
+
+    async def create_topic(self, name: str, *, partitions: int | None = None, configs: Mapping[str, str]) -> None:
+        request = CreateTopics(
+            name,
+            partitions=-1 if partitions is None else partitions,
+            configs=dict(configs),
+            timeout_ms=int(self._timeout_s * 1000),
+        )
+        answer = await self._send(request, subject=name)
+        for topic, code, text in answer.topic_errors:
+            if code:
+                raise from_code(code, subject=topic, text=text)
+
+    async def delete_topic(self, name: str) -> None:
+        request = DeleteTopicsRequest([name], int(self._timeout_s * 1000))
+        answer = await self._send(request, subject=name)
+        for topic, code in answer.topic_error_codes:
+            if code:
+                raise from_code(code, subject=topic)
+
+    async def configs(self, topic: str) -> list[Config] | None:
+        """The topic's settings by name, or None when the agent doesn't answer this question."""
+        request = DescribeConfigsRequest([(_TOPIC_RESOURCE, topic, None)])
+        with translated(bootstrap=self._bootstrap, subject=topic):
+            try:
+                answer = await self._client.send(self._client.get_random_node(), request)
+            except IncompatibleBrokerVersion:
+                return None
+        code, text, _, _, entries = answer.resources[0]
+        if code:
+            raise from_code(code, subject=topic, text=text)
+        # v0 says whether the value is the default, v1 and later where it comes from.
+        by_flag = answer.API_VERSION == 0
+        own = [not e[3] if by_flag else e[3] != _DEFAULT_SOURCE for e in entries]
+        configs = [Config(name=e[0], value=e[1], own=o) for e, o in zip(entries, own, strict=True)]
+        return sorted(configs, key=lambda config: config.name)
+
+    async def offsets(self, topic: Topic, at: int, partitions: Iterable[int] | None = None) -> dict[int, int]:
+        """Per partition the offset at `EARLIEST`, `LATEST` or a time in milliseconds; -1 when none is so late."""
+        wanted = set(range(len(topic.partitions)) if partitions is None else partitions)
+        by_leader: dict[int, list[int]] = defaultdict(list)
+        for partition in topic.partitions:
+            if partition.partition in wanted:
+                by_leader[partition.leader].append(partition.partition)
+        found: dict[int, int] = {}
+        for leader, numbers in by_leader.items():
+            request = OffsetRequest(-1, 0, [(topic.name, [(number, at) for number in numbers])])
+            answer = await self._send(request, subject=topic.name, node=leader)
+            for number, code, _, offset in answer.topics[0][1]:
+                if code:
+                    raise from_code(code, subject=f"{topic.name}-{number}")
+                found[number] = offset
+        return dict(sorted(found.items()))
+
+    async def _send(self, request: Any, *, subject: str, node: int | None = None) -> Any:
+        with translated(bootstrap=self._bootstrap, subject=subject):
+            return await self._client.send(self._client.get_random_node() if node is None else node, request)
+
+
+def _topic(told: Any) -> Topic:
+    _, name, internal, partitions = told
+    found = [Partition(partition=p[1], leader=p[2], epoch=p[3]) for p in partitions]
+    return Topic(name=name, internal=internal, partitions=tuple(sorted(found, key=lambda p: p.partition)))

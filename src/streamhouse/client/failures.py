@@ -1,0 +1,73 @@
+"""Failures: aiokafka's errors become errors named by what the caller should do.
+
+Owns        the one table from Kafka's error codes to `streamhouse.errors`
+Leaves      deciding whether to try again to the caller
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from aiokafka import errors as kafka
+
+from streamhouse import errors
+
+# What a code means for whoever asked about `subject`; `text` is the agent's own sentence, where it sent one.
+_BY_CODE: Final[Mapping[int, Callable[[str, str], errors.StreamhouseError]]] = {
+    kafka.UnknownTopicOrPartitionError.errno: lambda subject, text: errors.UnknownTopic(subject),
+    kafka.TopicAlreadyExistsError.errno: lambda subject, text: errors.TopicExists(subject),
+    kafka.InvalidTopicError.errno: lambda subject, text: errors.InvalidTopicName(text),
+    kafka.InvalidPartitionsError.errno: lambda subject, text: errors.InvalidPartitions(text),
+    kafka.InvalidReplicationFactorError.errno: lambda subject, text: errors.InvalidReplication(text),
+    kafka.InvalidConfigurationError.errno: lambda subject, text: errors.InvalidConfig(text),
+    kafka.InvalidTimestampError.errno: lambda subject, text: errors.InvalidTimestamp(text),
+}
+_AWAY: Final = (
+    kafka.KafkaConnectionError,
+    kafka.NodeNotReadyError,
+    kafka.KafkaTimeoutError,
+    kafka.StaleMetadata,
+    asyncio.TimeoutError,
+    OSError,
+)
+
+
+def no_agent(bootstrap: str) -> errors.Unavailable:
+    return errors.Unavailable(f"no agent answers on {bootstrap}; start one with: streamhouse up")
+
+
+def from_code(code: int, *, subject: str, text: str | None = None) -> errors.StreamhouseError:
+    """The error for a code other than 0."""
+    kind = kafka.for_code(code)
+    said = text or f"{_words(kind)}; name={subject}"
+    if code in _BY_CODE:
+        return _BY_CODE[code](subject, said)
+    return errors.Unavailable(said) if kind.retriable else errors.Rejected(said)
+
+
+def from_exception(error: BaseException, *, bootstrap: str, subject: str) -> errors.StreamhouseError:
+    if isinstance(error, errors.StreamhouseError):
+        return error
+    if isinstance(error, kafka.RequestTimedOutError):
+        return errors.Unavailable(f"the agent on {bootstrap} took too long; name={subject}")
+    if isinstance(error, kafka.BrokerResponseError):
+        return from_code(error.errno, subject=subject, text=str(error.args[0]) if error.args else None)
+    if isinstance(error, _AWAY):
+        return no_agent(bootstrap)
+    return errors.Rejected(f"{_words(type(error))}; name={subject} why={error}")
+
+
+@contextmanager
+def translated(*, bootstrap: str, subject: str) -> Iterator[None]:
+    """Inside, only `StreamhouseError` comes out for what the agent or the connection did."""
+    try:
+        yield
+    except (kafka.KafkaError, TimeoutError, OSError, NotImplementedError) as error:
+        raise from_exception(error, bootstrap=bootstrap, subject=subject) from None
+
+
+def _words(kind: type[BaseException]) -> str:
+    """`NotLeaderForPartitionError` as `not leader for partition`."""
+    name = kind.__name__.removesuffix("Error").removesuffix("Exception")
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()

@@ -1,0 +1,83 @@
+"""What the client hands out: records, topics, segments.
+
+Owns        the shapes that callers see, free of the library underneath
+Leaves      filling them to `admin`, `consumer`, `producer` and `http`
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from msgspec import Struct
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+Acks = Literal["0", "1", "all"]
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRecord:
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    partition: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.value or b"") + len(self.key or b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    partition: int
+    leader: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    name: str
+    internal: bool
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A topic's setting; `own` when the topic was given it, rather than the default."""
+
+    name: str
+    value: str | None
+    own: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Agents by node id, as `HOST:PORT`."""
+
+    agents: Mapping[int, str]
+
+
+class Segment(Struct, frozen=True, kw_only=True):
+    """One partition's range in an object, as `GET /v1/segments` tells it. Offsets are half open."""
+
+    topic: str
+    partition: int
+    base: int
+    end: int
+    records: int
+    bytes: int
+    max_timestamp_ms: int
+    object: str
