@@ -11,7 +11,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from streamhouse.format.wal import Buffer, WalEntry
+from streamhouse.format.batch import Buffer
+from streamhouse.format.wal import WalEntry
 from streamhouse.model.names import PartitionId, SessionId
 
 __all__ = ["Buffer", "DamageReport", "Wal", "WalEntry", "WalReading", "WalRecovery"]

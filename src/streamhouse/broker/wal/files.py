@@ -1,0 +1,203 @@
+"""Files: the write-ahead log's door to the local disk, and the real disk behind it.
+
+Data path   disk, recovery -> **files** -> operating system
+Owns        what each call promises about durability; whole writes; locks
+Leaves      which files there are and what they mean to `disk` and `recovery`
+
+All calls block and are made from worker threads only. Trouble of the disk is the operating system's `OSError`.
+Simulations put a disk behind this door that loses power, tears writes, fills up and fails to sync.
+"""
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.format.batch import Buffer
+
+# Linux and the BSDs take 1024 buffers in one call.
+_MAX_BUFFERS: Final = 1024
+# macOS has no fdatasync.
+_datasync: Final = getattr(os, "fdatasync", os.fsync)
+
+
+class LockedError(StreamhouseError):
+    """Somebody alive holds this lock; what it guards is theirs."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"locked by a live process; path={path}")
+
+
+class AppendFile(Protocol):
+    """A file open for appending. At most one `write` and one `sync` run at a time, perhaps beside each other."""
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Append all buffers, in order and wholly. After an error any prefix of them may be in the file.
+
+        What was written survives the death of the process, not a loss of power.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Make what was written before the call durable. After an error nothing unsynced may be taken for durable,
+        not even when a later call succeeds: the caller must never sync this file again."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file; syncs nothing."""
+        ...
+
+
+class Lock(Protocol):
+    """Held until released or until the process dies."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    def make_dir(self, path: Path) -> None:
+        """Create the directory and its parents where missing; their names are durable on return."""
+        ...
+
+    def create(self, path: Path) -> AppendFile:
+        """Create a file that must not exist yet; its name is durable on return, its content is not."""
+        ...
+
+    def read(self, path: Path) -> bytes:
+        """The whole file."""
+        ...
+
+    def list(self, path: Path) -> list[str]:
+        """Names in the directory, sorted; `FileNotFoundError` or `NotADirectoryError` when it is none."""
+        ...
+
+    def remove(self, directory: Path, names: Sequence[str]) -> None:
+        """Remove these files where they exist; durable on return. After an error any of them may be gone."""
+        ...
+
+    def remove_dir(self, path: Path) -> None:
+        """Remove an empty directory; durable on return; a missing one is fine."""
+        ...
+
+    def create_locked(self, path: Path) -> Lock:
+        """Create a lock file that must not exist yet. It appears under its name already locked, so that nobody who
+        looks for abandoned locks can take it between its birth and its locking."""
+        ...
+
+    def lock(self, path: Path) -> Lock:
+        """Lock an existing file for this process alone; `LockedError` when somebody holds it, also this process;
+        `FileNotFoundError` when it is missing or was removed meanwhile."""
+        ...
+
+
+class LocalFiles:
+    """The real disk."""
+
+    def make_dir(self, path: Path) -> None:
+        missing = [directory for directory in (path, *path.parents) if not directory.is_dir()]
+        for directory in reversed(missing):
+            directory.mkdir(exist_ok=True)
+            _sync_dir(directory.parent)
+
+    def create(self, path: Path) -> AppendFile:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            _sync_dir(path.parent)
+        except BaseException:
+            os.close(fd)
+            raise
+        return _LocalFile(fd)
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def list(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def remove(self, directory: Path, names: Sequence[str]) -> None:
+        for name in names:
+            (directory / name).unlink(missing_ok=True)
+        _sync_dir(directory)
+
+    def remove_dir(self, path: Path) -> None:
+        try:
+            path.rmdir()
+        except FileNotFoundError:
+            return
+        _sync_dir(path.parent)
+
+    def create_locked(self, path: Path) -> Lock:
+        unborn = path.with_name(f"{path.name}.new")
+        fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _flock(fd, path)
+            # A hard link, not a rename: it refuses to replace a lock that is there.
+            os.link(unborn, path)
+            os.unlink(unborn)
+            _sync_dir(path.parent)
+        except BaseException:
+            os.close(fd)
+            raise
+        return _LocalLock(fd)
+
+    def lock(self, path: Path) -> Lock:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _flock(fd, path)
+            if os.fstat(fd).st_nlink == 0:
+                raise FileNotFoundError(f"lock was removed while it was taken: {path}")
+        except BaseException:
+            os.close(fd)
+            raise
+        return _LocalLock(fd)
+
+
+class _LocalFile:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        for start in range(0, len(buffers), _MAX_BUFFERS):
+            some = buffers[start : start + _MAX_BUFFERS]
+            written = os.writev(self._fd, some)
+            if written != sum(map(len, some)):
+                self._write_rest(some, written)
+
+    def _write_rest(self, buffers: Sequence[Buffer], written: int) -> None:
+        """The kernel took a part only: a signal came, or the disk filled up and the next try will say so."""
+        for buffer in buffers:
+            view = memoryview(buffer)[written:]
+            written = max(0, written - len(buffer))
+            while view:
+                view = view[os.write(self._fd, view) :]
+
+    def sync(self) -> None:
+        _datasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class _LocalLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def _flock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise LockedError(path) from None
+
+
+def _sync_dir(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

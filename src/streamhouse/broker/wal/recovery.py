@@ -1,0 +1,166 @@
+"""Recovery: what dead sessions left in their disk logs.
+
+Data path   start -> **recovery** (lock, read, scan) -> broker publishes what is missing -> **remove**
+Owns        who is dead (a log whose lock can be taken), reading a log while holding its lock, the damage report
+Leaves      what an entry looks like and what is damage to `format.wal`; epochs and offsets to the broker
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Final, TypeVar
+
+from streamhouse.format.wal import Damage, Found, scan
+from streamhouse.model.names import SessionId
+
+from .base import DamageReport, WalEntry
+from .disk import remove_session_dir
+from .files import Files, Lock, LockedError
+from .ledger import LOCK_NAME, is_session_name, parse_file_name, session_dir
+
+log: Final = logging.getLogger(__name__)
+
+_ENTRIES_AT_A_TIME: Final = 1000
+_MAX_PLACES: Final = 100
+
+T = TypeVar("T")
+
+
+class DiskWals:
+    """The logs below one root; implements `WalRecovery`."""
+
+    def __init__(self, root: Path, files: Files) -> None:
+        self._root = root
+        self._files = files
+
+    async def dead_sessions(self, own: SessionId) -> list[SessionId]:
+        return await _in_thread(lambda: self._dead_sessions(own))
+
+    def _dead_sessions(self, own: SessionId) -> list[SessionId]:
+        try:
+            names = self._files.list(self._root)
+        except FileNotFoundError:
+            return []
+        sessions = [SessionId(name) for name in names if is_session_name(name) and name != own]
+        return [session for session in sessions if self._is_dead(session)]
+
+    def _is_dead(self, session: SessionId) -> bool:
+        try:
+            lock = self._take(session)
+        except (LockedError, NotADirectoryError):
+            return False
+        if lock is None:
+            return False
+        lock.release()
+        return True
+
+    @asynccontextmanager
+    async def read(self, session: SessionId) -> AsyncIterator["DiskWalReading"]:
+        directory = session_dir(self._root, session)
+        lock = await _in_thread(lambda: self._take(session))
+        try:
+            yield DiskWalReading(session, directory, self._files, exists=lock is not None)
+        finally:
+            if lock is not None:
+                await _in_thread(lock.release)
+
+    async def remove(self, session: SessionId) -> None:
+        async with self.read(session) as reading:
+            await reading.remove()
+
+    def _take(self, session: SessionId) -> Lock | None:
+        """The session's lock, or None where no log is: a directory without lock and files is only being born."""
+        directory = session_dir(self._root, session)
+        try:
+            return self._files.lock(directory / LOCK_NAME)
+        except FileNotFoundError:
+            pass
+        try:
+            is_log = any(parse_file_name(name) is not None for name in self._files.list(directory))
+        except FileNotFoundError:
+            return None
+        # Files without a lock: somebody copied them here by hand.
+        return self._files.create_locked(directory / LOCK_NAME) if is_log else None
+
+
+class DiskWalReading:
+    """A dead session's log under our lock; implements `WalReading`."""
+
+    def __init__(self, session: SessionId, directory: Path, files: Files, *, exists: bool) -> None:
+        self._session = session
+        self._directory = directory
+        self._files = files
+        self._exists = exists
+        self._damage = DamageReport()
+
+    @property
+    def damage(self) -> DamageReport:
+        return self._damage
+
+    async def entries(self) -> AsyncIterator[WalEntry]:
+        self._damage = DamageReport()
+        for name in await _in_thread(self._file_names):
+            before = self._damage
+            async for entry in self._entries_of(name):
+                yield entry
+            self._damage = replace(self._damage, files=self._damage.files + 1)
+            self._report(name, before)
+
+    async def _entries_of(self, name: str) -> AsyncIterator[WalEntry]:
+        """One file is in memory at a time, and one bounded list of its entries."""
+        data = await _in_thread(lambda: self._files.read(self._directory / name))
+        found = scan(memoryview(data))
+        while some := await _in_thread(lambda: list(islice(found, _ENTRIES_AT_A_TIME))):
+            self._damage = _add(self._damage, name, some)
+            for item in some:
+                if isinstance(item, Found):
+                    yield item.entry
+
+    def _file_names(self) -> list[str]:
+        if not self._exists:
+            return []
+        return [name for name in self._files.list(self._directory) if parse_file_name(name) is not None]
+
+    def _report(self, name: str, before: DamageReport) -> None:
+        now = self._damage
+        if (now.skipped, now.cut) == (before.skipped, before.cut):
+            return
+        fields = {
+            "session": self._session,
+            "file": name,
+            "entries": now.entries - before.entries,
+            "skipped": now.skipped - before.skipped,
+            "skipped_bytes": now.skipped_bytes - before.skipped_bytes,
+            "cut_bytes": now.cut_bytes - before.cut_bytes,
+            "places": ",".join(now.places[len(before.places) :]),
+        }
+        log.warning("wal file damaged", extra=fields)
+
+    async def remove(self) -> None:
+        if self._exists:
+            self._exists = False
+            await _in_thread(lambda: remove_session_dir(self._files, self._directory))
+
+
+def _add(report: DamageReport, name: str, items: list[Found | Damage]) -> DamageReport:
+    damages = [item for item in items if isinstance(item, Damage)]
+    skipped = [damage.length for damage in damages if not damage.tail]
+    cut = [damage.length for damage in damages if damage.tail]
+    places = (f"{name}@{damage.position}+{damage.length}" for damage in damages)
+    return replace(
+        report,
+        entries=report.entries + len(items) - len(damages),
+        skipped=report.skipped + len(skipped),
+        skipped_bytes=report.skipped_bytes + sum(skipped),
+        cut=report.cut + len(cut),
+        cut_bytes=report.cut_bytes + sum(cut),
+        places=(*report.places, *islice(places, _MAX_PLACES - len(report.places))),
+    )
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, call)

@@ -1,0 +1,252 @@
+"""SimFiles: a local disk in memory that loses power, tears writes, fills up and fails to sync, by a seed.
+
+Stands in for `streamhouse.broker.wal.files.LocalFiles`. One `SimFiles` is the disk as one process sees it: `kill` and
+`power_cut` end that process (every later call of it fails, as if it had never been made) and return the disk as the
+next process finds it.
+
+The model: written bytes are cached; a sync makes the cached bytes of its file durable. A power cut keeps the durable
+bytes, and of the rest what it likes: a prefix, sectors of it with zeros between them, zeros or garbage behind it. A
+failed sync forgets, as kernels do, that its bytes were dirty: they can still be read, and no later sync writes them.
+"""
+
+import errno
+import random
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from streamhouse.broker.wal.files import AppendFile, LockedError
+from streamhouse.format.batch import Buffer
+
+_SECTOR_BYTES = 512
+
+
+class _Content:
+    def __init__(self) -> None:
+        self.cached = bytearray()
+        self.synced = 0
+        self.lost: list[tuple[int, int]] = []
+
+    def sync(self) -> None:
+        self.synced = len(self.cached)
+
+    def forget_dirty(self) -> None:
+        self.lost.append((self.synced, len(self.cached)))
+        self.synced = len(self.cached)
+
+    def after_power_cut(self, chance: random.Random) -> "_Content":
+        kept = bytearray(self.cached)
+        for start, end in self.lost:
+            kept[start:end] = bytes(end - start)
+        del kept[chance.randint(self.synced, len(kept)) :]
+        _tear(kept, self.synced, chance)
+        after = _Content()
+        after.cached = kept
+        after.sync()
+        return after
+
+
+def _tear(kept: bytearray, synced: int, chance: random.Random) -> None:
+    match chance.choice(("prefix", "prefix", "holes", "zeros", "garbage")):
+        case "holes":
+            for start in range(synced, len(kept), _SECTOR_BYTES):
+                end = min(start + _SECTOR_BYTES, len(kept))
+                if chance.random() < 0.3:
+                    kept[start:end] = bytes(end - start)
+        case "zeros":
+            kept += bytes(chance.randrange(4096))
+        case "garbage":
+            kept += chance.randbytes(chance.randrange(4096))
+
+
+class _Disk:
+    """What outlives processes; shared by their `SimFiles`."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.dirs: dict[Path, None] = {}
+        self.contents: dict[Path, _Content] = {}
+        self.locks: dict[Path, SimFiles] = {}
+        self.processes: list[SimFiles] = []
+
+
+class SimFiles:
+    def __init__(
+        self, chance: random.Random, *, slow: Callable[[str], None] | None = None, disk: _Disk | None = None
+    ) -> None:
+        self._disk = disk or _Disk(chance)
+        self._disk.processes.append(self)
+        self._slow = slow
+        self._is_dead = False
+        self._full_after: int | None = None
+        self._syncs_that_fail = 0
+        self.writes = 0
+        self.syncs = 0
+        self.guard = threading.RLock()
+
+    # --- faults
+
+    def fill_up_after(self, more_bytes: int) -> None:
+        """Writes fail with ENOSPC once so many more bytes were taken; `make_room` ends it."""
+        self._full_after = more_bytes
+
+    def make_room(self) -> None:
+        self._full_after = None
+
+    def fail_next_sync(self) -> None:
+        """The next sync fails with EIO and forgets what was dirty; the one after it will seem to work."""
+        self._syncs_that_fail += 1
+
+    def kill(self) -> "SimFiles":
+        """This process dies: its locks are free, all that it wrote is there."""
+        with self.guard:
+            self._is_dead = True
+            self._disk.locks = {path: owner for path, owner in self._disk.locks.items() if owner is not self}
+            self._disk.processes.remove(self)
+        return self.another_process()
+
+    def power_cut(self) -> "SimFiles":
+        """All processes die, and with them what was not synced, or some of it."""
+        for process in list(self._disk.processes):
+            process._is_dead = True
+        self._disk.processes.clear()
+        self._disk.locks.clear()
+        chance = self._disk.chance
+        self._disk.contents = {
+            path: content.after_power_cut(chance) for path, content in sorted(self._disk.contents.items())
+        }
+        return self.another_process()
+
+    def another_process(self) -> "SimFiles":
+        """The same disk, seen by another process."""
+        return SimFiles(self._disk.chance, slow=self._slow, disk=self._disk)
+
+    def overwrite(self, path: Path, data: bytes) -> None:
+        """Put bytes into a file behind everybody's back: rot."""
+        content = _Content()
+        content.cached = bytearray(data)
+        content.sync()
+        self._disk.contents[path] = content
+
+    def _call(self, what: str) -> None:
+        if self._slow is not None:
+            self._slow(what)
+        if self._is_dead:
+            raise OSError(errno.EIO, "this process is dead")
+
+    # --- the door
+
+    def make_dir(self, path: Path) -> None:
+        self._call("make_dir")
+        for directory in (path, *path.parents):
+            self._disk.dirs[directory] = None
+
+    def create(self, path: Path) -> AppendFile:
+        self._call("create")
+        self._add(path)
+        return _SimFile(self, self._disk.contents[path])
+
+    def _add(self, path: Path) -> None:
+        if path.parent not in self._disk.dirs:
+            raise FileNotFoundError(path)
+        if path in self._disk.contents:
+            raise FileExistsError(path)
+        self._disk.contents[path] = _Content()
+
+    def read(self, path: Path) -> bytes:
+        self._call("read")
+        if path not in self._disk.contents:
+            raise FileNotFoundError(path)
+        return bytes(self._disk.contents[path].cached)
+
+    def list(self, path: Path) -> list[str]:
+        self._call("list")
+        if path in self._disk.contents:
+            raise NotADirectoryError(path)
+        if path not in self._disk.dirs:
+            raise FileNotFoundError(path)
+        known = (*self._disk.dirs, *self._disk.contents)
+        return sorted(found.name for found in known if found.parent == path and found != path)
+
+    def remove(self, directory: Path, names: Sequence[str]) -> None:
+        self._call("remove")
+        for name in names:
+            self._disk.contents.pop(directory / name, None)
+            self._disk.locks.pop(directory / name, None)
+
+    def remove_dir(self, path: Path) -> None:
+        self._call("remove_dir")
+        if path not in self._disk.dirs:
+            return
+        if any(found.parent == path for found in self._disk.contents):
+            raise OSError(errno.ENOTEMPTY, "directory not empty")
+        del self._disk.dirs[path]
+
+    def create_locked(self, path: Path) -> "_SimLock":
+        self._call("create_locked")
+        self._add(path)
+        self._disk.locks[path] = self
+        return _SimLock(self._disk, path, self)
+
+    def lock(self, path: Path) -> "_SimLock":
+        self._call("lock")
+        if path.parent in self._disk.contents:
+            raise NotADirectoryError(path)
+        if path not in self._disk.contents:
+            raise FileNotFoundError(path)
+        if path in self._disk.locks:
+            raise LockedError(path)
+        self._disk.locks[path] = self
+        return _SimLock(self._disk, path, self)
+
+    def _take(self, content: _Content, buffer: Buffer) -> None:
+        room = len(buffer) if self._full_after is None else min(len(buffer), self._full_after)
+        content.cached += memoryview(buffer)[:room]
+        if self._full_after is not None:
+            self._full_after -= room
+        if room < len(buffer):
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+
+class _SimFile:
+    def __init__(self, files: SimFiles, content: _Content) -> None:
+        self._files = files
+        self._content = content
+        self._is_closed = False
+        self._has_failed_to_sync = False
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        assert not self._is_closed, "written after it was closed"
+        self._files._call("write")
+        with self._files.guard:
+            self._files.writes += 1
+            for buffer in buffers:
+                self._files._take(self._content, buffer)
+
+    def sync(self) -> None:
+        assert not self._is_closed, "synced after it was closed"
+        assert not self._has_failed_to_sync, "synced again after a sync that failed"
+        self._files._call("sync")
+        with self._files.guard:
+            self._files.syncs += 1
+            if self._files._syncs_that_fail:
+                self._files._syncs_that_fail -= 1
+                self._has_failed_to_sync = True
+                self._content.forget_dirty()
+                raise OSError(errno.EIO, "input/output error")
+            self._content.sync()
+
+    def close(self) -> None:
+        assert not self._is_closed, "closed twice"
+        self._is_closed = True
+
+
+class _SimLock:
+    def __init__(self, disk: _Disk, path: Path, owner: SimFiles) -> None:
+        self._disk = disk
+        self._path = path
+        self._owner = owner
+
+    def release(self) -> None:
+        if self._disk.locks.get(self._path) is self._owner:
+            del self._disk.locks[self._path]
