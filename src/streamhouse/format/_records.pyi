@@ -1,0 +1,3 @@
+from streamhouse.format.batch import Buffer
+
+def walk(payload: Buffer, count: int, consecutive: bool) -> tuple[int, int, int, int, int]: ...

@@ -1,0 +1,211 @@
+"""Records: what is inside a batch, for the paths that must look.
+
+Data path   wire -> check_batch -> **validate_records** -> broker; fetch never comes here
+Owns        judging, reading and building the records of a batch; lookup of a record by time
+Leaves      the header to `format.batch`, codecs to `format.compression`, the walk itself to `format.record_walk`
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from streamhouse.errors import CorruptBatch, InvalidRecord
+from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, read_header, seal
+from streamhouse.format.compression import Codec, compress, decompress
+from streamhouse.format.record_walk import Flaw, walk
+from streamhouse.format.varint import VARLONG, append_varint, read_varint
+
+NO_PRODUCER: Final = -1
+NO_EPOCH: Final = -1
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_MAGIC: Final = 2
+_PREFIX_BYTES: Final = 12
+_LOG_APPEND_TIME: Final = 0x08
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_MIN_LONG: Final = -(2**63)
+_MAX_LONG: Final = 2**63 - 1
+
+_FLAW_TEXTS: Final = {
+    Flaw.TOO_FEW: "fewer records than the header says",
+    Flaw.LEFT_OVER: "more bytes than the records take",
+    Flaw.NUMBER: "a number is cut off or too long",
+    Flaw.LENGTH: "a record's length is impossible",
+    Flaw.OFFSET: "offset deltas are not 0, 1, 2",
+    Flaw.KEY: "a key's length is impossible",
+    Flaw.VALUE: "a value's length is impossible",
+    Flaw.HEADER_COUNT: "the number of headers is impossible",
+    Flaw.HEADER: "a header's length is impossible",
+    Flaw.SIZE: "a record's fields don't fill it",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A record as people see it. `build_batch` gives offsets itself and ignores this one's."""
+
+    offset: int = 0
+    timestamp_ms: int = 0
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class RecordsSummary(NamedTuple):
+    """What the records say where the header only claims."""
+
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    null_keys: int
+
+
+def validate_records(batch: Buffer, header: BatchHeader, *, limit_bytes: int) -> RecordsSummary:
+    """Raise `CorruptBatch` or `InvalidRecord` unless the payload is exactly the records that the header promises."""
+    walked = walk(_payload(batch, header, limit_bytes), header.record_count)
+    if walked.flaw:
+        raise InvalidRecord(f"records are malformed; record={walked.record} why={_FLAW_TEXTS[Flaw(walked.flaw)]}")
+    if header.is_log_append_time:
+        return RecordsSummary(header.max_timestamp_ms, header.max_timestamp_ms, walked.null_keys)
+    earliest = header.base_timestamp_ms + walked.min_timestamp_delta
+    latest = header.base_timestamp_ms + walked.max_timestamp_delta
+    if earliest < _MIN_LONG or latest > _MAX_LONG:
+        raise InvalidRecord(f"a record's timestamp leaves 64 bits; earliest={earliest} latest={latest}")
+    return RecordsSummary(earliest, latest, walked.null_keys)
+
+
+def read_records(batch: Buffer, *, limit_bytes: int) -> list[Record]:
+    """All records of a batch, judged first; slow."""
+    header = read_header(batch)
+    return list(_records(_judged_payload(batch, header, limit_bytes), header))
+
+
+def first_record_at(batch: Buffer, timestamp_ms: int, *, limit_bytes: int) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record that is not older than `timestamp_ms`."""
+    header = read_header(batch)
+    if header.is_log_append_time:
+        at_or_after = header.max_timestamp_ms >= timestamp_ms
+        return (header.base_offset, header.max_timestamp_ms) if at_or_after else None
+    for record in _records(_judged_payload(batch, header, limit_bytes), header):
+        if record.timestamp_ms >= timestamp_ms:
+            return record.offset, record.timestamp_ms
+    return None
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    codec: int = Codec.NONE,
+    base_offset: int = 0,
+    leader_epoch: int = NO_EPOCH,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    is_log_append_time: bool = False,
+) -> bytearray:
+    """A batch of these records with consecutive offsets, as a Java producer would send it."""
+    if not records:
+        raise InvalidRecord("a batch needs a record; records=0")
+    base_timestamp_ms = records[0].timestamp_ms
+    payload = bytearray()
+    for delta, record in enumerate(records):
+        _append_record(payload, record, delta, base_timestamp_ms)
+    packed = compress(codec, payload)
+    attributes = codec | _LOG_APPEND_TIME * is_log_append_time | _TRANSACTIONAL * is_transactional
+    batch = bytearray(HEADER_BYTES)
+    _HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        HEADER_BYTES + len(packed) - _PREFIX_BYTES,
+        leader_epoch,
+        _MAGIC,
+        0,
+        attributes | _CONTROL * is_control,
+        len(records) - 1,
+        base_timestamp_ms,
+        max(record.timestamp_ms for record in records),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    batch += packed
+    seal(batch)
+    return batch
+
+
+def _payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
+    stored = memoryview(batch)[HEADER_BYTES : header.size_bytes]
+    if header.codec == Codec.NONE and len(stored) <= limit_bytes:
+        return stored
+    return decompress(header.codec, stored, limit_bytes=limit_bytes)
+
+
+def _judged_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
+    payload = _payload(batch, header, limit_bytes)
+    # Compaction leaves gaps between the offsets of a stored batch.
+    walked = walk(payload, header.record_count, consecutive=False)
+    if walked.flaw:
+        raise CorruptBatch(f"records are malformed; record={walked.record} why={_FLAW_TEXTS[Flaw(walked.flaw)]}")
+    return payload
+
+
+def _records(payload: Buffer, header: BatchHeader) -> Iterator[Record]:
+    position, end = 0, len(payload)
+    for _ in range(header.record_count):
+        _, position = read_varint(payload, position, end)
+        timestamp_delta, position = read_varint(payload, position + 1, end, VARLONG)
+        offset_delta, position = read_varint(payload, position, end)
+        key, position = _read_field(payload, position)
+        value, position = _read_field(payload, position)
+        headers, position = _read_headers(payload, position)
+        own_time_ms = header.base_timestamp_ms + timestamp_delta
+        yield Record(
+            offset=header.base_offset + offset_delta,
+            timestamp_ms=header.max_timestamp_ms if header.is_log_append_time else own_time_ms,
+            key=key,
+            value=value,
+            headers=headers,
+        )
+
+
+def _read_field(payload: Buffer, position: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(payload, position, len(payload))
+    if length < 0:
+        return None, position
+    return bytes(payload[position : position + length]), position + length
+
+
+def _read_headers(payload: Buffer, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, position = read_varint(payload, position, len(payload))
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, position = _read_field(payload, position)
+        value, position = _read_field(payload, position)
+        # As Java does; the stored bytes stay what they are.
+        headers.append(((name or b"").decode("utf-8", "replace"), value))
+    return tuple(headers), position
+
+
+def _append_record(payload: bytearray, record: Record, delta: int, base_timestamp_ms: int) -> None:
+    body = bytearray(1)
+    append_varint(body, record.timestamp_ms - base_timestamp_ms)
+    append_varint(body, delta)
+    _append_field(body, record.key)
+    _append_field(body, record.value)
+    append_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _append_field(body, name.encode())
+        _append_field(body, value)
+    append_varint(payload, len(body))
+    payload += body
+
+
+def _append_field(body: bytearray, field: bytes | None) -> None:
+    append_varint(body, -1 if field is None else len(field))
+    if field:
+        body += field
