@@ -9,7 +9,6 @@ Ranges of versions are half open like all ranges here: a field exists in `since 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
@@ -111,7 +110,6 @@ def _default_of(of: WireType, *, tagged: bool) -> Any:
     return _DEFAULTS.get(of, 0)
 
 
-@cache
 def fields_of(struct: type) -> tuple[Field, ...]:
     """The fields of a message or of a struct inside one, in the order of the wire."""
     described = struct.__dataclass_fields__.values()  # type: ignore[attr-defined]
