@@ -4,8 +4,9 @@ Data path   leases before the first append, one commit per flush, the index of r
 Owns        the door; what each call promises
 Leaves      SQL to the engines and `sql/`, meaning to `broker`
 
-Every call is all or nothing. Trouble of the store itself is `errors.Unavailable`: the call may or may not have happened, and every
-call here may be repeated with the same arguments. Every implementation passes `tests/contracts/metadata_store.py`.
+Every call is all or nothing. Trouble of the store itself is `errors.Unavailable`: the call may or may not have
+happened, and every call here may be repeated with the same arguments. Every implementation passes
+`tests/contracts/metadata_store.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from streamhouse.model.lease import Address, PartitionState, Session
-from streamhouse.model.names import PartitionId, SessionId, TopicId
+from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
 
@@ -34,10 +35,24 @@ class DoomedObject:
     doomed_at_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEnd:
+    epoch: Epoch
+    end: int
+
+
 class MetadataStore(Protocol):
+    @property
+    def failures_in_a_row(self) -> int:
+        """Calls that ended in `Unavailable` since the last one that didn't."""
+        ...
+
     # --- topics
     async def create_topic(self, topic: Topic) -> None:
-        """Add the topic and its partitions, with empty logs; raise `TopicExists` unless the same id is there already."""
+        """Add the topic and its partitions, with empty logs.
+
+        No-op when the same id is there already; raise `TopicExists` when another topic has the name.
+        """
         ...
 
     async def delete_topic(self, topic_id: TopicId) -> None:
@@ -52,7 +67,11 @@ class MetadataStore(Protocol):
 
     # --- sessions and leases
     async def open_session(self, session: NewSession) -> Session:
-        """Begin a session, live for `ttl_ms` from now by the store's clock, with the lowest free node id."""
+        """Begin a session, live for `ttl_ms` from now by the store's clock, with the lowest free node id.
+
+        Repeated while the session is live it renews it and returns it; raise `SessionLost` when that id was claimed or
+        has ended: an id never comes back.
+        """
         ...
 
     async def renew_session(self, session_id: SessionId, ttl_ms: int) -> None:
@@ -63,7 +82,10 @@ class MetadataStore(Protocol):
         ...
 
     async def end_session(self, session_id: SessionId) -> None:
-        """End a live session and free what it still holds. For a holder that has flushed everything."""
+        """End a live session and free what it still holds. For a holder that has flushed everything.
+
+        No-op when it has ended; raise `SessionLost` when it was claimed, because its leases are the recoverer's now.
+        """
         ...
 
     async def sessions(self) -> Sequence[Session]:
@@ -73,20 +95,25 @@ class MetadataStore(Protocol):
     async def acquire(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> Sequence[PartitionState]:
         """Take the leases that are free, each with a new epoch; those already held by this session stay as they are.
 
-        Returns the states of those now held by this session; others are left out. Raise `SessionLost` unless the session is live
-        and unexpired.
+        Returns the states of those now held by this session, ordered; others are left out. Raise `SessionLost` unless
+        the session is live and unexpired.
         """
         ...
 
     async def release(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> None:
-        """Give up leases held by this session; the epoch stays."""
+        """Give up leases held by this session; the epoch stays.
+
+        Raise `SessionLost` when the session was claimed: what it had not flushed must be recovered before anybody else
+        may lead. No-op for a session that has ended.
+        """
         ...
 
     async def claim_recovery(self, dead: SessionId, *, by: SessionId, proven_dead: bool) -> int | None:
         """Claim a session for recovery; returns the claim's number, which only grows, or None when it can't be claimed.
 
-        It can be claimed when it has not ended and either its time is up by the store's clock or `proven_dead` (the caller holds the lock
-        of its disk). From here on its heartbeats and commits are refused, and so are those of an earlier claim.
+        It can be claimed when it has not ended and either its time is up by the store's clock or `proven_dead` (the
+        caller holds the lock of its disk). From here on its heartbeats and commits are refused, and so are those of an
+        earlier claim. A session can't claim itself; raise `SessionLost` unless `by` is live.
         """
         ...
 
@@ -95,16 +122,21 @@ class MetadataStore(Protocol):
         ...
 
     async def finish_recovery(self, dead: SessionId, claim: int, commits: Sequence[SegmentCommit]) -> None:
-        """Publish what was recovered, free the dead session's leases and end it, together; raise `SessionLost` if the
-        claim is no longer the newest. Repeating a finish that happened is a no-op."""
+        """Publish what was recovered, free the dead session's leases and end it, together.
+
+        Raise `SessionLost` if the claim is not the newest, and `LeaseLost` naming the partitions whose guard failed, as
+        `commit_segments` does (their topic was deleted meanwhile: leave them out and finish again). Repeating a finish
+        that happened is a no-op.
+        """
         ...
 
     # --- segments
     async def commit_segments(self, session_id: SessionId, commits: Sequence[SegmentCommit]) -> None:
-        """Publish segment objects: every run must begin at its partition's flushed end, under the run's epoch and this holder.
+        """Publish segment objects: each run must begin at its partition's flushed end, under its epoch and this holder.
 
-        All or nothing: raise `LeaseLost` naming the partitions whose guard failed. Repeating a commit that happened is a no-op,
-        known by its object keys.
+        All or nothing: raise `LeaseLost` naming the partitions whose guard failed (all of them when the session is no
+        longer live; an expired session that nobody has claimed may still commit). Repeating a commit that happened is a
+        no-op, known by its object keys; a known key with a run that was never published under it fails the guard.
         """
         ...
 
@@ -116,10 +148,25 @@ class MetadataStore(Protocol):
         """The newest run, which always stays, because it carries the producers' state."""
         ...
 
+    async def run_at_time(self, partition: PartitionId, *, timestamp_ms: int, from_offset: int) -> Run | None:
+        """The first run with `end > from_offset` that has a record as late as the timestamp."""
+        ...
+
+    async def latest_run(self, partition: PartitionId, *, from_offset: int) -> Run | None:
+        """The first of the runs with `end > from_offset` that have the largest timestamp."""
+        ...
+
+    async def epoch_end(self, partition: PartitionId, epoch: int) -> EpochEnd | None:
+        """The newest epoch with a run that is not newer than `epoch`, and where it ends; None when all are newer."""
+        ...
+
     # --- retention and collection
     async def advance_log_start(self, starts: Mapping[PartitionId, int]) -> None:
-        """Move log starts forward (never back, never past the flushed end), drop the runs that end at or below them, except each
-        partition's newest, and doom objects left without runs."""
+        """Move log starts forward (never back, never past the flushed end), and drop what lies below them.
+
+        Runs that end at or below the log start go, except each partition's newest; objects left without runs are
+        doomed. Unknown partitions are passed over.
+        """
         ...
 
     async def doomed_objects(self, *, grace_ms: int, limit: int) -> Sequence[DoomedObject]:

@@ -1,0 +1,102 @@
+"""The commit guard: which runs may be published, decided from what one transaction has read.
+
+Data path   flush or recovery -> **guard** -> rows
+Owns        promise 4: holder, epoch and expected next offset of every run; recognising a commit that is repeated
+Leaves      reading the state and writing the verdict, in one transaction, to the engines
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from streamhouse.errors import Internal, LeaseLost
+from streamhouse.model.lease import PartitionState
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.model.segment import Run, SegmentCommit
+
+
+class Offsets(NamedTuple):
+    """A run as the store remembers it under its object."""
+
+    partition: PartitionId
+    base: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """One partition's flushed end, before and after."""
+
+    state: PartitionState
+    flushed_end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What a commit adds: the objects that are new, and how far each partition moves."""
+
+    commits: tuple[SegmentCommit, ...]
+    advances: tuple[Advance, ...]
+
+
+def check_shape(commits: Sequence[SegmentCommit]) -> None:
+    """Raise `Internal` for what no caller may ask: objects without runs or named twice, empty or foreign runs."""
+    keys = [commit.segment.key for commit in commits]
+    if len(set(keys)) != len(keys):
+        raise Internal(f"an object is committed twice in one call; keys={','.join(keys)}")
+    for commit in commits:
+        if not commit.runs:
+            raise Internal(f"an object without runs could never be collected; key={commit.segment.key}")
+        for run in commit.runs:
+            if run.object_key != commit.segment.key or not 0 <= run.base < run.end:
+                raise Internal(f"a run does not fit its object; run={run} key={commit.segment.key}")
+
+
+def decide_publication(
+    commits: Sequence[SegmentCommit],
+    *,
+    holder: SessionId,
+    may_publish: bool,
+    states: Mapping[PartitionId, PartitionState],
+    published: Mapping[str, frozenset[Offsets]],
+) -> Publication:
+    """What to write, or `LeaseLost` naming exactly the partitions whose guard failed.
+
+    `published` has the keys that the store knows already, with the runs they still have.
+    """
+    fresh = tuple(commit for commit in commits if commit.segment.key not in published)
+    repeated = [run for commit in commits if commit.segment.key in published for run in commit.runs]
+    failed = [run.partition for run in repeated if not _was_published(run, states, published[run.object_key])]
+    ends, refused = _chain((run for commit in fresh for run in commit.runs), holder, states)
+    failed += refused if may_publish else [run.partition for commit in fresh for run in commit.runs]
+    if failed:
+        why = "epoch, holder or expected offset differs" if may_publish else "session is not live"
+        raise LeaseLost(dict.fromkeys(failed), why=why)
+    advances = tuple(Advance(state=states[partition], flushed_end=end) for partition, end in ends.items())
+    return Publication(commits=fresh, advances=advances)
+
+
+def _was_published(run: Run, states: Mapping[PartitionId, PartitionState], known: frozenset[Offsets]) -> bool:
+    """Whether this run was part of the commit that brought its object: its row is there, or was dropped since."""
+    state = states.get(run.partition)
+    return state is None or Offsets(run.partition, run.base, run.end) in known or run.end <= state.log_start
+
+
+def _chain(
+    runs: Iterable[Run], holder: SessionId, states: Mapping[PartitionId, PartitionState]
+) -> tuple[dict[PartitionId, int], list[PartitionId]]:
+    """Follow each partition's runs from its flushed end, in offset order, whatever order they were given in."""
+    ends: dict[PartitionId, int] = {}
+    failed: dict[PartitionId, None] = {}
+    for run in sorted(runs, key=lambda run: run.base):
+        state = states.get(run.partition)
+        if (
+            state is None
+            or state.holder != holder
+            or state.epoch != run.epoch
+            or run.base != ends.get(run.partition, state.flushed_end)
+        ):
+            failed[run.partition] = None
+        else:
+            ends[run.partition] = run.end
+    return ends, list(failed)

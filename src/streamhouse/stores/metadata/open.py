@@ -1,0 +1,36 @@
+"""Opening the metadata store that a URL names.
+
+Data path   none; called once at the start
+Owns        which URLs there are
+Leaves      each engine to its own room
+"""
+
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from streamhouse.clock import Clock
+from streamhouse.errors import Misconfigured
+from streamhouse.stores.directories import make_durable_parent
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.metadata.sqlite import SqliteMetadataStore
+from streamhouse.stores.metadata.sqlite.database import MEMORY, SqliteSettings
+
+SUPPORTED: Final = "sqlite:///absolute/path, sqlite::memory:"
+
+
+async def open_metadata_store(url: str, *, clock: Clock, timeout_s: float = 5.0) -> MetadataStore:
+    """The store behind the URL, ready for use; raise `Misconfigured` when there is none or it can't be opened."""
+    path = sqlite_path(url)
+    if path != MEMORY:
+        await make_durable_parent(path)
+    return await SqliteMetadataStore(path, clock=clock, settings=SqliteSettings(timeout_s=timeout_s)).open()
+
+
+def sqlite_path(url: str) -> str:
+    """The file that a sqlite URL names."""
+    if url == "sqlite::memory:":
+        return MEMORY
+    parts = urlsplit(url)
+    if parts.scheme != "sqlite" or parts.netloc or not parts.path.strip("/") or parts.query or parts.fragment:
+        raise Misconfigured(f"not a metadata store; url={url!r} supported={SUPPORTED}")
+    return "/" + unquote(parts.path).lstrip("/")

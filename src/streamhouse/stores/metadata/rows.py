@@ -1,0 +1,134 @@
+"""Rows and nouns: how each noun is written as a row and read back.
+
+Data path   between the engines and the rest of the house
+Owns        both directions, for every noun in the metadata store
+Leaves      column names to `sql/`, running statements to the engines
+"""
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from streamhouse.model.lease import Address, PartitionState, Session, SessionState
+from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
+from streamhouse.model.segment import Run
+from streamhouse.model.topic import Topic
+from streamhouse.stores.metadata.base import DoomedObject, NewSession
+
+Params = Mapping[str, str | int | None]
+
+
+class Row(Protocol):
+    """A row whose columns are read by name, as both engines' drivers give them."""
+
+    def __getitem__(self, key: str, /) -> Any: ...
+
+
+def topic_params(topic: Topic) -> Params:
+    return {
+        "topic_id": str(topic.topic_id),
+        "name": topic.name,
+        "partitions": topic.partitions,
+        "configs": json.dumps(dict(topic.overrides), sort_keys=True),
+        "created_at_ms": topic.created_at_ms,
+    }
+
+
+def topic_of(row: Row) -> Topic:
+    return Topic(
+        topic_id=TopicId(uuid.UUID(row["topic_id"])),
+        name=row["name"],
+        partitions=row["partitions"],
+        overrides=json.loads(row["configs"]),
+        created_at_ms=row["created_at_ms"],
+    )
+
+
+def partition_params(partition: PartitionId) -> Params:
+    return {"topic_id": str(partition.topic_id), "partition": partition.partition}
+
+
+def partition_of(row: Row) -> PartitionId:
+    return PartitionId(TopicId(uuid.UUID(row["topic_id"])), row["partition"])
+
+
+def partition_list(partitions: Iterable[PartitionId]) -> str:
+    """A JSON array for `find_partitions`, each partition once."""
+    return json.dumps([[str(topic_id), partition] for topic_id, partition in dict.fromkeys(partitions)])
+
+
+def text_list(texts: Iterable[object]) -> str:
+    """A JSON array of texts, each once."""
+    return json.dumps(list(dict.fromkeys(map(str, texts))))
+
+
+def state_of(row: Row) -> PartitionState:
+    return PartitionState(
+        partition=partition_of(row),
+        epoch=Epoch(row["epoch"]),
+        holder=None if row["holder"] is None else SessionId(row["holder"]),
+        log_start=row["log_start"],
+        flushed_end=row["flushed_end"],
+    )
+
+
+def session_params(session: NewSession) -> Params:
+    return {
+        "session_id": session.session_id,
+        "kafka_host": session.kafka.host,
+        "kafka_port": session.kafka.port,
+        "http_host": session.http.host,
+        "http_port": session.http.port,
+    }
+
+
+def session_of(row: Row) -> Session:
+    return Session(
+        session_id=SessionId(row["session_id"]),
+        node_id=NodeId(row["node_id"]),
+        kafka=Address(host=row["kafka_host"], port=row["kafka_port"]),
+        http=Address(host=row["http_host"], port=row["http_port"]),
+        state=SessionState(row["state"]),
+        started_at_ms=row["started_at_ms"],
+        expires_at_ms=row["expires_at_ms"],
+        claim=row["claim"],
+    )
+
+
+def run_params(run: Run) -> Params:
+    return {
+        **partition_params(run.partition),
+        "base_offset": run.base,
+        "end_offset": run.end,
+        "stored_base": run.stored_base,
+        "epoch": run.epoch,
+        "object_key": run.object_key,
+        "position": run.position,
+        "length": run.length,
+        "index_position": run.index_position,
+        "index_length": run.index_length,
+        "records": run.records,
+        "max_timestamp_ms": run.max_timestamp_ms,
+    }
+
+
+def run_of(row: Row) -> Run:
+    return Run(
+        partition=partition_of(row),
+        base=row["base_offset"],
+        end=row["end_offset"],
+        stored_base=row["stored_base"],
+        epoch=Epoch(row["epoch"]),
+        object_key=row["object_key"],
+        position=row["position"],
+        length=row["length"],
+        index_position=row["index_position"],
+        index_length=row["index_length"],
+        records=row["records"],
+        max_timestamp_ms=row["max_timestamp_ms"],
+    )
+
+
+def doomed_of(row: Row) -> DoomedObject:
+    return DoomedObject(key=row["key"], doomed_at_ms=row["doomed_at_ms"])

@@ -1,0 +1,7 @@
+-- name: next_epoch
+-- A lease epoch that nobody ever had: one counter for all partitions, so that epochs grow across everything.
+UPDATE counters SET value = value + 1 WHERE name = 'epoch' RETURNING value;
+
+-- name: reserve_producer_ids
+-- The first of `count` producer ids that nobody ever had.
+UPDATE counters SET value = value + :count WHERE name = 'producer_id' RETURNING value - :count + 1 AS first;

@@ -1,0 +1,59 @@
+-- name: insert_partitions
+-- All partitions of a new topic. They start at the newest epoch given to anybody, so that a re-created topic never
+-- shows an older one.
+WITH RECURSIVE numbers (partition) AS (
+    SELECT 0
+    UNION ALL
+    SELECT partition + 1 FROM numbers WHERE partition + 1 < :partitions
+)
+INSERT INTO partitions (topic_id, partition, epoch)
+SELECT :topic_id, numbers.partition, counters.value FROM numbers, counters WHERE counters.name = 'epoch';
+
+-- name: partitions_of_topics
+-- Every partition of the topics in a JSON array of ids.
+SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end
+FROM json_each(:topic_ids) AS wanted
+JOIN partitions AS p ON p.topic_id = wanted.value
+ORDER BY p.topic_id, p.partition;
+
+-- name: find_partitions
+-- The partitions in a JSON array of [topic id, partition]; those that do not exist are left out.
+SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end
+FROM json_each(:partitions) AS wanted
+JOIN partitions AS p ON p.topic_id = wanted.value ->> 0 AND p.partition = CAST(wanted.value ->> 1 AS INTEGER)
+ORDER BY p.topic_id, p.partition;
+
+-- name: partitions_held_by
+-- The leases of a session.
+SELECT topic_id, partition, epoch, holder, log_start, flushed_end
+FROM partitions WHERE holder = :holder
+ORDER BY topic_id, partition;
+
+-- name: take_lease
+-- Give a free lease to a session under a new epoch; changes nothing when somebody holds it.
+UPDATE partitions SET holder = :holder, epoch = :epoch
+WHERE topic_id = :topic_id AND partition = :partition AND holder IS NULL;
+
+-- name: release_lease
+-- Free one lease of a session; the epoch stays.
+UPDATE partitions SET holder = NULL
+WHERE topic_id = :topic_id AND partition = :partition AND holder = :holder;
+
+-- name: free_leases
+-- Free all leases of a session that ends.
+UPDATE partitions SET holder = NULL WHERE holder = :holder;
+
+-- name: advance_flushed_end
+-- Publish offsets under the guard of promise 4: the lease's holder, its epoch and the expected next offset.
+UPDATE partitions SET flushed_end = :flushed_end
+WHERE topic_id = :topic_id AND partition = :partition
+  AND holder = :holder AND epoch = :epoch AND flushed_end = :expected_end;
+
+-- name: advance_log_start
+-- Move a log start forward: never back, never past the flushed end.
+UPDATE partitions SET log_start = CASE WHEN :log_start < flushed_end THEN :log_start ELSE flushed_end END
+WHERE topic_id = :topic_id AND partition = :partition AND log_start < :log_start;
+
+-- name: delete_partitions
+-- Part of deleting a topic, after its runs.
+DELETE FROM partitions WHERE topic_id = :topic_id;

@@ -1,0 +1,27 @@
+-- name: known_among
+-- Which keys of a JSON array were published before, live or doomed.
+SELECT o.key FROM json_each(:keys) AS wanted JOIN segment_objects AS o ON o.key = wanted.value
+UNION ALL
+SELECT d.key FROM json_each(:keys) AS wanted JOIN doomed_objects AS d ON d.key = wanted.value;
+
+-- name: insert_object
+-- A segment object is published; its runs follow in the same transaction.
+INSERT INTO segment_objects (key, size_bytes, created_at_ms) VALUES (:key, :size_bytes, :created_at_ms);
+
+-- name: doom_object
+-- First half of dooming: remember the key of an object that no run names any more.
+INSERT INTO doomed_objects (key, size_bytes, doomed_at_ms)
+SELECT o.key, o.size_bytes, :now_ms FROM segment_objects AS o
+WHERE o.object_id = :object_id AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.object_id = o.object_id);
+
+-- name: drop_object
+-- Second half of dooming: it is a live object no more.
+DELETE FROM segment_objects
+WHERE object_id = :object_id
+  AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.object_id = segment_objects.object_id);
+
+-- name: known_objects
+-- Every key that any row names, in one snapshot because it is one statement.
+SELECT key FROM segment_objects
+UNION ALL
+SELECT key FROM doomed_objects;

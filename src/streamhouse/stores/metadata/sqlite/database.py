@@ -1,0 +1,220 @@
+"""One SQLite database: one connection, one thread, transactions with a deadline.
+
+Data path   `store` -> **database** -> file
+Owns        the connection and its pragmas, begin and commit, the deadline of a call, schema migration
+Leaves      statements to `sql/`, what a transaction does to its caller
+
+After a failed fsync nothing more is accepted until a restart: the system may have dropped the pages, and asking again
+would report success for them. Opening moves everything from the journal into the database, which writes those pages
+anew.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from streamhouse.clock import Clock
+from streamhouse.errors import Misconfigured, StreamhouseError, Unavailable
+from streamhouse.stores.metadata.migrations import due_migrations, load_migrations, split_script
+from streamhouse.stores.metadata.rows import Params
+from streamhouse.stores.metadata.sqlite.failures import has_lost_sync, translate
+from streamhouse.stores.metadata.statements import Statements, load_statements
+
+T = TypeVar("T")
+
+MEMORY: Final = ":memory:"
+OLDEST_SQLITE: Final = (3, 38, 0)  # STRICT tables, RETURNING and ->>
+_STEPS_BETWEEN_LOOKS: Final = 10_000  # virtual machine steps between looks at the clock: well below a millisecond
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteSettings:
+    timeout_s: float = 5.0  # deadline of one call, waiting for its turn included
+    max_waiting_calls: int = 1024  # calls waiting for the thread; more are refused at once
+
+
+class Transaction:
+    """The statements of one call; `now_ms` is the store's clock, read once the transaction has begun."""
+
+    __slots__ = ("_connection", "now_ms", "sql")
+
+    def __init__(self, connection: sqlite3.Connection, sql: Statements, now_ms: int) -> None:
+        self._connection = connection
+        self.sql = sql
+        self.now_ms = now_ms
+
+    def rows(self, statement: str, params: Params | None = None) -> list[sqlite3.Row]:
+        return self._connection.execute(statement, params or {}).fetchall()
+
+    def row(self, statement: str, params: Params | None = None) -> sqlite3.Row | None:
+        """The only row, or None. All rows are read, because a RETURNING statement is done only then."""
+        found = self.rows(statement, params)
+        return found[0] if found else None
+
+    def change(self, statement: str, params: Params) -> int:
+        """Run a statement; returns how many rows it changed."""
+        return self._connection.execute(statement, params).rowcount
+
+    def change_each(self, statement: str, params: Iterable[Params]) -> int:
+        """Run a statement for each set of parameters; returns how many rows were changed in all."""
+        return max(0, self._connection.executemany(statement, params).rowcount)
+
+
+class Database:
+    def __init__(self, path: str, *, clock: Clock, settings: SqliteSettings, executor: Executor | None = None) -> None:
+        self._path = path
+        self._clock = clock
+        self._settings = settings
+        self._executor = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
+        self._owns_executor = executor is None
+        self._sql = load_statements()
+        self._connection: sqlite3.Connection | None = None
+        self._waiting = 0
+        self.failures_in_a_row = 0
+        self._deadline = 0.0
+        self._stopped = ""
+
+    def __repr__(self) -> str:
+        return f"<Database {self._path} waiting={self._waiting} stopped={self._stopped or 'no'}>"
+
+    async def open(self) -> None:
+        """Open or create the file and bring its schema up to date; raise `Misconfigured` when it can't be used."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._open)
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` on one snapshot."""
+        return await self._call("BEGIN", work)
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` as one transaction: all of it is durable on return, or nothing of it happened."""
+        return await self._call("BEGIN IMMEDIATE", work)
+
+    async def aclose(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._close)
+        if self._owns_executor:
+            self._executor.shutdown(wait=False)
+
+    async def _call(self, begin: str, work: Callable[[Transaction], T]) -> T:
+        """Run a call and count what only the store is to blame for; a refusal is an answer too."""
+        try:
+            result = await self._run(begin, work)
+        except Unavailable:
+            self.failures_in_a_row += 1
+            raise
+        except StreamhouseError:
+            self.failures_in_a_row = 0
+            raise
+        self.failures_in_a_row = 0
+        return result
+
+    async def _run(self, begin: str, work: Callable[[Transaction], T]) -> T:
+        if self._waiting >= self._settings.max_waiting_calls:
+            raise Unavailable(f"too many calls wait for the metadata store; limit={self._settings.max_waiting_calls}")
+        deadline = self._clock.monotonic() + self._settings.timeout_s
+        loop = asyncio.get_running_loop()
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                return await loop.run_in_executor(self._executor, self._transact, begin, work, deadline)
+        except TimeoutError:
+            raise Unavailable(f"metadata call timed out; timeout_s={self._settings.timeout_s:g}") from None
+        finally:
+            self._waiting -= 1
+
+    # --- in the thread from here on
+
+    def _transact(self, begin: str, work: Callable[[Transaction], T], deadline: float) -> T:
+        connection = self._connection
+        if connection is None or self._stopped:
+            raise Unavailable(f"metadata store is closed; why={self._stopped or 'not open'}")
+        if self._clock.monotonic() >= deadline:
+            raise Unavailable("metadata call waited past its deadline; it did not happen")
+        self._deadline = deadline
+        try:
+            connection.execute(begin)
+            result = work(Transaction(connection, self._sql, self._clock.now_ms()))
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if has_lost_sync(error):
+                self._stopped = "an fsync failed, restart to recover"
+            raise translate(error) from error
+        finally:
+            self._leave(connection)
+        return result
+
+    def _leave(self, connection: sqlite3.Connection) -> None:
+        """Nothing stays open after a call, whatever ended it."""
+        self._deadline = float("inf")  # a rollback has no deadline
+        if connection.in_transaction:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+        if connection.in_transaction:
+            self._stopped = "a rollback failed, restart to recover"
+
+    def _is_late(self) -> bool:
+        return self._clock.monotonic() >= self._deadline
+
+    def _open(self) -> None:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise Misconfigured(
+                f"SQLite is too old; version={sqlite3.sqlite_version} needed={'.'.join(map(str, OLDEST_SQLITE))} "
+                "do=use a Python that is built with a newer SQLite"
+            )
+        try:
+            self._connection = self._connect()
+            self._migrate(self._connection)
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
+        except sqlite3.Error as error:
+            self._close()
+            raise Misconfigured(
+                f"the metadata database can't be opened; path={self._path} why={error} "
+                "do=check that the folder is there, is writable, and holds a database of ours that nobody locks"
+            ) from error
+        except Misconfigured:
+            self._close()
+            raise
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=self._settings.timeout_s, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.row_factory = sqlite3.Row
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            if mode != "wal" and self._path != MEMORY:
+                raise Misconfigured(f"SQLite can't keep a write-ahead log here; path={self._path} do=use a local disk")
+            connection.execute("PRAGMA synchronous = FULL")  # NORMAL loses the last commits at a power cut
+            connection.execute("PRAGMA foreign_keys = ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        """Apply what is missing, all or nothing; two processes that open at once take turns."""
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS schema_version ("
+                "version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at_ms INTEGER NOT NULL) STRICT"
+            )
+            version = connection.execute("SELECT COALESCE(MAX(version), 0) FROM schema_version").fetchone()[0]
+            for migration in due_migrations(load_migrations(), version=version):
+                for statement in split_script(migration.sql):
+                    connection.execute(statement)
+                applied = (migration.version, migration.name, self._clock.now_ms())
+                connection.execute("INSERT INTO schema_version VALUES (?, ?, ?)", applied)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

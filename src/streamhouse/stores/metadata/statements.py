@@ -1,0 +1,99 @@
+"""Named SQL statements, read once from `sql/*.sql`.
+
+Data path   every call of a metadata engine is made of these
+Owns        the form of a statement file (`-- name:` line, purpose lines, one statement), the names Python may use
+Leaves      what the statements say to `sql/`, running them to the engines
+
+Names are attributes, so a misspelt one fails the type check; a statement without an attribute, or an attribute
+without a statement, fails when the room is opened.
+"""
+
+import re
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Final
+
+from streamhouse.errors import Internal
+
+SQL: Final = files("streamhouse.stores.metadata") / "sql"
+_NAME: Final = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statements:
+    # topics
+    same_topics: str
+    insert_topic: str
+    list_topics: str
+    delete_topic: str
+    # partitions
+    insert_partitions: str
+    partitions_of_topics: str
+    find_partitions: str
+    partitions_held_by: str
+    take_lease: str
+    release_lease: str
+    free_leases: str
+    advance_flushed_end: str
+    advance_log_start: str
+    delete_partitions: str
+    # sessions
+    find_session: str
+    list_sessions: str
+    lowest_free_node_id: str
+    insert_session: str
+    renew_session: str
+    claim_session: str
+    end_session: str
+    # segment objects
+    known_among: str
+    insert_object: str
+    doom_object: str
+    drop_object: str
+    known_objects: str
+    # doomed objects
+    doomed_before: str
+    forget_object: str
+    # runs
+    insert_run: str
+    runs_from: str
+    last_run: str
+    run_at_time: str
+    latest_run: str
+    epoch_end: str
+    runs_of_object: str
+    drop_runs_below: str
+    drop_runs_of_topic: str
+    # counters
+    next_epoch: str
+    reserve_producer_ids: str
+
+
+def parse_statements(text: str) -> dict[str, str]:
+    """The statements of one file by name; each has at least one line of purpose and exactly one statement."""
+    pieces = _NAME.split(text)
+    found: dict[str, str] = {}
+    for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
+        lines = body.strip().splitlines()
+        sql = "\n".join(line for line in lines if not line.startswith("--")).strip()
+        if not lines or not lines[0].startswith("-- "):
+            raise Internal(f"statement has no line of purpose; name={name}")
+        if sql.count(";") != 1 or not sql.endswith(";") or name in found:
+            raise Internal(f"statement is not exactly one; name={name}")
+        found[name] = sql
+    return found
+
+
+@cache
+def load_statements(directory: Traversable = SQL) -> Statements:
+    """All statements of the directory; raise `Internal` when names and attributes differ."""
+    found: dict[str, str] = {}
+    for path in sorted(directory.iterdir(), key=lambda path: path.name):
+        if path.name.endswith(".sql"):
+            found |= parse_statements(path.read_text(encoding="utf-8"))
+    expected = {field.name for field in fields(Statements)}
+    if odd := expected.symmetric_difference(found):
+        raise Internal(f"statements and their names differ; names={','.join(sorted(odd))}")
+    return Statements(**found)

@@ -1,0 +1,300 @@
+"""SQLite as a metadata store: the contract, and what is SQLite's own."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from pathlib import Path
+from threading import Event
+
+import pytest
+from tests.contracts.clocks import ManualClock
+from tests.contracts.metadata_store import (
+    ALICE,
+    ORDERS,
+    MetadataStoreContract,
+    lead,
+    new_session,
+    part,
+    publish,
+    spans,
+    topic,
+)
+
+from streamhouse.errors import Internal, Misconfigured, Unavailable
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.metadata.open import open_metadata_store
+from streamhouse.stores.metadata.sqlite import SqliteMetadataStore
+from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings, Transaction
+from streamhouse.stores.metadata.sqlite.failures import translate
+from streamhouse.stores.metadata.statements import Statements, load_statements
+
+
+class TestSqliteInMemory(MetadataStoreContract):
+    @pytest.fixture
+    async def store(self, clock: ManualClock) -> AsyncIterator[MetadataStore]:
+        store = await SqliteMetadataStore(":memory:", clock=clock).open()
+        yield store
+        await store.aclose()
+
+
+class TestSqliteFile(MetadataStoreContract):
+    @pytest.fixture
+    async def store(self, clock: ManualClock, tmp_path: Path) -> AsyncIterator[MetadataStore]:
+        store = await open_metadata_store(f"sqlite://{tmp_path}/new/metadata.db", clock=clock)
+        yield store
+        await store.aclose()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+async def test_everything_is_there_after_the_store_is_opened_again(tmp_path: Path, clock: ManualClock) -> None:
+    url = f"sqlite://{tmp_path}/metadata.db"
+    store = await open_metadata_store(url, clock=clock)
+    await store.create_topic(topic())
+    await store.open_session(new_session(ALICE))
+    [state] = await lead(store, ALICE, part(0))
+    await publish(store, ALICE, state, 10)
+    ids = await store.allocate_producer_ids(5)
+    await store.aclose()
+
+    store = await open_metadata_store(url, clock=clock)
+    assert list(await store.topics()) == [topic()]
+    assert [s.epoch for s in await store.held_by(ALICE)] == [state.epoch]
+    assert await spans(store, part(0)) == [(0, 10)]
+    assert await store.allocate_producer_ids(1) == ids + 5
+    await store.aclose()
+
+
+async def test_commits_are_synced_and_foreign_keys_hold(tmp_path: Path, clock: ManualClock) -> None:
+    database = Database(f"{tmp_path}/m.db", clock=clock, settings=SqliteSettings())
+    await database.open()
+    values = {
+        name: await database.read(lambda tx, name=name: tx.rows(f"PRAGMA {name}")[0][0])  # type: ignore[misc]
+        for name in ("journal_mode", "synchronous", "foreign_keys")
+    }
+    await database.aclose()
+    assert values == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+
+
+async def test_a_database_of_a_newer_release_is_refused_with_advice(tmp_path: Path, clock: ManualClock) -> None:
+    url = f"sqlite://{tmp_path}/metadata.db"
+    await (await open_metadata_store(url, clock=clock)).aclose()
+    with sqlite3.connect(tmp_path / "metadata.db") as connection:
+        connection.execute("INSERT INTO schema_version VALUES (999, 'from_the_future', 0)")
+    connection.close()
+    with pytest.raises(Misconfigured, match=r"newer release; schema=999 supported=\d+ do="):
+        await open_metadata_store(url, clock=clock)
+
+
+async def test_two_agents_that_open_one_new_database_at_once_both_succeed(tmp_path: Path, clock: ManualClock) -> None:
+    url = f"sqlite://{tmp_path}/metadata.db"
+    stores = await asyncio.gather(*(open_metadata_store(url, clock=clock) for _ in range(4)))
+    await stores[0].create_topic(topic())
+    assert list(await stores[3].topics()) == [topic()]
+    for store in stores:
+        await store.aclose()
+
+
+async def test_a_file_that_is_no_database_is_refused_with_advice(tmp_path: Path, clock: ManualClock) -> None:
+    (tmp_path / "metadata.db").write_bytes(b"this is not a database, it only lies where one should be" * 50)
+    with pytest.raises(Misconfigured, match="can't be opened"):
+        await open_metadata_store(f"sqlite://{tmp_path}/metadata.db", clock=clock)
+
+
+async def test_a_folder_that_can_not_be_made_is_refused_with_advice(tmp_path: Path, clock: ManualClock) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(Misconfigured, match="do="):
+        await open_metadata_store(f"sqlite://{tmp_path}/file/metadata.db", clock=clock)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "postgres://host/db", "sqlite://host/path", "sqlite:", "sqlite:///", "/plain/path"]
+)
+async def test_other_urls_are_refused_naming_the_supported_ones(url: str, clock: ManualClock) -> None:
+    with pytest.raises(Misconfigured, match="sqlite:///absolute/path"):
+        await open_metadata_store(url, clock=clock)
+
+
+async def test_memory_urls_open_and_slashes_do_not_matter(tmp_path: Path, clock: ManualClock) -> None:
+    await (await open_metadata_store("sqlite::memory:", clock=clock)).aclose()
+    await (await open_metadata_store(f"sqlite:///{tmp_path}/with%20space.db", clock=clock)).aclose()
+    assert (tmp_path / "with space.db").exists()
+
+
+async def test_a_lock_held_by_somebody_else_is_unavailable_and_passes(tmp_path: Path, clock: ManualClock) -> None:
+    path = tmp_path / "metadata.db"
+    store = await SqliteMetadataStore(str(path), clock=clock, settings=SqliteSettings(timeout_s=0.05)).open()
+    rival = sqlite3.connect(path, isolation_level=None)
+    rival.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Unavailable):
+        await store.create_topic(topic())
+    assert store.failures_in_a_row == 1
+    rival.execute("ROLLBACK")
+    rival.close()
+    await store.create_topic(topic())
+    assert store.failures_in_a_row == 0
+    assert list(await store.topics()) == [topic()]
+    await store.aclose()
+
+
+async def test_a_call_that_waits_past_its_deadline_does_not_happen(clock: ManualClock) -> None:
+    release = Event()
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        settings = SqliteSettings(timeout_s=0.05)
+        store = await SqliteMetadataStore(":memory:", clock=clock, settings=settings, executor=executor).open()
+        blocked = executor.submit(release.wait)
+        with pytest.raises(Unavailable, match="timed out"):
+            await store.create_topic(topic())
+        release.set()
+        blocked.result()
+        assert list(await store.topics()) == []
+        await store.aclose()
+
+
+async def test_a_statement_that_runs_past_its_deadline_is_broken_off(tmp_path: Path) -> None:
+    class RacingClock(ManualClock):
+        def monotonic(self) -> float:
+            self.advance(ms=100)
+            return super().monotonic()
+
+    clock = RacingClock()
+    database = Database(f"{tmp_path}/m.db", clock=clock, settings=SqliteSettings(timeout_s=60))
+    await database.open()
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n"
+    with pytest.raises(Unavailable, match="INTERRUPT"):
+        await database.read(lambda tx: tx.rows(endless))
+    assert await database.read(lambda tx: tx.rows("SELECT 1")[0][0]) == 1
+    await database.aclose()
+
+
+async def test_more_waiting_calls_than_the_limit_are_refused(clock: ManualClock) -> None:
+    settings = SqliteSettings(max_waiting_calls=4)
+    store = await SqliteMetadataStore(":memory:", clock=clock, settings=settings).open()
+    results = await asyncio.gather(*(store.topics() for _ in range(6)), return_exceptions=True)
+    assert [isinstance(result, Unavailable) for result in results] == [False] * 4 + [True] * 2
+    assert list(await store.topics()) == []
+    await store.aclose()
+
+
+async def test_a_full_database_is_unavailable_and_nothing_half_done(clock: ManualClock) -> None:
+    database = Database(":memory:", clock=clock, settings=SqliteSettings())
+    await database.open()
+
+    def fill(tx: Transaction) -> None:
+        tx.rows("PRAGMA max_page_count = 1")
+        tx.change("INSERT INTO counters VALUES ('x', 1)", {})
+        tx.change_each("INSERT INTO doomed_objects VALUES (:key, 0, 0)", ({"key": f"{n:0900}"} for n in range(1000)))
+
+    with pytest.raises(Unavailable, match="SQLITE_FULL"):
+        await database.write(fill)
+    assert await database.read(lambda tx: tx.rows("SELECT COUNT(*) FROM counters")[0][0]) == 2
+    await database.aclose()
+
+
+async def test_after_a_failed_fsync_nothing_more_is_accepted(clock: ManualClock) -> None:
+    database = Database(":memory:", clock=clock, settings=SqliteSettings())
+    await database.open()
+
+    def fail(tx: Transaction) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+        error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
+        raise error
+
+    with pytest.raises(Unavailable, match="IOERR_FSYNC"):
+        await database.write(fail)
+    with pytest.raises(Unavailable, match="restart"):
+        await database.read(lambda tx: tx.rows("SELECT 1"))
+    await database.aclose()
+
+
+async def test_calls_after_closing_are_unavailable(clock: ManualClock) -> None:
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        store = await SqliteMetadataStore(":memory:", clock=clock, executor=executor).open()
+        await store.aclose()
+        with pytest.raises(Unavailable):
+            await store.topics()
+
+
+async def test_damage_is_not_mistaken_for_something_that_passes() -> None:
+    error = sqlite3.DatabaseError("database disk image is malformed")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    assert isinstance(translate(error), Internal)
+    assert isinstance(translate(sqlite3.ProgrammingError("misuse")), Internal)
+
+
+MAY_SCAN = {
+    "list_topics": "lists all topics",
+    "list_sessions": "lists all unended sessions, by a partial index",
+    "lowest_free_node_id": "looks at all unended sessions, by a partial index",
+    "known_objects": "must name every object",
+    "insert_partitions": "counts up",
+}
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Statements)])
+async def test_no_statement_walks_a_whole_table(name: str, clock: ManualClock) -> None:
+    sql = getattr(load_statements(), name)
+    database = Database(":memory:", clock=clock, settings=SqliteSettings())
+    await database.open()
+    params = dict.fromkeys(_parameters(sql), "[]")
+    plan = [row["detail"] for row in await database.read(lambda tx: tx.rows(f"EXPLAIN QUERY PLAN {sql}", params))]
+    await database.aclose()
+    scans = [step for step in plan if step.startswith("SCAN") and "VIRTUAL TABLE" not in step]
+    assert name in MAY_SCAN or not scans, plan
+
+
+async def test_finding_runs_takes_few_steps_however_many_there_are(clock: ManualClock) -> None:
+    database = Database(":memory:", clock=clock, settings=SqliteSettings())
+    await database.open()
+    await database.write(lambda tx: _fill_runs(tx, 20_000))
+    sql = load_statements()
+    params: dict[str, str | int] = {"topic_id": str(ORDERS), "partition": 0, "from_offset": 15_000, "limit": 5}
+    params |= {"timestamp_ms": 15_500, "epoch": 7}
+    for statement in (
+        sql.runs_from,
+        sql.last_run,
+        sql.run_at_time,
+        sql.latest_run,
+        sql.epoch_end,
+        sql.drop_runs_below,
+    ):
+        steps = 0
+
+        def count() -> int:
+            nonlocal steps
+            steps += 1
+            return 0
+
+        def measure(tx: Transaction, statement: str = statement) -> None:
+            tx._connection.set_progress_handler(count, 1)
+            tx.rows(statement, params)
+            tx._connection.set_progress_handler(None, 0)
+
+        await database.write(measure)
+        assert steps < 500, statement
+    await database.aclose()
+
+
+def _fill_runs(tx: Transaction, count: int) -> None:
+    tx.change(
+        "INSERT INTO topics VALUES (:topic_id, 'orders', 1, '{}', 0)",
+        {"topic_id": str(ORDERS)},
+    )
+    tx.change(
+        "INSERT INTO partitions VALUES (:topic_id, 0, 1, NULL, 2, :count)", {"topic_id": str(ORDERS), "count": count}
+    )
+    tx.change("INSERT INTO segment_objects VALUES (1, 'k', 0, 0)", {})
+    tx.change_each(
+        "INSERT INTO runs VALUES (:topic_id, 0, :n, :n + 1, 0, 1, 1, 0, 0, 0, 0, 0, :n, :n)",
+        ({"topic_id": str(ORDERS), "n": n} for n in range(count)),
+    )
+
+
+def _parameters(sql: str) -> list[str]:
+    return [word.strip(",);(").removeprefix(":") for word in sql.replace("(", " ( ").split() if word.startswith(":")]
