@@ -210,6 +210,13 @@ def stamp_append_time(buffer: bytearray | memoryview, now_ms: int) -> None:
     seal(buffer)
 
 
+def correct_max_timestamp(buffer: bytearray | memoryview, max_timestamp_ms: int) -> BatchHeader:
+    """Replace a largest timestamp that the records don't bear out, as Kafka does, in place; returns the new header."""
+    _TIMESTAMP.pack_into(buffer, _MAX_TIMESTAMP_AT, max_timestamp_ms)
+    seal(buffer)
+    return read_header(buffer)
+
+
 def seal(buffer: bytearray | memoryview) -> None:
     """Write the checksum of what the batch says now, in place; the buffer holds exactly one batch."""
     _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_ATTRIBUTES_AT:]))

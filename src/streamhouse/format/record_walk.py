@@ -41,7 +41,7 @@ class Flaw(IntEnum):
 class Walked(NamedTuple):
     """How a walk ended. The timestamps and null keys are those of all records only if there was no flaw."""
 
-    flaw: int
+    flaw: Flaw
     record: int
     min_timestamp_delta: int
     max_timestamp_delta: int
@@ -68,7 +68,7 @@ def walk(payload: Buffer, count: int, *, consecutive: bool = True) -> Walked:
 
 def walk_in_c(payload: Buffer, count: int, consecutive: bool) -> Walked:
     flaw, record, *facts = _records.walk(payload, count, consecutive)
-    return _flawed(Flaw(flaw), record) if flaw else Walked(flaw, record, *facts)
+    return _flawed(Flaw(flaw), record) if flaw else Walked(Flaw.NONE, record, *facts)
 
 
 def walk_in_python(payload: Buffer, count: int, consecutive: bool) -> Walked:

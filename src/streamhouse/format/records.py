@@ -65,7 +65,7 @@ def validate_records(batch: Buffer, header: BatchHeader, *, limit_bytes: int) ->
     """Raise `CorruptBatch` or `InvalidRecord` unless the payload is exactly the records that the header promises."""
     walked = walk(_payload(batch, header, limit_bytes), header.record_count)
     if walked.flaw:
-        raise InvalidRecord(f"records are malformed; record={walked.record} why={_FLAW_TEXTS[Flaw(walked.flaw)]}")
+        raise InvalidRecord(f"records are malformed; record={walked.record} why={_FLAW_TEXTS[walked.flaw]}")
     if header.is_log_append_time:
         return RecordsSummary(header.max_timestamp_ms, header.max_timestamp_ms, walked.null_keys)
     earliest = header.base_timestamp_ms + walked.min_timestamp_delta
@@ -150,7 +150,7 @@ def _judged_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buf
     # Compaction leaves gaps between the offsets of a stored batch.
     walked = walk(payload, header.record_count, consecutive=False)
     if walked.flaw:
-        raise CorruptBatch(f"records are malformed; record={walked.record} why={_FLAW_TEXTS[Flaw(walked.flaw)]}")
+        raise CorruptBatch(f"records are malformed; record={walked.record} why={_FLAW_TEXTS[walked.flaw]}")
     return payload
 
 

@@ -1,0 +1,140 @@
+"""The walk over records: each flaw has its name, and C and Python never disagree."""
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamhouse.format import record_walk
+from streamhouse.format.batch import HEADER_BYTES
+from streamhouse.format.record_walk import Flaw, Walked, walk_in_c, walk_in_python
+from streamhouse.format.records import Record, build_batch
+from streamhouse.format.varint import append_varint
+
+Walk = Callable[[bytes, int, bool], Walked]
+
+needs_c = pytest.mark.skipif(not record_walk.IS_COMPILED, reason="the C extension was not built here")
+WALKS = [pytest.param(walk_in_python, id="python"), pytest.param(walk_in_c, id="c", marks=needs_c)]
+
+FIELDS = st.one_of(st.none(), st.binary(max_size=80))
+RECORDS = st.builds(
+    Record,
+    timestamp_ms=st.one_of(st.integers(0, 2**62), st.sampled_from([0, -1, 2**31, 2**32])),
+    key=FIELDS,
+    value=FIELDS,
+    headers=st.lists(st.tuples(st.text(max_size=5), FIELDS), max_size=3).map(tuple),
+)
+
+
+def payload_of(records: Sequence[Record]) -> bytes:
+    return bytes(build_batch(records)[HEADER_BYTES:])
+
+
+def number(value: int) -> bytes:
+    out = bytearray()
+    append_varint(out, value)
+    return bytes(out)
+
+
+def record(*fields: bytes, length: int | None = None) -> bytes:
+    body = b"\0" + b"".join(fields)
+    return number(len(body) if length is None else length) + body
+
+
+GOOD = record(number(0), number(0), number(-1), number(1), b"v", number(0))
+SECOND = record(number(5), number(1), number(1), b"k", number(-1), number(1), number(1), b"h", number(-1))
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_good_records_give_their_facts(walk: Walk) -> None:
+    assert walk(GOOD + SECOND, 2, True) == Walked(Flaw.NONE, 2, 0, 5, 1)
+
+
+FLAWED = [
+    ("too few", GOOD, 2, Flaw.TOO_FEW, 1),
+    ("none at all", b"", 1, Flaw.TOO_FEW, 0),
+    ("far too few", GOOD, 2**31 - 1, Flaw.TOO_FEW, 1),
+    ("left over", GOOD + SECOND, 1, Flaw.LEFT_OVER, 1),
+    ("one byte left over", GOOD + b"\0", 1, Flaw.LEFT_OVER, 1),
+    ("length cut off", GOOD + b"\x80", 2, Flaw.NUMBER, 1),
+    ("length of six bytes", b"\x80\x80\x80\x80\x80\x00", 1, Flaw.NUMBER, 0),
+    ("length of 33 bits", b"\xff\xff\xff\xff\x1f", 1, Flaw.NUMBER, 0),
+    ("length negative", number(-1) + GOOD, 1, Flaw.LENGTH, 0),
+    ("length zero", b"\0" + GOOD, 1, Flaw.LENGTH, 0),
+    ("length beyond the payload", GOOD[:-1], 1, Flaw.LENGTH, 0),
+    ("length huge", number(2**31 - 1) + GOOD, 1, Flaw.LENGTH, 0),
+    ("timestamp of eleven bytes", record(b"\x80" * 10 + b"\0", GOOD), 1, Flaw.NUMBER, 0),
+    ("timestamp of 65 bits", record(b"\xff" * 9 + b"\x02", GOOD), 1, Flaw.NUMBER, 0),
+    ("timestamp beyond the record", record(b"\x80", length=2) + GOOD, 1, Flaw.NUMBER, 0),
+    ("offset wrong", record(number(0), number(1), number(-1), number(-1), number(0)), 1, Flaw.OFFSET, 0),
+    ("offset again", GOOD + GOOD, 2, Flaw.OFFSET, 1),
+    ("key below null", record(number(0), number(0), number(-2), number(-1), number(0)), 1, Flaw.KEY, 0),
+    ("key beyond the record", record(number(0), number(0), number(9), b"k", number(-1)) + GOOD, 1, Flaw.KEY, 0),
+    ("value below null", record(number(0), number(0), number(-1), number(-2), number(0)), 1, Flaw.VALUE, 0),
+    ("value beyond the record", record(number(0), number(0), number(-1), number(9)) + GOOD, 1, Flaw.VALUE, 0),
+    ("no header count", record(number(0), number(0), number(-1), number(-1)), 1, Flaw.NUMBER, 0),
+    ("headers below zero", record(number(0), number(0), number(-1), number(-1), number(-1)), 1, Flaw.HEADER_COUNT, 0),
+    (
+        "headers galore",
+        record(number(0), number(0), number(-1), number(-1), number(2**31 - 1)),
+        1,
+        Flaw.HEADER_COUNT,
+        0,
+    ),
+    ("header name null", record(number(0), number(0), *[number(-1)] * 2, number(1), number(-1)), 1, Flaw.HEADER, 0),
+    (
+        "header value short",
+        record(number(0), number(0), *[number(-1)] * 2, *[number(1)] * 2, b"h\4"),
+        1,
+        Flaw.HEADER,
+        0,
+    ),
+    ("bytes behind the headers", record(number(0), number(0), *[number(-1)] * 2, number(0), b"?"), 1, Flaw.SIZE, 0),
+]
+
+
+@pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.parametrize(("payload", "count", "flaw", "at"), [case[1:] for case in FLAWED], ids=[c[0] for c in FLAWED])
+def test_a_flaw_is_named_with_its_record(walk: Walk, payload: bytes, count: int, flaw: Flaw, at: int) -> None:
+    walked = walk(payload, count, True)
+    assert (walked.flaw, walked.record) == (flaw, at)
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_offsets_with_gaps_pass_where_they_may(walk: Walk) -> None:
+    gap = record(number(0), number(7), number(-1), number(-1), number(0))
+    assert walk(GOOD + gap, 2, False).flaw is Flaw.NONE
+    assert walk(GOOD + gap, 2, True).flaw is Flaw.OFFSET
+
+
+@needs_c
+@given(st.lists(RECORDS, min_size=1, max_size=6), st.integers(-1, 8), st.booleans())
+def test_c_and_python_agree_on_good_records(records: list[Record], count: int, consecutive: bool) -> None:
+    payload = payload_of(records)
+    assert walk_in_c(payload, len(records), True).flaw is Flaw.NONE
+    for n in (len(records), count):
+        assert walk_in_c(payload, n, consecutive) == walk_in_python(payload, n, consecutive)
+
+
+@needs_c
+def test_c_and_python_agree_on_mutated_records() -> None:
+    chance = random.Random(20_240_131)
+    seeds = [GOOD + SECOND, GOOD * 3, *(payload_of([Record(value=chance.randbytes(n))] * n) for n in range(1, 6))]
+    seen: set[int] = set()
+    for _ in range(20_000):
+        payload = _mutated(bytearray(chance.choice(seeds)), chance)
+        count, consecutive = chance.randint(0, 6), chance.random() < 0.8
+        walked = walk_in_c(payload, count, consecutive)
+        assert walked == walk_in_python(payload, count, consecutive), payload.hex()
+        seen.add(walked.flaw)
+    assert seen == set(Flaw)
+
+
+def _mutated(payload: bytearray, chance: random.Random) -> bytes:
+    for _ in range(chance.randint(0, 3)):
+        payload[chance.randrange(len(payload))] = chance.choice([0, 1, 2, 3, 127, 128, 255, chance.randrange(256)])
+    if chance.random() < 0.2:
+        del payload[chance.randrange(len(payload)) :]
+    return bytes(payload)
