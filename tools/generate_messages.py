@@ -322,7 +322,10 @@ def main() -> None:
     parser.add_argument("--target", type=Path, default=TARGET)
     arguments = parser.parse_args()
     if arguments.source is None:
-        sys.exit(f"no definitions found: set KAFKA_CLIENTS_JAR to a {JAR}, or fetch it with Maven")
+        sys.exit(
+            f"no {JAR} here: run `mvn dependency:get -Dartifact=org.apache.kafka:kafka-clients:{KAFKA_VERSION}`,"
+            " or set KAFKA_CLIENTS_JAR to one"
+        )
     files = generate(read_definitions(arguments.source))
     for stale in set(arguments.target.glob("*.py")) - {arguments.target / name for name in files}:
         stale.unlink()

@@ -21,7 +21,7 @@ def test_defaults_come_back_in_every_version(cls: type[Message]) -> None:
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 @given(data=st.data())
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_message_comes_back_from_its_bytes(cls: type[Message], data: st.DataObject) -> None:
     for version in versions_of(cls):
         message = data.draw(messages(cls, version))
