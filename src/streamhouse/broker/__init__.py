@@ -1,1 +1,1 @@
-"""The broker: what the platform promises, in its own vocabulary. No sockets, no SQL; `wal` alone touches the local disk."""
+"""The broker: what the platform promises, in its own words. No sockets, no SQL; `wal` alone touches the local disk."""

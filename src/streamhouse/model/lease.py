@@ -11,22 +11,16 @@ re-creation.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from streamhouse.config.quantities import Address
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId
+
+__all__ = ["Address", "PartitionState", "Session", "SessionState"]
 
 
 class SessionState(StrEnum):
     LIVE = "live"
     RECOVERING = "recovering"
     ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,195 @@
+"""Agent: the only module that knows everyone. Builds the components from settings, connects them, runs them, stops
+them.
+
+Data path   none; it lays the pipes
+Owns        the order of starting and stopping, the data folder's lock, signals
+Leaves      everything else to the components
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.metrics import BrokerMetrics
+from streamhouse.broker.wal.files import LocalFiles, Lock, LockedError
+from streamhouse.broker.wal.local import LocalWals
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.config import Settings, parse_address
+from streamhouse.errors import Misconfigured
+from streamhouse.model.lease import Address
+from streamhouse.model.names import NodeId, SessionId
+from streamhouse.stores.metadata.open import open_metadata_store
+from streamhouse.stores.objects.open import open_object_store
+from streamhouse.stores.objects.prove import prove_store
+from streamhouse.telemetry import configure_logging
+from streamhouse.wire.http.app import make_app
+from streamhouse.wire.http.server import HttpServer
+from streamhouse.wire.kafka.server import KafkaServer
+from streamhouse.wire.listen import bind
+
+log = logging.getLogger(__name__)
+
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long a busy thread keeps the interpreter while another one wants it. Python's 5 ms would be the latency of
+every ack that waits for the WAL's thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentReady:
+    """What a running agent tells whoever started it."""
+
+    kafka: Address
+    http: Address
+    node_id: NodeId
+    session_id: SessionId
+    data: Path
+    metadata_url: str
+    store_url: str
+    wal: str
+    recovered_records: int
+
+
+async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None]) -> None:
+    """Run an agent until SIGTERM or Ctrl-C; raises `Misconfigured` when it can't start like this."""
+    configure_logging(log_format=settings.agent.log_format, level=settings.agent.log_level)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    async with build_agent(settings) as agent:
+        agent.stop_on_signals()
+        on_ready(agent.ready)
+        await agent.serve()
+
+
+class Agent:
+    """A started agent: its broker has a session and its listeners are open."""
+
+    def __init__(self, broker: Broker, kafka: KafkaServer, http: HttpServer, ready: AgentReady) -> None:
+        self.broker = broker
+        self.ready = ready
+        self._kafka = kafka
+        self._http = http
+        self._stop = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.ready.kafka} {self.broker!r}>"
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def stop_on_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+
+    async def serve(self) -> None:
+        """Serve until `stop`, then hand over: no new appends, everything flushed, the session ended, sockets closed."""
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(self.broker.run(), name="broker")
+            stopping = tasks.create_task(self._stop.wait(), name="stop")
+            await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            self.broker.stop()
+            await asyncio.wait({running})
+            await self._kafka.stop()
+            await self._http.stop()
+
+
+@asynccontextmanager
+async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
+    """Open everything, in the order in which it is needed; close it in reverse."""
+    data = _data_folder(settings)
+    clock, ids, registry = SystemClock(), Ids(), CollectorRegistry()
+    metadata_url = settings.metadata.url or f"sqlite:///{data / 'metadata.db'}"
+    store_url = settings.store.url or f"file://{data / 'objects'}"
+    if settings.wal.kind != "disk":
+        raise Misconfigured("the object WAL needs a store with conditional writes; use --wal disk with a local folder")
+    async with AsyncExitStack() as stack:
+        files = LocalFiles()
+        stack.callback(_take_folder(files, data).release)
+        kafka_listener = bind(parse_address(settings.kafka.listen), flag="--kafka")
+        stack.callback(kafka_listener.close)
+        http_listener = bind(parse_address(settings.http.listen), flag="--http")
+        stack.callback(http_listener.close)
+        metadata = await open_metadata_store(metadata_url, clock=clock)
+        stack.push_async_callback(metadata.aclose)
+        objects = open_object_store(store_url, clock=clock, ids=ids, registry=registry)
+        stack.push_async_callback(objects.aclose)
+        await prove_store(objects, ids)
+        broker = Broker(
+            Doors(
+                settings=settings,
+                objects=objects,
+                metadata=metadata,
+                wals=LocalWals(data / "wal", settings.wal, files=files, clock=clock, ids=ids),
+                clock=clock,
+                ids=ids,
+                kafka=_advertised(settings.kafka.advertise, kafka_listener.getsockname()),
+                http=_advertised(settings.http.advertise, http_listener.getsockname()),
+                alone=True,
+            )
+        )
+        await broker.start()
+        tenure = broker.tenure
+        assert tenure is not None
+        _register_metrics(registry, broker)
+        kafka = KafkaServer(settings.kafka, broker, listener=kafka_listener, clock=clock, registry=registry)
+        await kafka.start()
+        stack.push_async_callback(kafka.stop)
+        http = HttpServer(settings.http, make_app(broker, registry), http_listener)
+        http.start()
+        stack.push_async_callback(http.stop)
+        yield Agent(
+            broker,
+            kafka,
+            http,
+            AgentReady(
+                kafka=Address(*kafka_listener.getsockname()[:2]),
+                http=Address(*http_listener.getsockname()[:2]),
+                node_id=tenure.session.node_id,
+                session_id=tenure.session.session_id,
+                data=data,
+                metadata_url=metadata_url,
+                store_url=store_url,
+                wal=settings.wal.kind,
+                recovered_records=broker.recovered.records,
+            ),
+        )
+
+
+def _data_folder(settings: Settings) -> Path:
+    return Path(settings.agent.data).absolute()
+
+
+def _take_folder(files: LocalFiles, data: Path) -> Lock:
+    """One agent per data folder: whoever holds its lock knows that every other session in it is dead."""
+    try:
+        files.make_dir(data)
+        return files.create_locked(data / "lock")
+    except LockedError:
+        raise Misconfigured(
+            f"another agent uses the data folder {data}; stop it, or choose another folder with --data DIR"
+        ) from None
+    except OSError as error:
+        raise Misconfigured(
+            f"the data folder {data} can't be used: {error.strerror}; choose another one with --data DIR"
+        ) from None
+
+
+def _advertised(setting: str, bound: tuple[str, int]) -> Address:
+    return parse_address(setting) if setting else Address(*bound[:2])
+
+
+def _register_metrics(registry: CollectorRegistry, broker: Broker) -> None:
+    registry.register(BrokerMetrics(broker))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)

@@ -1,0 +1,285 @@
+"""Broker: what the platform promises, in our own vocabulary; the one door for every protocol.
+
+Data path   wire -> **broker** -> log, fetch, offsets, catalogue ... -> stores
+Owns        the tenure in force and the beginning of the next one; admission (checks, budget) before a log sees a batch
+Leaves      frames and codes to the wires, each promise's mechanics to its own module
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from streamhouse.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    LeaseLost,
+    RecordTooLarge,
+    StreamhouseError,
+    Unavailable,
+    UnknownTopic,
+)
+from streamhouse.format.batch import BatchHeader, check_batch, correct_max_timestamp
+from streamhouse.format.records import RecordsSummary, validate_records
+from streamhouse.model.names import NodeId, PartitionId, TopicPartition
+from streamhouse.model.segment import Run
+from streamhouse.model.topic import Topic, TopicConfig
+
+from .budget import MemoryBudget
+from .catalogue import Catalogue
+from .collector import Collector
+from .doors import Doors
+from .fetch import Fetched, Fetcher, Wanted
+from .log import PartitionLog, Placed
+from .offsets import FoundOffset, Offsets
+from .reader import SegmentReader
+from .recovery import Recovered, Recovery
+from .tenure import Tenure
+from .traffic import Traffic
+
+log = logging.getLogger(__name__)
+
+INLINE_BYTES: Final = 256 * 1024
+"""Compressed batches above this are opened for validation in a thread, below it on the event loop."""
+
+PRODUCER_ID_BLOCK: Final = 1000
+NO_TIMESTAMP: Final = -1
+
+
+class Broker:
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+        self._settings = doors.settings
+        self.budget = MemoryBudget(doors.settings.buffer, clock=doors.clock)
+        self.reader = SegmentReader(doors.settings.fetch, objects=doors.objects, metadata=doors.metadata)
+        self.catalogue = Catalogue(doors)
+        self.collector = Collector(doors, topics=self.topics, moved=self._log_start_moved)
+        self.offsets = Offsets(doors.settings.producers, reader=self.reader, metadata=doors.metadata)
+        self._fetcher = Fetcher(doors.settings.fetch, reader=self.reader, open_log=self.open_log, clock=doors.clock)
+        self._tenure: Tenure | None = None
+        self._stopping = False
+        self._producer_ids = range(0)
+        self._producer_ids_lock = asyncio.Lock()
+        self.recovered = Recovered()
+        self.traffic = Traffic()
+
+    def __repr__(self) -> str:
+        return f"<Broker tenure={self._tenure!r} budget={self.budget!r}>"
+
+    # --- life
+
+    async def start(self) -> None:
+        """Begin the first tenure and recover what earlier ones left; raises when the stores don't let it."""
+        self._tenure = await self._begin()
+
+    async def run(self) -> None:
+        """Serve until `stop`: keep the tenure, begin another when it ends, collect."""
+        async with asyncio.TaskGroup() as loops:
+            collector = loops.create_task(self.collector.run(), name="collector")
+            while True:
+                await self._current().run()
+                if self._stopping:
+                    break
+                log.warning("tenure ended, beginning another", extra={"why": str(self._current().end_reason)})
+                await self._begin_again()
+            collector.cancel()
+        await self.reader.aclose()
+
+    def stop(self) -> None:
+        """Refuse new appends, flush, hand over; `run` returns when that is done."""
+        self._stopping = True
+        if self._tenure is not None:
+            self._tenure.stop()
+
+    async def _begin(self) -> Tenure:
+        tenure = await Tenure.begin(self._doors, reader=self.reader, budget=self.budget)
+        recovery = Recovery(self._doors, by=tenure.session.session_id, reader=self.reader)
+        self.recovered += await recovery.recover_all()
+        return tenure
+
+    async def _begin_again(self) -> None:
+        wait = self._settings.flush.retry_s
+        while not self._stopping:
+            try:
+                self._tenure = await self._begin()
+                return
+            except (StreamhouseError, OSError) as error:
+                log.warning("no new tenure yet", extra={"why": str(error), "after_s": wait})
+                await self._doors.clock.sleep(self._doors.ids.jitter(wait))
+                wait = min(wait * 2, self._settings.flush.retry_max_s)
+
+    def _current(self) -> Tenure:
+        if self._tenure is None:
+            raise Unavailable("the agent has no session yet")
+        return self._tenure
+
+    # --- state, for health pages and metadata answers
+
+    @property
+    def node_id(self) -> NodeId:
+        return self._current().session.node_id
+
+    @property
+    def tenure(self) -> Tenure | None:
+        return self._tenure
+
+    def not_ready(self) -> str | None:
+        """Why the agent should get no traffic now; None when it should."""
+        if self._stopping:
+            return "stopping"
+        if self._tenure is None or self._tenure.end_reason is not None:
+            return "no session"
+        failures = self._doors.metadata.failures_in_a_row
+        if failures >= self._settings.metadata.failures_until_not_ready:
+            return f"metadata store failed {failures} times in a row"
+        if not self._tenure.is_valid:
+            return "the session's heartbeat is late"
+        if self.budget.pressure >= 1:
+            return "memory budget exhausted"
+        return None
+
+    def leader_epoch(self, name: TopicPartition) -> int:
+        """The epoch under which this agent leads the partition; -1 while it doesn't."""
+        opened = self._tenure.find_log(name) if self._tenure is not None else None
+        return opened.epoch if opened is not None else -1
+
+    # --- topics
+
+    async def topics(self) -> Sequence[Topic]:
+        return await self.catalogue.all()
+
+    async def topic(self, name: str, *, create: bool = False) -> Topic:
+        """The topic of this name; with `create`, and where settings allow, made when it isn't there."""
+        try:
+            return await self.catalogue.find(name)
+        except UnknownTopic:
+            if not (create and self._settings.topics.auto_create):
+                raise
+        return await self.catalogue.find_or_create(name)
+
+    async def create_topic(
+        self, name: str, *, partitions: int | None, overrides: Mapping[str, str], dry_run: bool = False
+    ) -> Topic:
+        return await self.catalogue.create(name, partitions=partitions, overrides=overrides, dry_run=dry_run)
+
+    async def delete_topic(self, topic: Topic) -> None:
+        await self.catalogue.delete(topic)
+        if self._tenure is not None:
+            for partition in range(topic.partitions):
+                name = TopicPartition(topic.name, partition)
+                await self._tenure.drop(name, LeaseLost([name], why="the topic was deleted"))
+
+    async def open_log(self, name: TopicPartition) -> PartitionLog:
+        """The log of a partition that exists; opened under a lease when it isn't open yet."""
+        topic = await self.catalogue.find(name.topic)
+        if not 0 <= name.partition < topic.partitions:
+            raise UnknownTopic(name)
+        return await self._current().open_log(topic, name.partition)
+
+    # --- appending
+
+    async def append(self, name: TopicPartition, data: memoryview) -> Placed:
+        """Check, admit and place one batch; the answer's `durable()` says when it may be acknowledged.
+
+        The buffer becomes the log's: it is written into (offset, epoch) and must not be touched by the caller again.
+        """
+        opened = await self.open_log(name)
+        header = check_batch(data)
+        if len(data) > opened.config.max_message_bytes:
+            raise RecordTooLarge(name, size_bytes=len(data), limit_bytes=opened.config.max_message_bytes)
+        summary = await self._validate(data, header)
+        _check_records(name, summary, opened.config, now_ms=self._doors.clock.now_ms())
+        if summary.max_timestamp_ms != header.max_timestamp_ms:
+            header = correct_max_timestamp(data, summary.max_timestamp_ms)
+        if not self.budget.fits_freely(len(data)):
+            await self.budget.admit(len(data))
+            opened = await self.open_log(name)
+        return self._place(opened, header, data)
+
+    def _place(self, opened: PartitionLog, header: BatchHeader, data: memoryview) -> Placed:
+        tenure = self._current()
+        tenure.require_valid(opened.name)
+        clock = self._doors.clock
+        placed = opened.append(header, data, now=clock.monotonic(), now_ms=clock.now_ms())
+        if placed.commit is not None:
+            self.budget.take(len(data))
+            self.traffic.appended(records=header.record_count, size_bytes=len(data))
+        return placed
+
+    async def acknowledge(self, placed: Placed) -> None:
+        """Wait until the append is durable and may still be acknowledged under its lease."""
+        await placed.durable()
+        self._current().require_valid(placed.log.name)
+
+    async def _validate(self, data: memoryview, header: BatchHeader) -> RecordsSummary:
+        limit = self._settings.producers.max_decompressed_bytes
+        if header.codec == 0 or len(data) <= INLINE_BYTES:
+            return validate_records(data, header, limit_bytes=limit)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, lambda: validate_records(data, header, limit_bytes=limit))
+
+    async def allocate_producer_id(self) -> int:
+        """An id that nobody ever had; taken from the metadata store a thousand at a time."""
+        async with self._producer_ids_lock:
+            if not self._producer_ids:
+                first = await self._doors.metadata.allocate_producer_ids(PRODUCER_ID_BLOCK)
+                self._producer_ids = range(first, first + PRODUCER_ID_BLOCK)
+            taken, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
+            return taken
+
+    # --- reading
+
+    async def fetch(
+        self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[Fetched]:
+        found = await self._fetcher.fetch(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+        self.traffic.fetched(size_bytes=sum(item.size_bytes for item in found))
+        return found
+
+    async def earliest(self, name: TopicPartition) -> FoundOffset:
+        return self.offsets.earliest(await self.open_log(name))
+
+    async def latest(self, name: TopicPartition) -> FoundOffset:
+        return self.offsets.latest(await self.open_log(name))
+
+    async def at_time(self, name: TopicPartition, timestamp_ms: int) -> FoundOffset | None:
+        return await self.offsets.at_time(await self.open_log(name), timestamp_ms)
+
+    async def at_max_timestamp(self, name: TopicPartition) -> FoundOffset | None:
+        return await self.offsets.at_max_timestamp(await self.open_log(name))
+
+    async def epoch_end(self, name: TopicPartition, epoch: int) -> FoundOffset | None:
+        return await self.offsets.epoch_end(await self.open_log(name), epoch)
+
+    async def runs(self, topic: Topic, *, limit: int) -> list[Run]:
+        """The topic's runs, by partition and offset, up to `limit` of each partition."""
+        found: list[Run] = []
+        for partition in range(topic.partitions):
+            found.extend(
+                await self._doors.metadata.runs(PartitionId(topic.topic_id, partition), from_offset=0, limit=limit)
+            )
+        return found
+
+    def _log_start_moved(self, partition: PartitionId, offset: int) -> None:
+        if self._tenure is not None:
+            for opened in self._tenure.logs():
+                if opened.partition == partition:
+                    opened.start_at(offset)
+
+
+def _check_records(name: TopicPartition, summary: RecordsSummary, config: TopicConfig, *, now_ms: int) -> None:
+    """Raise when a batch breaks a rule of its topic."""
+    if config.compacts and summary.null_keys:
+        raise InvalidRecord(f"a compacted topic needs keys; partition={name} records_without_key={summary.null_keys}")
+    if config.log_append_time:
+        return
+    newest = now_ms + config.timestamp_after_max_ms
+    oldest = now_ms - config.timestamp_before_max_ms
+    if summary.max_timestamp_ms > newest:
+        raise InvalidTimestamp(
+            f"timestamp is too far ahead; partition={name} timestamp_ms={summary.max_timestamp_ms} newest_ms={newest}"
+        )
+    if NO_TIMESTAMP < summary.min_timestamp_ms < oldest:
+        raise InvalidTimestamp(
+            f"timestamp is too far behind; partition={name} timestamp_ms={summary.min_timestamp_ms} oldest_ms={oldest}"
+        )

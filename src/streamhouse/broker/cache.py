@@ -1,0 +1,125 @@
+"""Block cache: blocks of segments, decoded, least recently used out first.
+
+Data path   fetch -> reader -> **cache** -> object store
+Owns        which blocks are in memory; that a block is read once however many wait for it
+Leaves      reading and decoding to the caller's function
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, Protocol, TypeVar
+
+from streamhouse.format import batch as batches
+from streamhouse.format.batch import BatchSpan
+
+
+class Block:
+    """A decoded block and where its batches stand, so that a fetch is a bisect and a slice."""
+
+    __slots__ = ("data", "ends", "spans")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = memoryview(data)
+        self.spans: list[BatchSpan] = batches.spans(data)
+        self.ends = [span.end for span in self.spans]
+
+    @property
+    def weight(self) -> int:
+        return len(self.data)
+
+    def slice(self, offset: int, *, max_bytes: int, at_least_one: bool) -> tuple[memoryview, int]:
+        """Whole batches from the one that holds `offset`, and the offset after them; offsets count as in the block."""
+        first = last = bisect_right(self.ends, offset)
+        if first == len(self.spans):
+            return self.data[:0], offset
+        start = end = self.spans[first].position
+        while last < len(self.spans):
+            stop = self.spans[last].position + self.spans[last].size_bytes
+            if stop - start > max_bytes and not (at_least_one and last == first):
+                break
+            end, last = stop, last + 1
+        return self.data[start:end], self.ends[last - 1] if last > first else offset
+
+
+class Weighed(Protocol):
+    @property
+    def weight(self) -> int: ...
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=Weighed)
+
+
+class SingleFlightCache(Generic[K, V]):
+    """An LRU by weight in which a missing value is made once and awaited by all who want it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._weight = 0
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._flights: dict[K, asyncio.Future[V]] = {}
+        self.hits = 0
+        self.misses = 0
+
+    def __repr__(self) -> str:
+        return f"<SingleFlightCache values={len(self._values)} weight={self._weight} limit={self._limit}>"
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._values or key in self._flights
+
+    @property
+    def weight(self) -> int:
+        return self._weight
+
+    async def get(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
+        value = self._values.get(key)
+        if value is not None:
+            self.hits += 1
+            self._values.move_to_end(key)
+            return value
+        flight = self._flights.get(key)
+        if flight is None:
+            self.misses += 1
+            flight = asyncio.ensure_future(self._fly(key, make))
+            self._flights[key] = flight
+            flight.add_done_callback(_look)
+        else:
+            self.hits += 1
+        # A waiter who leaves must not take the flight down with it.
+        return await asyncio.shield(flight)
+
+    async def _fly(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
+        try:
+            value = await make()
+            self._keep(key, value)
+            return value
+        finally:
+            del self._flights[key]
+
+    def _keep(self, key: K, value: V) -> None:
+        self._values[key] = value
+        self._weight += value.weight
+        while self._weight > self._limit and len(self._values) > 1:
+            _, dropped = self._values.popitem(last=False)
+            self._weight -= dropped.weight
+
+    def forget(self, key: K) -> None:
+        value = self._values.pop(key, None)
+        if value is not None:
+            self._weight -= value.weight
+
+    async def aclose(self) -> None:
+        flights = list(self._flights.values())
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+        self._values.clear()
+        self._weight = 0
+
+
+def _look(flight: "asyncio.Future[V]") -> None:
+    """Look at the outcome, so that a failed flight whose waiters all left isn't reported as forgotten."""
+    if not flight.cancelled():
+        flight.exception()

@@ -1,0 +1,125 @@
+"""Catalogue: the topics, as this agent knows them.
+
+Data path   every request names topics; **catalogue** turns names and ids into `Topic`
+Owns        the cache of topics and how old it may be, creating and deleting
+Leaves      the rows to the metadata store, logs and objects of a deleted topic to `tenure` and `collector`
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from streamhouse.config import TopicSettings
+from streamhouse.errors import InvalidPartitions, Rejected, TopicExists, UnknownTopic, UnknownTopicId
+from streamhouse.model.names import TopicId, check_topic_name
+from streamhouse.model.topic import Topic, parse_topic_config
+
+from .doors import Doors
+
+FRESH_S: Final = 300.0
+MISS_S: Final = 1.0
+
+
+class Catalogue:
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+        self._settings: TopicSettings = doors.settings.topics
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[TopicId, Topic] = {}
+        self._loaded_at: float | None = None
+        self._creating = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Catalogue topics={len(self._by_name)}>"
+
+    async def all(self) -> Sequence[Topic]:
+        await self._refresh(FRESH_S)
+        return sorted(self._by_name.values(), key=lambda topic: topic.name)
+
+    async def find(self, name: str) -> Topic:
+        """The topic of this name; raises `UnknownTopic`. On the hot path: no suspension while the cache is fresh."""
+        if (topic := self._by_name.get(name)) is not None and self._is_fresh(FRESH_S):
+            return topic
+        await self._refresh(FRESH_S if topic is not None else MISS_S)
+        if (topic := self._by_name.get(name)) is None:
+            raise UnknownTopic(name)
+        return topic
+
+    async def find_by_id(self, topic_id: TopicId) -> Topic:
+        if (topic := self._by_id.get(topic_id)) is not None and self._is_fresh(FRESH_S):
+            return topic
+        await self._refresh(FRESH_S if topic is not None else MISS_S)
+        if (topic := self._by_id.get(topic_id)) is None:
+            raise UnknownTopicId(topic_id)
+        return topic
+
+    async def create(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> Topic:
+        """Create a topic, or only say whether it could be; raises what is wrong with it."""
+        check_topic_name(name)
+        count = self._settings.default_partitions if partitions is None else partitions
+        if not 1 <= count <= self._settings.max_partitions:
+            raise InvalidPartitions(
+                f"number of partitions is out of range; partitions={count} allowed=1 to {self._settings.max_partitions}"
+            )
+        parse_topic_config(overrides or {})
+        await self._refresh(MISS_S)
+        if name in self._by_name:
+            raise TopicExists(name)
+        self._check_collision(name)
+        if len(self._by_name) >= self._settings.max_topics:
+            raise Rejected(f"too many topics; limit={self._settings.max_topics} setting=topics.max_topics")
+        topic = Topic(
+            topic_id=TopicId(self._doors.ids.uuid()),
+            name=name,
+            partitions=count,
+            overrides=dict(overrides or {}),
+            created_at_ms=self._doors.clock.now_ms(),
+        )
+        if not dry_run:
+            await self._doors.metadata.create_topic(topic)
+            self._keep(topic)
+        return topic
+
+    async def find_or_create(self, name: str) -> Topic:
+        """For clients that produce to, or ask about, a topic that isn't there yet; several may do so at once."""
+        async with self._creating:
+            try:
+                return await self.find(name)
+            except UnknownTopic:
+                return await self.create(name)
+
+    def _check_collision(self, name: str) -> None:
+        """Kafka's rule: names that differ only in `.` and `_` would share their metrics."""
+        folded = name.replace(".", "_")
+        for other in self._by_name:
+            if other.replace(".", "_") == folded:
+                raise TopicExists(f"{other} (collides with {name}: '.' and '_' count as the same)")
+
+    async def delete(self, topic: Topic) -> None:
+        await self._doors.metadata.delete_topic(topic.topic_id)
+        if self._by_name.get(topic.name) == topic:
+            del self._by_name[topic.name]
+        self._by_id.pop(topic.topic_id, None)
+
+    def _is_fresh(self, seconds: float) -> bool:
+        return self._loaded_at is not None and self._doors.clock.monotonic() - self._loaded_at < seconds
+
+    async def _refresh(self, seconds: float) -> None:
+        if self._is_fresh(seconds):
+            return
+        asked = self._doors.clock.monotonic()
+        topics = await self._doors.metadata.topics()
+        self._by_name = {topic.name: topic for topic in topics}
+        self._by_id = {topic.topic_id: topic for topic in topics}
+        self._loaded_at = asked
+
+    def _keep(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic

@@ -1,0 +1,117 @@
+"""Collector: retention moves log starts; objects that no row names any more are deleted, late.
+
+Data path   none: it works behind the data path's back
+Owns        when retention is looked at, when doomed objects go, the search for orphans
+Leaves      the policy to `model.retention`, marking to the metadata store
+
+Deleting always goes: row marked in a transaction -> grace time -> object deleted -> row removed. An object that no
+row names is deleted only when it is old, its session has ended, and the names were read completely in one snapshot
+taken after the listing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.format.keys import SEGMENTS_PREFIX, parse_segment_key
+from streamhouse.model.names import PartitionId
+from streamhouse.model.retention import retained_from
+from streamhouse.model.segment import Run
+from streamhouse.model.topic import Topic, TopicConfig, parse_topic_config
+
+from .doors import Doors
+
+log = logging.getLogger(__name__)
+
+PAGE: Final = 1000
+
+
+class Collector:
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        topics: Callable[[], Awaitable[Sequence[Topic]]],
+        moved: Callable[[PartitionId, int], None],
+    ) -> None:
+        self._doors = doors
+        self._settings = doors.settings.retention
+        self._topics = topics
+        self._moved = moved
+        self.deleted_objects = 0
+        self.deleted_orphans = 0
+
+    def __repr__(self) -> str:
+        return f"<Collector deleted={self.deleted_objects} orphans={self.deleted_orphans}>"
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(self._every(self._settings.check_s, self.retain), name="retention")
+            loops.create_task(self._every(self._settings.check_s, self.collect), name="collection")
+            loops.create_task(self._every(self._settings.sweep_s, self.sweep), name="orphan-sweep")
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            await self._doors.clock.sleep(self._doors.ids.jitter(seconds))
+            try:
+                await work()
+            except StreamhouseError as error:
+                log.warning("maintenance failed, will be tried again", extra={"why": str(error)})
+
+    async def retain(self) -> int:
+        """Move the log starts that retention asks to move; returns how many moved."""
+        starts: dict[PartitionId, int] = {}
+        for topic in await self._topics():
+            config = parse_topic_config(topic.overrides)
+            for state in await self._doors.metadata.partitions([topic.topic_id]):
+                start = await self._retained_from(state.partition, state.log_start, config)
+                if start > state.log_start:
+                    starts[state.partition] = start
+        if starts:
+            await self._doors.metadata.advance_log_start(starts)
+        for partition, start in starts.items():
+            self._moved(partition, start)
+        return len(starts)
+
+    async def _retained_from(self, partition: PartitionId, log_start: int, config: TopicConfig) -> int:
+        if not config.deletes or (config.retention_ms < 0 and config.retention_bytes < 0):
+            return log_start
+        runs: list[Run] = []
+        offset = log_start
+        while page := await self._doors.metadata.runs(partition, from_offset=offset, limit=PAGE):
+            runs.extend(page)
+            offset = page[-1].end
+            if len(page) < PAGE:
+                break
+        return retained_from(runs, config, log_start=log_start, now_ms=self._doors.clock.now_ms())
+
+    async def collect(self) -> int:
+        """Delete doomed objects whose grace time is over; returns how many went."""
+        grace_ms = round(self._settings.grace_s * 1000)
+        gone = 0
+        while doomed := await self._doors.metadata.doomed_objects(grace_ms=grace_ms, limit=PAGE):
+            for item in doomed:
+                await self._doors.objects.delete(item.key)
+            await self._doors.metadata.forget_objects([item.key for item in doomed])
+            gone += len(doomed)
+        self.deleted_objects += gone
+        return gone
+
+    async def sweep(self) -> int:
+        """Delete objects that no row names: left by a crash between PUT and registration. Returns how many went."""
+        before_ms = self._doors.clock.now_ms() - round(self._settings.orphan_age_s * 1000)
+        old = [meta.key async for meta in self._doors.objects.list(SEGMENTS_PREFIX) if meta.modified_at_ms < before_ms]
+        if not old:
+            return 0
+        alive = {session.session_id for session in await self._doors.metadata.sessions()}
+        known = await self._doors.metadata.known_objects()
+        orphans = [
+            key for key in old if key not in known and (name := parse_segment_key(key)) and name.session_id not in alive
+        ]
+        for key in orphans:
+            await self._doors.objects.delete(key)
+            log.info("orphan deleted", extra={"key": key})
+        self.deleted_orphans += len(orphans)
+        return len(orphans)

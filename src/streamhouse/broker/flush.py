@@ -1,0 +1,256 @@
+"""Flush: durable batches become segments in the object store.
+
+Data path   log -> **flush** -> object store, then metadata store, then the WAL is truncated
+Owns        when a partition is due, which partitions share an object, trying again
+Leaves      segment bytes to `format.segment`, offsets to `log`, deleting to `collector`
+
+Invariants  a segment is registered only after its PUT returned, and in offset order: a partition is in one flush at
+            a time bytes leave the tail, the budget and the WAL only after their registration returned
+            every try of a PUT has a key of its own, so that a late one can never stand in for another
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from streamhouse.config import FlushSettings
+from streamhouse.errors import LeaseLost, Unavailable
+from streamhouse.format.keys import segment_key
+from streamhouse.format.producers import encode_producers
+from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.model.segment import SegmentCommit, SegmentObject
+
+from .budget import MemoryBudget
+from .doors import Doors
+from .log import PartitionLog, TailBatch
+from .producers import ProducerTable
+from .reader import SegmentReader
+from .wal.base import Wal
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Buffered(NamedTuple):
+    """What deciding about a flush needs to know of a partition."""
+
+    partition: PartitionId
+    size_bytes: int
+    oldest_at: float
+
+
+def packs_due(
+    buffers: Iterable[Buffered], settings: FlushSettings, *, now: float, pressed: bool
+) -> list[list[PartitionId]]:
+    """Choose what to flush now; each list becomes one object. Decides; touches nothing.
+
+    A large partition goes alone. The small ones go together as soon as one of them is due by age, all of them by
+    size, or memory is short: the object's cost is the same for one as for all. Largest first, so that memory comes
+    back quickly.
+    """
+    ordered = sorted(buffers, key=lambda b: b.size_bytes, reverse=True)
+    packs = [[b.partition] for b in ordered if b.size_bytes >= settings.segment_bytes]
+    small = [b for b in ordered if 0 < b.size_bytes < settings.segment_bytes]
+    due = (
+        pressed
+        or sum(b.size_bytes for b in small) >= settings.segment_bytes
+        or any(now - b.oldest_at >= settings.age_s for b in small)
+    )
+    if due:
+        packs.extend(_fill(small, settings.segment_bytes))
+    return packs
+
+
+def _fill(small: Sequence[Buffered], limit_bytes: int) -> list[list[PartitionId]]:
+    packs: list[list[PartitionId]] = []
+    size = limit_bytes
+    for buffered in small:
+        if size + buffered.size_bytes > limit_bytes:
+            packs.append([])
+            size = 0
+        packs[-1].append(buffered.partition)
+        size += buffered.size_bytes
+    return packs
+
+
+class _Taken(NamedTuple):
+    """A partition's share of a flush."""
+
+    log: PartitionLog
+    batches: Sequence[TailBatch]
+    producers: ProducerTable
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].end
+
+    def run_input(self, *, now_ms: int) -> RunInput:
+        return RunInput(
+            partition=self.log.partition,
+            epoch=self.log.epoch,
+            base=self.log.flushed_end,
+            end=self.end,
+            batches=[item.data for item in self.batches],
+            producers=encode_producers(self.producers.entries(now_ms=now_ms)),
+        )
+
+
+class Flusher:
+    def __init__(
+        self,
+        doors: Doors,
+        session_id: SessionId,
+        *,
+        logs: Callable[[], Iterable[PartitionLog]],
+        dropped: Callable[[PartitionLog, LeaseLost], Awaitable[None]],
+        reader: SegmentReader,
+        budget: MemoryBudget,
+        wal: Wal,
+    ) -> None:
+        self._doors = doors
+        self._settings = doors.settings.flush
+        self._session_id = session_id
+        self._logs = logs
+        self._dropped = dropped
+        self._reader = reader
+        self._budget = budget
+        self._wal = wal
+        self._sequence = 0
+        self._stopping = False
+        self._running: set[asyncio.Task[None]] = set()
+        self.flushed_segments = 0
+        self.failures = 0
+
+    def __repr__(self) -> str:
+        return f"<Flusher running={len(self._running)} segments={self.flushed_segments} failures={self.failures}>"
+
+    async def run(self) -> None:
+        """Look for what is due until `stop`; a failure that isn't the stores' takes the tenure down."""
+        async with asyncio.TaskGroup() as packs:
+            while not self._stopping:
+                self._start(packs, pressed=self._budget.pressed.is_set())
+                await self._doors.clock.sleep(self._settings.check_s)
+
+    def stop(self) -> None:
+        """Begin no further flush; `run` returns when those under way are done."""
+        self._stopping = True
+
+    def _start(self, packs: asyncio.TaskGroup, *, pressed: bool) -> None:
+        for pack in self._due(pressed=pressed):
+            if len(self._running) >= self._settings.parallel:
+                return
+            for item in pack:
+                item.flushing = True
+            task = packs.create_task(self._flush(pack), name="flush")
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    def _due(self, *, pressed: bool) -> list[list[PartitionLog]]:
+        logs = {item.partition: item for item in self._logs() if not item.flushing}
+        buffers = [
+            Buffered(partition, item.unflushed_bytes, item.oldest_at)
+            for partition, item in logs.items()
+            if item.oldest_at is not None and item.unflushed_bytes
+        ]
+        due = packs_due(buffers, self._settings, now=self._doors.clock.monotonic(), pressed=pressed)
+        return [[logs[partition] for partition in pack] for pack in due]
+
+    async def flush_all(self) -> None:
+        """Flush until every durable batch is in a registered segment."""
+        while True:
+            async with asyncio.TaskGroup() as packs:
+                self._start(packs, pressed=True)
+                busy = list(self._running)
+            if busy:
+                await asyncio.wait(busy)
+            elif not any(item.unflushed_bytes for item in self._logs()):
+                return
+
+    async def _flush(self, logs: list[PartitionLog]) -> None:
+        try:
+            taken = self._take(logs)
+            if taken:
+                await self._store(taken)
+        finally:
+            for item in logs:
+                item.flushing = False
+
+    def _take(self, logs: Iterable[PartitionLog]) -> list[_Taken]:
+        now_ms = self._doors.clock.now_ms()
+        shares: list[_Taken] = []
+        for item in logs:
+            durable = item.unflushed(limit_bytes=self._settings.segment_bytes)
+            if durable:
+                shares.append(_Taken(item, durable, item.producers_after(durable, now_ms=now_ms)))
+        return shares
+
+    async def _store(self, taken: list[_Taken]) -> None:
+        now_ms = self._doors.clock.now_ms()
+        inputs = [share.run_input(now_ms=now_ms) for share in taken]
+        loop = asyncio.get_running_loop()
+        encoded = await loop.run_in_executor(None, _encode, inputs, self._settings.block_bytes)
+        key = await self._stubbornly(lambda: self._put(encoded))
+        commit = SegmentCommit(
+            segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now_ms),
+            runs=tuple(layout.run(key) for layout in encoded.layouts),
+        )
+        published = await self._register(commit, taken)
+        await self._settle(commit, published)
+
+    async def _put(self, encoded: EncodedSegment) -> str:
+        self._sequence += 1
+        key = segment_key(self._session_id, self._sequence)
+        await self._doors.objects.put_new(key, encoded.body)
+        return key
+
+    async def _register(self, commit: SegmentCommit, taken: list[_Taken]) -> list[_Taken]:
+        """Publish the runs; those whose lease is gone are left out of the commit and their logs dropped."""
+        while commit.runs:
+            offer = partial(self._doors.metadata.commit_segments, self._session_id, [commit])
+            try:
+                await self._stubbornly(offer)
+                break
+            except LeaseLost as error:
+                lost = set(error.partitions)
+                kept = tuple(run for run in commit.runs if run.partition not in lost)
+                if len(kept) == len(commit.runs):
+                    raise
+                for share in taken:
+                    if share.log.partition in lost:
+                        await self._dropped(share.log, error)
+                commit = SegmentCommit(segment=commit.segment, runs=kept)
+        published = {run.partition for run in commit.runs}
+        return [share for share in taken if share.log.partition in published]
+
+    async def _settle(self, commit: SegmentCommit, published: list[_Taken]) -> None:
+        """The segment holds it now: let go of tail, memory and WAL."""
+        for share in published:
+            self._budget.give_back(share.log.flushed(share.end, share.producers))
+        done = {share.log.partition: share.end for share in published}
+        self._reader.runs.published([run for run in commit.runs if run.partition in done])
+        self.flushed_segments += 1
+        log.info(
+            "segment published",
+            extra={"key": commit.segment.key, "bytes": commit.segment.size_bytes, "partitions": len(done)},
+        )
+        await self._wal.truncate(done)
+
+    async def _stubbornly(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Try until it works: the data stays in memory and in the WAL, and the budget holds producers back."""
+        wait = self._settings.retry_s
+        while True:
+            try:
+                return await act()
+            except Unavailable as error:
+                self.failures += 1
+                log.warning("flush failed, will be tried again", extra={"why": str(error), "after_s": wait})
+                await self._doors.clock.sleep(self._doors.ids.jitter(wait))
+                wait = min(wait * 2, self._settings.retry_max_s)
+
+
+def _encode(inputs: Sequence[RunInput], block_bytes: int) -> EncodedSegment:
+    return encode_segment(inputs, block_bytes=block_bytes)

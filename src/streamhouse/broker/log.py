@@ -1,0 +1,261 @@
+"""Log: one open partition on the agent that leads it, from the flushed end to the next offset.
+
+Data path   broker -> **log** (judge, place, queue in the WAL: one synchronous step) -> WAL -> high watermark -> flush
+Owns        offsets, the tail in memory, the high watermark, the producers' windows
+Leaves      durability to the WAL, segments to `flush` and `reader`, the lease to `tenure`
+
+Invariants  log_start <= flushed_end <= high_watermark <= next_offset, and none of them ever goes back
+            the tail holds exactly the batches of [flushed_end, next_offset)
+            bytes of a placed batch are never written again: readers and sockets hold views of them
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from streamhouse.errors import AppendFailed, Retriable
+from streamhouse.format import batch as batches
+from streamhouse.format.batch import BatchHeader
+from streamhouse.model.lease import PartitionState
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.topic import TopicConfig
+
+from .producers import ProducerTable
+from .wal.base import Buffer, Wal, WalEntry
+
+
+class TailBatch(NamedTuple):
+    header: BatchHeader
+    base: int
+    end: int
+    data: Buffer
+    appended_at: float
+
+
+class Watcher(Protocol):
+    """Somebody who waits for a partition to move: a long poll."""
+
+    def wake(self) -> None: ...
+
+
+class Placed(NamedTuple):
+    """An append that has its offsets and is on its way into the WAL, or a duplicate of one."""
+
+    log: "PartitionLog"
+    base_offset: int
+    end: int
+    append_time_ms: int
+    commit: "asyncio.Future[None] | None"
+
+    async def durable(self) -> None:
+        """Return once the append may be acknowledged; raise `AppendFailed` when it never will be."""
+        if self.commit is not None:
+            # One waiter who gives up must not cancel the commit for everybody else in the group.
+            await asyncio.shield(self.commit)
+            self.log.reached(self.end)
+        else:
+            await self.log.wait_for(self.end)
+
+
+class PartitionLog:
+    def __init__(
+        self,
+        name: TopicPartition,
+        state: PartitionState,
+        config: TopicConfig,
+        *,
+        producers: ProducerTable,
+        wal: Wal,
+    ) -> None:
+        self.name = name
+        self.partition: PartitionId = state.partition
+        self.epoch = state.epoch
+        self.epoch_start = state.flushed_end
+        self.config = config
+        self.log_start = state.log_start
+        self.flushed_end = state.flushed_end
+        self.high_watermark = state.flushed_end
+        self.next_offset = state.flushed_end
+        self.closed: Retriable | None = None
+        self.sealed = False
+        self.flushing = False
+        self._wal = wal
+        self._producers = producers
+        self._stored_producers = producers.copy()
+        self._tail: list[TailBatch] = []
+        self._tail_ends: list[int] = []
+        self._tail_bytes = 0
+        self._watchers: set[Watcher] = set()
+        self._waiting: dict[asyncio.Future[None], int] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"<PartitionLog {self.name} epoch={self.epoch} start={self.log_start} flushed={self.flushed_end} "
+            f"high_watermark={self.high_watermark} next={self.next_offset} tail={self._tail_bytes >> 10}KiB"
+            f"{' closed' if self.closed else ''}>"
+        )
+
+    @property
+    def tail_bytes(self) -> int:
+        return self._tail_bytes
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes of the tail that are durable; all of it, as a rule, because the WAL is milliseconds behind."""
+        if self.high_watermark == self.next_offset:
+            return self._tail_bytes
+        return sum(len(item.data) for item in self.durable_tail())
+
+    @property
+    def oldest_at(self) -> float | None:
+        """When the oldest batch of the tail came in, by the monotonic clock."""
+        return self._tail[0].appended_at if self._tail else None
+
+    # --- writing
+
+    def append(self, header: BatchHeader, data: memoryview, *, now: float, now_ms: int) -> Placed:
+        """Judge, place and queue one checked batch. No await in here: nobody can come between check and write."""
+        if self.closed is not None:
+            raise self.closed
+        idempotent = header.producer_id >= 0
+        if idempotent and (known := self._producers.judge(self.name, header)) is not None:
+            return Placed(self, known.base_offset, known.end_offset, -1, None)
+        append_time_ms = -1
+        if self.config.log_append_time:
+            append_time_ms = now_ms
+            batches.stamp_append_time(data, now_ms)
+            header = batches.read_header(data)
+        base = self.next_offset
+        batches.place(data, base_offset=base, leader_epoch=self.epoch)
+        header = header._replace(base_offset=base, leader_epoch=self.epoch)
+        end = base + header.last_offset_delta + 1
+        commit = self._wal.append((WalEntry(self.partition, self.epoch, base, end, data),))
+        self.next_offset = end
+        self._tail.append(TailBatch(header, base, end, data, now))
+        self._tail_ends.append(end)
+        self._tail_bytes += len(data)
+        if idempotent:
+            self._producers.record(header, base, now_ms=now_ms)
+        commit.add_done_callback(lambda done: self._committed(done, end))
+        return Placed(self, base, end, append_time_ms, commit)
+
+    def _committed(self, commit: "asyncio.Future[None]", end: int) -> None:
+        """Runs whether or not the producer still waits: a lost connection can't hold the high watermark back."""
+        error = commit.exception() if not commit.cancelled() else AppendFailed("write-ahead log was stopped")
+        if error is not None:
+            self.close(error if isinstance(error, Retriable) else AppendFailed(str(error)))
+        elif not self.sealed:
+            self.reached(end)
+
+    def reached(self, end: int) -> None:
+        """Everything below `end` is durable: the WAL commits in the order in which it was asked."""
+        if end <= self.high_watermark:
+            return
+        if self.sealed:
+            raise AppendFailed(f"log was sealed before the append was noticed; partition={self.name} end={end}")
+        self.high_watermark = end
+        for waiting in [waiting for waiting, until in self._waiting.items() if until <= end]:
+            self._waiting.pop(waiting)
+            if not waiting.done():
+                waiting.set_result(None)
+        self._wake()
+
+    async def wait_for(self, end: int) -> None:
+        """Return once the high watermark has reached `end`."""
+        if end <= self.high_watermark:
+            return
+        if self.closed is not None:
+            raise self.closed
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting[waiting] = end
+        try:
+            await waiting
+        finally:
+            self._waiting.pop(waiting, None)
+
+    def close(self, why: Retriable) -> None:
+        """Accept nothing more. What is durable stays readable; what isn't will never be seen."""
+        if self.closed is not None:
+            return
+        self.closed = why
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(why)
+        self._waiting.clear()
+        self._wake()
+
+    def seal(self) -> None:
+        """The end of a closed log: the high watermark stays, and nothing above it is acknowledged any more."""
+        assert self.closed is not None, "only a closed log is sealed"
+        self.sealed = True
+
+    # --- reading
+
+    def read_tail(self, offset: int, *, max_bytes: int, at_least_one: bool) -> list[Buffer]:
+        """Durable whole batches from the one that holds `offset`, up to `max_bytes`, or one if asked for."""
+        found: list[Buffer] = []
+        size = 0
+        for item in self._tail[bisect_right(self._tail_ends, offset) :]:
+            size_after = size + len(item.data)
+            if item.end > self.high_watermark or (size_after > max_bytes and (found or not at_least_one)):
+                break
+            found.append(item.data)
+            size = size_after
+        return found
+
+    def durable_tail(self) -> Sequence[TailBatch]:
+        """The durable part of the tail."""
+        return self._tail[: bisect_right(self._tail_ends, self.high_watermark)]
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watchers.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+
+    def _wake(self) -> None:
+        for watcher in tuple(self._watchers):
+            watcher.wake()
+
+    # --- flushing
+
+    def unflushed(self, *, limit_bytes: int | None = None) -> Sequence[TailBatch]:
+        """Durable batches that no segment holds yet, oldest first; at least one if there is any."""
+        durable = self.durable_tail()
+        if limit_bytes is None:
+            return durable
+        size = 0
+        for count, item in enumerate(durable):
+            size += len(item.data)
+            if size > limit_bytes and count:
+                return durable[:count]
+        return durable
+
+    def producers_after(self, flushed: Iterable[TailBatch], *, now_ms: int) -> ProducerTable:
+        """The producers' state at the end of `flushed`, which follow the flushed end."""
+        table = self._stored_producers.copy()
+        table.replay(((item.header, item.base) for item in flushed), now_ms=now_ms)
+        return table
+
+    def flushed(self, end: int, producers: ProducerTable) -> int:
+        """A registered segment holds everything below `end`; returns the bytes that left the tail."""
+        count = bisect_right(self._tail_ends, end)
+        freed = sum(len(item.data) for item in self._tail[:count])
+        del self._tail[:count]
+        del self._tail_ends[:count]
+        self._tail_bytes -= freed
+        self.flushed_end = end
+        self._stored_producers = producers
+        return freed
+
+    def discard(self) -> int:
+        """Let the tail go, flushed or not; returns its bytes. The log is over, or never was acknowledged."""
+        freed, self._tail_bytes = self._tail_bytes, 0
+        self._tail.clear()
+        self._tail_ends.clear()
+        return freed
+
+    def start_at(self, offset: int) -> None:
+        """Retention moved the log start."""
+        self.log_start = max(self.log_start, offset)

@@ -1,0 +1,102 @@
+"""Offsets: where a log begins and ends, and which offset belongs to a time or to a leader epoch.
+
+Data path   wire -> **offsets** -> log, runs, and for times one batch that is opened
+Owns        ListOffsets and OffsetForLeaderEpoch as promises
+Leaves      record timestamps inside a batch to `format.records`
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from streamhouse.config import ProducerSettings
+from streamhouse.format.batch import spans
+from streamhouse.format.records import first_record_at
+from streamhouse.model.segment import Run
+from streamhouse.stores.metadata.base import MetadataStore
+
+from .log import PartitionLog
+from .reader import SegmentReader
+from .wal.base import Buffer
+
+
+class FoundOffset(NamedTuple):
+    offset: int
+    timestamp_ms: int = -1
+    leader_epoch: int = -1
+
+
+class Offsets:
+    def __init__(self, settings: ProducerSettings, *, reader: SegmentReader, metadata: MetadataStore) -> None:
+        self._limit_bytes = settings.max_decompressed_bytes
+        self._reader = reader
+        self._metadata = metadata
+
+    @staticmethod
+    def earliest(log: PartitionLog) -> FoundOffset:
+        return FoundOffset(log.log_start, leader_epoch=log.epoch)
+
+    @staticmethod
+    def latest(log: PartitionLog) -> FoundOffset:
+        return FoundOffset(log.high_watermark, leader_epoch=log.epoch)
+
+    async def at_time(self, log: PartitionLog, timestamp_ms: int) -> FoundOffset | None:
+        """The first record with this timestamp or a later one; None when there is none."""
+        offset = log.log_start
+        while offset < log.flushed_end:
+            run = await self._metadata.run_at_time(log.partition, timestamp_ms=timestamp_ms, from_offset=offset)
+            if run is None:
+                break
+            if (found := await self._in_run(run, offset, timestamp_ms)) is not None:
+                return found
+            offset = run.end
+        tail = (item.data for item in log.durable_tail() if item.header.max_timestamp_ms >= timestamp_ms)
+        return await self._in_batches(tail, log.log_start, timestamp_ms)
+
+    async def at_max_timestamp(self, log: PartitionLog) -> FoundOffset | None:
+        """The first record that has the largest timestamp of the whole log; None for an empty log."""
+        run = await self._metadata.latest_run(log.partition, from_offset=log.log_start)
+        times = [item.header.max_timestamp_ms for item in log.durable_tail()]
+        if run is not None:
+            times.append(run.max_timestamp_ms)
+        return await self.at_time(log, max(times)) if times else None
+
+    async def epoch_end(self, log: PartitionLog, epoch: int) -> FoundOffset | None:
+        """The last epoch at or before `epoch` in this log, and where it ends; None when the log knows none so old."""
+        if epoch == log.epoch:
+            return FoundOffset(log.high_watermark, leader_epoch=epoch)
+        if epoch > log.epoch:
+            return None
+        found = await self._metadata.epoch_end(log.partition, epoch)
+        return FoundOffset(found.end, leader_epoch=found.epoch) if found is not None else None
+
+    async def _in_run(self, run: Run, from_offset: int, timestamp_ms: int) -> FoundOffset | None:
+        index = await self._reader.index(run)
+        for number, entry in enumerate(index.blocks):
+            if entry.max_timestamp_ms < timestamp_ms or run.base + entry.end <= from_offset:
+                continue
+            block = await self._reader.block(run, index, number)
+            late = (
+                block.data[span.position : span.position + span.size_bytes]
+                for span in block.spans
+                if span.max_timestamp_ms >= timestamp_ms
+            )
+            shift = run.base - run.stored_base
+            if (found := await self._in_batches(late, from_offset - shift, timestamp_ms)) is not None:
+                return found._replace(offset=found.offset + shift, leader_epoch=run.epoch)
+        return None
+
+    async def _in_batches(self, batches: Iterable[Buffer], from_offset: int, timestamp_ms: int) -> FoundOffset | None:
+        """Open batches, one after the other, until a record fits. In a thread: they may have to be decompressed."""
+        loop = asyncio.get_running_loop()
+        for batch in batches:
+            if spans(batch)[0].end <= from_offset:
+                continue
+            found = await loop.run_in_executor(None, self._open, batch, timestamp_ms)
+            if found is not None and found.offset >= from_offset:
+                return found
+        return None
+
+    def _open(self, batch: Buffer, timestamp_ms: int) -> FoundOffset | None:
+        found = first_record_at(batch, timestamp_ms, limit_bytes=self._limit_bytes)
+        return FoundOffset(found[0], found[1]) if found is not None else None

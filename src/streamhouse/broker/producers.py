@@ -1,0 +1,104 @@
+"""Producers: which batches of an idempotent producer are new, which were stored before, and which are out of order.
+
+Data path   log asks **producers** in the same step in which it assigns offsets: no await between the two
+Owns        the window of the last five batches per producer, and the rules of sequence numbers (Kafka's)
+Leaves      bytes of the snapshot to `format.producers`, producer ids to the metadata store
+
+A table is a value of one partition at one offset. The log keeps two: one at its end, to judge new batches, and one
+at the flushed end, whose snapshot goes into the next segment and from which the first is rebuilt.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from streamhouse.errors import DuplicateSequence, OutOfOrderSequence, StaleProducerEpoch
+from streamhouse.format.batch import BatchHeader
+from streamhouse.format.producers import ProducerEntry, SequenceSpan
+
+WINDOW: Final = 5
+SEQUENCES: Final = 2**31
+
+
+class ProducerTable:
+    def __init__(self, entries: Iterable[ProducerEntry] = (), *, limit: int, expire_ms: int) -> None:
+        self._entries = {entry.producer_id: entry for entry in entries}
+        self._limit = limit
+        self._expire_ms = expire_ms
+
+    def __repr__(self) -> str:
+        return f"<ProducerTable producers={len(self._entries)}>"
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def copy(self) -> "ProducerTable":
+        return ProducerTable(self._entries.values(), limit=self._limit, expire_ms=self._expire_ms)
+
+    def judge(self, partition: object, header: BatchHeader) -> SequenceSpan | None:
+        """None for a batch that may be appended; the original span for a duplicate; an error for everything else."""
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return None  # first seen, or forgotten: like Kafka, take its word for where it is
+        if header.producer_epoch < entry.epoch:
+            raise StaleProducerEpoch(
+                partition, producer_id=header.producer_id, epoch=header.producer_epoch, current=entry.epoch
+            )
+        if header.producer_epoch > entry.epoch:
+            if header.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    partition, producer_id=header.producer_id, expected=0, got=header.base_sequence
+                )
+            return None
+        for span in entry.batches:
+            if span.first_sequence == header.base_sequence and span.last_sequence == header.last_sequence:
+                return span
+        expected = (entry.batches[-1].last_sequence + 1) % SEQUENCES
+        if header.base_sequence == expected:
+            return None
+        if _precedes(header.last_sequence, entry.batches[0].first_sequence):
+            raise DuplicateSequence(
+                f"batch was stored before and its offset is no longer known; partition={partition} "
+                f"producer={header.producer_id} sequence={header.base_sequence}"
+            )
+        raise OutOfOrderSequence(partition, producer_id=header.producer_id, expected=expected, got=header.base_sequence)
+
+    def record(self, header: BatchHeader, base_offset: int, *, now_ms: int) -> None:
+        """Remember a batch that was placed at `base_offset`.
+
+        Silence is counted from `now_ms`, not from the records' own timestamps, which may be years old.
+        """
+        span = SequenceSpan(
+            first_sequence=header.base_sequence,
+            last_sequence=header.last_sequence,
+            base_offset=base_offset,
+            end_offset=base_offset + header.last_offset_delta + 1,
+            timestamp_ms=header.max_timestamp_ms,
+        )
+        # Taken out and put in again, so that the dictionary is ordered by last use and the first is the longest silent.
+        entry = self._entries.pop(header.producer_id, None)
+        same = entry is not None and entry.epoch == header.producer_epoch
+        kept = entry.batches[1 - WINDOW :] if entry is not None and same else ()
+        self._entries[header.producer_id] = ProducerEntry(
+            producer_id=header.producer_id,
+            epoch=header.producer_epoch,
+            batches=(*kept, span),
+            last_timestamp_ms=now_ms,
+        )
+        if len(self._entries) > self._limit:
+            del self._entries[next(iter(self._entries))]
+
+    def replay(self, batches: Iterable[tuple[BatchHeader, int]], *, now_ms: int) -> None:
+        """Record batches (with their base offsets) that are stored already and were judged then."""
+        for header, base_offset in batches:
+            if header.producer_id >= 0 and not header.is_control:
+                self.record(header, base_offset, now_ms=now_ms)
+
+    def entries(self, *, now_ms: int) -> list[ProducerEntry]:
+        """What the snapshot holds: everybody who was heard of within the expiry."""
+        horizon = now_ms - self._expire_ms
+        return [entry for entry in self._entries.values() if entry.last_timestamp_ms >= horizon]
+
+
+def _precedes(sequence: int, other: int) -> bool:
+    """Whether `sequence` comes before `other`, on a circle of 2^31 numbers."""
+    return 0 < (other - sequence) % SEQUENCES < SEQUENCES // 2

@@ -1,0 +1,132 @@
+"""Reader: flushed records, from segments through the block cache.
+
+Data path   broker.fetch -> **reader** -> runs (which object) -> index (which block) -> cache -> ranged GET -> LZ4 ->
+            batches
+Owns        finding and caching blocks, reading ahead, the budget of cold reads
+Leaves      the tail to `log`, bytes to `format.segment`
+Invariant   bytes that don't match their checksum are never served: that range fails, its neighbours don't
+"""
+
+import asyncio
+from typing import NamedTuple
+
+from streamhouse.config import FetchSettings
+from streamhouse.errors import CorruptObject
+from streamhouse.format import batch as batches
+from streamhouse.format import segment as segments
+from streamhouse.model.names import PartitionId
+from streamhouse.model.segment import Run
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
+
+from .cache import Block, SingleFlightCache
+from .runs import RunIndex
+from .wal.base import Buffer
+
+
+class _Index(NamedTuple):
+    content: segments.RunIndex
+    weight: int = 1
+
+
+class SegmentReader:
+    def __init__(self, settings: FetchSettings, *, objects: ObjectStore, metadata: MetadataStore) -> None:
+        self._settings = settings
+        self._objects = objects
+        self.runs = RunIndex(metadata, partitions=settings.index_cache_entries)
+        self.blocks: SingleFlightCache[tuple[str, int], Block] = SingleFlightCache(settings.cache_bytes)
+        self.indexes: SingleFlightCache[tuple[str, int], _Index] = SingleFlightCache(settings.index_cache_entries)
+        self._cold = asyncio.Semaphore(settings.concurrent_reads)
+        self._ahead: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<SegmentReader blocks={self.blocks!r} ahead={len(self._ahead)}>"
+
+    async def read(self, partition: PartitionId, offset: int, *, max_bytes: int, at_least_one: bool) -> list[Buffer]:
+        """Whole batches from the one that holds `offset` (or the next after a gap), up to `max_bytes`."""
+        found: list[Buffer] = []
+        left = max_bytes
+        while left > 0 or (at_least_one and not found):
+            run = await self.runs.find(partition, offset)
+            if run is None:
+                break
+            piece, offset, more = await self._read_run(run, offset, left, at_least_one=at_least_one and not found)
+            if len(piece):
+                found.append(piece)
+                left -= len(piece)
+            if not more:
+                break
+        return found
+
+    async def _read_run(self, run: Run, offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[Buffer, int, bool]:
+        """Batches of one block of `run`, the offset that follows them, and whether the next block may fit as well."""
+        index = await self.index(run)
+        number = index.block_for(max(offset - run.base, 0))
+        if number == len(index.blocks):
+            return b"", run.end, True  # a gap at the end of the run
+        block = await self.block(run, index, number)
+        self._read_ahead(run, index, number)
+        shift = run.base - run.stored_base
+        piece, end = block.slice(offset - shift, max_bytes=max_bytes, at_least_one=at_least_one)
+        whole = end == block.ends[-1]
+        after = run.end if whole and number + 1 == len(index.blocks) else end + shift
+        return batches.shifted(piece, by=shift, leader_epoch=run.epoch) if shift else piece, after, whole
+
+    async def index(self, run: Run) -> segments.RunIndex:
+        """The run's block index: one ranged GET, then from memory."""
+
+        async def make() -> _Index:
+            end = run.index_position + run.index_length
+            async with self._cold:
+                data = await self._get(run, run.index_position, end)
+            return _Index(segments.decode_run_index(data, key=run.object_key))
+
+        return (await self.indexes.get((run.object_key, run.index_position), make)).content
+
+    async def block(self, run: Run, index: segments.RunIndex, number: int) -> Block:
+        entry = index.blocks[number]
+
+        async def make() -> Block:
+            async with self._cold:
+                stored = await self._get(run, entry.position, entry.position + entry.stored_bytes)
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(None, _decode, stored, entry, run.object_key)
+
+        return await self.blocks.get((run.object_key, entry.position), make)
+
+    async def _get(self, run: Run, start: int, end: int) -> bytes:
+        try:
+            data = await self._objects.get_range(run.object_key, start, end)
+        except ObjectMissing:
+            self.runs.forget(run.partition)
+            raise
+        if len(data) != end - start:
+            raise CorruptObject(run.object_key, why=f"ends at {start + len(data)}, before {end}")
+        return data
+
+    def _read_ahead(self, run: Run, index: segments.RunIndex, number: int) -> None:
+        """Fetch the blocks that a sequential reader will ask for next, as far as they are in this run."""
+        for next_number in range(number + 1, min(number + 1 + self._settings.readahead_blocks, len(index.blocks))):
+            key = (run.object_key, index.blocks[next_number].position)
+            if key in self.blocks or len(self._ahead) >= self._settings.concurrent_reads:
+                continue
+            task = asyncio.get_running_loop().create_task(self._warm(run, index, next_number), name="readahead")
+            self._ahead.add(task)
+            task.add_done_callback(self._ahead.discard)
+
+    async def _warm(self, run: Run, index: segments.RunIndex, number: int) -> None:
+        try:
+            await self.block(run, index, number)
+        except Exception:  # noqa: BLE001 - whoever really needs the block will meet the error and report it
+            return
+
+    async def aclose(self) -> None:
+        for task in tuple(self._ahead):
+            task.cancel()
+        await asyncio.gather(*self._ahead, return_exceptions=True)
+        await self.blocks.aclose()
+        await self.indexes.aclose()
+
+
+def _decode(stored: bytes, entry: segments.BlockEntry, key: str) -> Block:
+    return Block(segments.decode_block(stored, entry, key=key))

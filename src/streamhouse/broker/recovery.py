@@ -1,0 +1,180 @@
+"""Recovery: what a dead session had acknowledged and not flushed becomes segments.
+
+Data path   dead session's WAL -> **recovery** -> object store, then one metadata transaction that publishes and
+            frees the leases
+Owns        which entries count: those of the lease's epoch, at and above the flushed end
+Leaves      claims to the metadata store, reading and locking of the dead WAL to `wal`
+
+Exactly one agent finishes a recovery, because the claim's number is checked in the transaction that ends it. Whoever
+dies half-way leaves objects that nobody refers to, and the next claim begins again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from streamhouse.format.batch import read_header
+from streamhouse.format.keys import segment_key
+from streamhouse.format.producers import decode_producers, encode_producers
+from streamhouse.format.segment import RunInput, encode_segment
+from streamhouse.model.lease import PartitionState
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.model.segment import SegmentCommit, SegmentObject
+
+from .doors import Doors
+from .producers import ProducerTable
+from .reader import SegmentReader
+from .wal.base import Buffer, WalEntry, WalReading
+
+log = logging.getLogger(__name__)
+
+RECOVERED_SEQUENCES: Final = 10**18
+"""Recovered segments of a session are numbered from here, above all that it wrote while it lived."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What a recovery brought back."""
+
+    sessions: int = 0
+    records: int = 0
+    skipped_entries: int = 0
+
+    def __add__(self, other: "Recovered") -> "Recovered":
+        return Recovered(
+            sessions=self.sessions + other.sessions,
+            records=self.records + other.records,
+            skipped_entries=self.skipped_entries + other.skipped_entries,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Rescue:
+    """One partition during a recovery."""
+
+    state: PartitionState
+    producers: ProducerTable
+    next_offset: int
+    base: int
+    batches: list[Buffer] = field(default_factory=list)
+
+    def wants(self, entry: WalEntry) -> bool:
+        return entry.epoch == self.state.epoch and entry.base >= self.next_offset
+
+    def take(self, entry: WalEntry, *, now_ms: int) -> int:
+        """Keep the entry's batch; a gap before it (a damaged entry) stays a gap. Returns the records gained."""
+        header = read_header(entry.batch)
+        self.producers.replay([(header, entry.base)], now_ms=now_ms)
+        self.batches.append(entry.batch)
+        self.next_offset = entry.end
+        return header.record_count
+
+    def run_input(self, *, now_ms: int) -> RunInput:
+        return RunInput(
+            partition=self.state.partition,
+            epoch=self.state.epoch,
+            base=self.base,
+            end=self.next_offset,
+            batches=self.batches,
+            producers=encode_producers(self.producers.entries(now_ms=now_ms)),
+        )
+
+    def published(self) -> None:
+        self.base = self.next_offset
+        self.batches = []
+
+
+class Recovery:
+    def __init__(self, doors: Doors, *, by: SessionId, reader: SegmentReader) -> None:
+        self._doors = doors
+        self._by = by
+        self._reader = reader
+
+    async def recover_all(self) -> Recovered:
+        """Recover every session known to be dead: its WAL's lock is free, or nobody else can use these stores."""
+        dead = set(await self._doors.wals.dead_sessions(self._by))
+        if self._doors.alone:
+            dead |= {session.session_id for session in await self._doors.metadata.sessions()} - {self._by}
+        total = Recovered()
+        for session_id in sorted(dead):
+            total += await self._recover(session_id)
+        return total
+
+    async def _recover(self, dead: SessionId) -> Recovered:
+        claim = await self._doors.metadata.claim_recovery(dead, by=self._by, proven_dead=True)
+        if claim is None:
+            # It had ended: everything in its log was flushed before that.
+            await self._doors.wals.remove(dead)
+            return Recovered()
+        held = await self._doors.metadata.held_by(dead)
+        async with self._doors.wals.read(dead) as reading:
+            rescue = _Publication(self._doors, dead, claim, self._reader)
+            commits, records = await rescue.publish(reading, held)
+            await self._doors.metadata.finish_recovery(dead, claim, commits)
+            damage = reading.damage
+            await reading.remove()
+        log.info(
+            "session recovered",
+            extra={"session": dead, "records": records, "skipped": damage.skipped, "cut_bytes": damage.cut_bytes},
+        )
+        return Recovered(sessions=1, records=records, skipped_entries=damage.skipped)
+
+
+class _Publication:
+    """The segments of one recovery."""
+
+    def __init__(self, doors: Doors, dead: SessionId, claim: int, reader: SegmentReader) -> None:
+        self._doors = doors
+        self._dead = dead
+        self._reader = reader
+        # Each claim numbers from its own start, so that a recoverer who died half-way is never collided with.
+        self._sequence = RECOVERED_SEQUENCES + claim * 10**9
+        self._commits: list[SegmentCommit] = []
+
+    async def publish(self, reading: WalReading, held: Sequence[PartitionState]) -> tuple[Sequence[SegmentCommit], int]:
+        states = {state.partition: state for state in held}
+        rescues: dict[PartitionId, _Rescue] = {}
+        size = records = 0
+        async for entry in reading.entries():
+            state = states.get(entry.partition)
+            if state is None or entry.epoch != state.epoch or entry.base < state.flushed_end:
+                continue
+            rescue = rescues.get(entry.partition) or await self._begin(state)
+            rescues[entry.partition] = rescue
+            if not rescue.wants(entry):
+                continue
+            records += rescue.take(entry, now_ms=self._doors.clock.now_ms())
+            size += len(entry.batch)
+            if size >= self._doors.settings.flush.segment_bytes:
+                await self._put(list(rescues.values()))
+                size = 0
+        await self._put(list(rescues.values()))
+        return self._commits, records
+
+    async def _begin(self, state: PartitionState) -> _Rescue:
+        settings = self._doors.settings.producers
+        last = await self._doors.metadata.last_run(state.partition)
+        entries = decode_producers((await self._reader.index(last)).producers) if last is not None else []
+        table = ProducerTable(entries, limit=settings.max_per_partition, expire_ms=round(settings.expire_s * 1000))
+        return _Rescue(state=state, producers=table, next_offset=state.flushed_end, base=state.flushed_end)
+
+    async def _put(self, rescues: Sequence[_Rescue]) -> None:
+        full = [rescue for rescue in rescues if rescue.batches]
+        if not full:
+            return
+        now_ms = self._doors.clock.now_ms()
+        inputs = [rescue.run_input(now_ms=now_ms) for rescue in full]
+        encoded = await asyncio.get_running_loop().run_in_executor(None, encode_segment, inputs)
+        self._sequence += 1
+        key = segment_key(self._dead, self._sequence)
+        await self._doors.objects.put_new(key, encoded.body)
+        self._commits.append(
+            SegmentCommit(
+                segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now_ms),
+                runs=tuple(layout.run(key) for layout in encoded.layouts),
+            )
+        )
+        for rescue in full:
+            rescue.published()

@@ -1,0 +1,284 @@
+"""Tenure: one session of this agent, with its leases, its write-ahead log and the logs it has open.
+
+Data path   broker -> **tenure** (may we append?) -> log
+Owns        the heartbeat, the moment up to which leases may be acted on, opening and closing of logs, the end of a
+            session
+Leaves      what a dead session left behind to `recovery`, beginning the next tenure to `broker`
+
+Crash-only: when the WAL fails or the session is lost, nothing is repaired in place. The tenure closes its logs,
+flushes from memory what was acknowledged (unless the session is lost: then others own it), and ends; the broker
+begins another one from what is durable.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from streamhouse.errors import AppendFailed, LeaseLost, Retriable, SessionLost, Stopping, StreamhouseError, Unavailable
+from streamhouse.format.producers import decode_producers
+from streamhouse.model.lease import PartitionState, Session
+from streamhouse.model.names import PartitionId, SessionId, TopicPartition
+from streamhouse.model.topic import MAX_LONG, Topic, parse_topic_config
+from streamhouse.stores.metadata.base import NewSession
+
+from .budget import MemoryBudget
+from .doors import Doors
+from .flush import Flusher
+from .log import PartitionLog
+from .producers import ProducerTable
+from .reader import SegmentReader
+from .wal.base import Wal
+
+log = logging.getLogger(__name__)
+
+
+class Tenure:
+    def __init__(
+        self,
+        doors: Doors,
+        session: Session,
+        wal: Wal,
+        *,
+        valid_until: float,
+        reader: SegmentReader,
+        budget: MemoryBudget,
+    ) -> None:
+        self._doors = doors
+        self.session = session
+        self.wal = wal
+        self._reader = reader
+        self._budget = budget
+        self._valid_until = valid_until
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._opening: dict[TopicPartition, asyncio.Lock] = {}
+        self._end_reason: StreamhouseError | None = None
+        self._ending = asyncio.Event()
+        self._stop_asked = asyncio.Event()
+        self.flusher = Flusher(
+            doors,
+            session.session_id,
+            logs=self.logs,
+            dropped=self._drop_lost,
+            reader=reader,
+            budget=budget,
+            wal=wal,
+        )
+
+    def __repr__(self) -> str:
+        state = "open" if self._end_reason is None else f"ending why={self._end_reason}"
+        return f"<Tenure {self.session.session_id} node={self.session.node_id} logs={len(self._logs)} {state}>"
+
+    @classmethod
+    async def begin(cls, doors: Doors, *, reader: SegmentReader, budget: MemoryBudget) -> "Tenure":
+        """Open a session and its WAL. Its time counts from before the question, so the store's is always later."""
+        lease = doors.settings.lease
+        asked = doors.clock.monotonic()
+        session = await doors.metadata.open_session(
+            NewSession(
+                session_id=SessionId(f"s-{doors.ids.token()}"),
+                kafka=doors.kafka,
+                http=doors.http,
+                ttl_ms=round(lease.ttl_s * 1000),
+            )
+        )
+        wal = await doors.wals.open(session.session_id)
+        valid_until = asked + lease.ttl_s - lease.margin_s
+        return cls(doors, session, wal, valid_until=valid_until, reader=reader, budget=budget)
+
+    def logs(self) -> Iterable[PartitionLog]:
+        return self._logs.values()
+
+    # --- may we?
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether leases may be acted on, by the agent's own monotonic clock."""
+        return self._doors.clock.monotonic() < self._valid_until
+
+    @property
+    def end_reason(self) -> StreamhouseError | None:
+        return self._end_reason
+
+    def require_valid(self, name: TopicPartition) -> None:
+        """Raise unless an append to `name` may be accepted, or acknowledged, now."""
+        if not self.is_valid:
+            raise LeaseLost([name], why="the heartbeat is late")
+
+    # --- opening and closing logs
+
+    def find_log(self, name: TopicPartition) -> PartitionLog | None:
+        return self._logs.get(name)
+
+    async def open_log(self, topic: Topic, partition: int) -> PartitionLog:
+        """The partition's log, opened under a lease of this session if it isn't open yet."""
+        name = TopicPartition(topic.name, partition)
+        if (found := self._find(name, topic)) is not None:
+            return found
+        lock = self._opening.setdefault(name, asyncio.Lock())
+        async with lock:
+            if (found := self._find(name, topic)) is not None:
+                return found
+            opened = await self._open(name, topic)
+            self._logs[name] = opened
+        self._opening.pop(name, None)
+        return opened
+
+    def _find(self, name: TopicPartition, topic: Topic) -> PartitionLog | None:
+        found = self._logs.get(name)
+        return found if found is not None and found.partition.topic_id == topic.topic_id else None
+
+    async def _open(self, name: TopicPartition, topic: Topic) -> PartitionLog:
+        self._require_open(name)
+        partition = PartitionId(topic.topic_id, name.partition)
+        states = await self._doors.metadata.acquire(self.session.session_id, [partition])
+        if not states:
+            raise LeaseLost([name], why="another session holds it")
+        opened = await self._load(name, states[0], topic)
+        self._require_open(name)
+        return opened
+
+    async def _load(self, name: TopicPartition, state: PartitionState, topic: Topic) -> PartitionLog:
+        settings = self._doors.settings.producers
+        last = await self._doors.metadata.last_run(state.partition)
+        entries = decode_producers((await self._reader.index(last)).producers) if last is not None else []
+        return PartitionLog(
+            name,
+            state,
+            parse_topic_config(topic.overrides),
+            producers=ProducerTable(
+                entries, limit=settings.max_per_partition, expire_ms=round(settings.expire_s * 1000)
+            ),
+            wal=self.wal,
+        )
+
+    def _require_open(self, name: TopicPartition) -> None:
+        if self._end_reason is not None:
+            raise LeaseLost([name], why=f"the session is ending: {self._end_reason}")
+
+    async def drop(self, name: TopicPartition, why: Retriable) -> None:
+        """Forget a log whose topic or lease is gone, with all that it held."""
+        dropped = self._logs.pop(name, None)
+        if dropped is None:
+            return
+        dropped.close(why)
+        self._budget.give_back(dropped.discard())
+        self._reader.runs.forget(dropped.partition)
+        await self.wal.truncate({dropped.partition: MAX_LONG})
+
+    async def _drop_lost(self, lost: PartitionLog, why: LeaseLost) -> None:
+        log.warning("lease lost, log dropped", extra={"partition": str(lost.name), "epoch": lost.epoch})
+        await self.drop(lost.name, why)
+
+    # --- life and end
+
+    async def run(self) -> None:
+        """Keep the session alive until something ends it, then close what is open. Returns when the tenure is over."""
+        async with asyncio.TaskGroup() as loops:
+            heartbeat = loops.create_task(self._heartbeat(), name="heartbeat")
+            watch = loops.create_task(self._watch_wal(), name="wal-watch")
+            flush = loops.create_task(self._flush(), name="flush")
+            await self._ending.wait()
+            await self._close(flush)
+            for task in (heartbeat, watch, flush):
+                task.cancel()
+
+    def stop(self) -> None:
+        """End gracefully: hand everything over, or leave it to the WAL when that takes too long."""
+        self._stop_asked.set()
+        self._end(Stopping("the agent is stopping"))
+
+    def _end(self, why: StreamhouseError) -> None:
+        if self._end_reason is None:
+            self._end_reason = why
+            self._ending.set()
+
+    async def _heartbeat(self) -> None:
+        lease = self._doors.settings.lease
+        wait = lease.renew_s
+        while True:
+            await self._doors.clock.sleep(wait)
+            asked = self._doors.clock.monotonic()
+            try:
+                await self._doors.metadata.renew_session(self.session.session_id, round(lease.ttl_s * 1000))
+            except Unavailable as error:
+                log.warning("heartbeat failed", extra={"session": self.session.session_id, "why": str(error)})
+                wait = min(1.0, lease.renew_s)
+            except SessionLost as error:
+                self._end(error)
+                return
+            else:
+                self._valid_until = asked + lease.ttl_s - lease.margin_s
+                wait = lease.renew_s
+
+    async def _watch_wal(self) -> None:
+        failure = await self.wal.wait_failed()
+        log.error("write-ahead log failed", extra={"session": self.session.session_id, "why": str(failure)})
+        self._end(AppendFailed(f"write-ahead log failed; why={failure}"))
+
+    async def _flush(self) -> None:
+        try:
+            await self.flusher.run()
+        except* SessionLost as lost:
+            self._end(SessionLost(self.session.session_id, why=str(lost.exceptions[0])))
+
+    async def _close(self, flush: "asyncio.Task[None]") -> None:
+        why = self._end_reason
+        assert why is not None
+        refusal = why if isinstance(why, Retriable) else AppendFailed(str(why))
+        for item in self.logs():
+            item.close(refusal)
+        await self._quiesce()
+        for item in self.logs():
+            item.seal()
+        self.flusher.stop()
+        if isinstance(why, SessionLost) or not await self._hand_over(flush):
+            log.warning("session ends with its log in place", extra={"session": self.session.session_id})
+            await self.wal.aclose(remove=False)
+        for item in self.logs():
+            self._budget.give_back(item.discard())
+
+    async def _quiesce(self) -> None:
+        """Wait until the WAL has nothing under way: an empty append is done after everything before it."""
+        try:
+            await asyncio.shield(self.wal.append(()))
+        except AppendFailed:
+            return
+
+    async def _hand_over(self, flush: "asyncio.Task[None]") -> bool:
+        """Flush everything, end the session, remove the WAL; False when a stop was asked for and time ran out."""
+        work = asyncio.ensure_future(self._flush_and_end(flush))
+        patience = asyncio.ensure_future(self._patience())
+        try:
+            await asyncio.wait({work, patience}, return_when=asyncio.FIRST_COMPLETED)
+            return work.done() and not work.cancelled() and work.result()
+        finally:
+            for task in (work, patience):
+                task.cancel()
+            await asyncio.gather(work, patience, return_exceptions=True)
+
+    async def _patience(self) -> None:
+        await self._stop_asked.wait()
+        await self._doors.clock.sleep(self._doors.settings.agent.stop_timeout_s)
+
+    async def _flush_and_end(self, flush: "asyncio.Task[None]") -> bool:
+        await asyncio.wait({flush})
+        lost = False
+        try:
+            await self.flusher.flush_all()
+        except* SessionLost:
+            lost = True
+        return not lost and await self._end_session()
+
+    async def _end_session(self) -> bool:
+        wait = self._doors.settings.flush.retry_s
+        while True:
+            try:
+                await self._doors.metadata.end_session(self.session.session_id)
+            except Unavailable:
+                await self._doors.clock.sleep(wait)
+                wait = min(wait * 2, self._doors.settings.flush.retry_max_s)
+            except SessionLost:
+                return False
+            else:
+                await self.wal.aclose(remove=True)
+                return True

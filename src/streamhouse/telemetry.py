@@ -1,0 +1,63 @@
+"""Telemetry: how log lines look.
+
+Owns        the format of log lines, for people and for machines
+Leaves      what is worth a line to everybody; metric names to the modules that count
+
+A line is an event with fields: `log.info("segment published", extra={"key": key, "bytes": size})`.
+"""
+
+import datetime
+import json
+import logging
+import sys
+from typing import Final
+
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_MAX_FIELD: Final = 500
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """What the event carries besides its text."""
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _plain(value: object) -> str:
+    """One line, no control characters: a client's string must not be able to forge a log line."""
+    text = str(value)[:_MAX_FIELD]
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.datetime.fromtimestamp(record.created, tz=datetime.UTC).strftime("%H:%M:%S.%f")[:-3]
+        fields = " ".join(f"{name}={_plain(value)}" for name, value in fields_of(record).items())
+        line = f"{time} {record.levelname.lower():<7} {_plain(record.getMessage())}"
+        return "\n".join(filter(None, [f"{line}  {fields}".rstrip(), self._trace(record)]))
+
+    def _trace(self, record: logging.LogRecord) -> str:
+        return self.formatException(record.exc_info) if record.exc_info else ""
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        event: dict[str, object] = {
+            "time": datetime.datetime.fromtimestamp(record.created, tz=datetime.UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "event": record.getMessage()[:_MAX_FIELD],
+            "logger": record.name,
+            **{name: _plain(value) for name, value in fields_of(record).items()},
+        }
+        if record.exc_info:
+            event["trace"] = self.formatException(record.exc_info)
+        return json.dumps(event)
+
+
+def configure_logging(*, log_format: str, level: str) -> None:
+    """Send log lines to standard error; called once, by whoever runs the agent."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for noisy in ("uvicorn", "uvicorn.access", "uvicorn.error"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
