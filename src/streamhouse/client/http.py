@@ -6,7 +6,7 @@ Leaves      the routes themselves to `wire.http`
 """
 
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import httpx
 import msgspec
@@ -42,13 +42,13 @@ class Http:
     ) -> None:
         await self._client.aclose()
 
-    async def segments(self, topic: str | None = None) -> list[Segment]:
-        """The registered segments by topic, partition and offset."""
-        params = {} if topic is None else {"topic": topic}
+    async def segments(self, topic: str | None = None, *, limit: int = 1000) -> list[Segment]:
+        """The registered segments by topic, partition and offset; at most `limit` of each topic."""
+        params: dict[str, str | int] = {"limit": limit} if topic is None else {"limit": limit, "topic": topic}
         answer = await self._get("/v1/segments", params, _Segments)
         return sorted(answer.segments, key=lambda s: (s.topic, s.partition, s.base))
 
-    async def _get(self, path: str, params: dict[str, Any], kind: type[T]) -> T:
+    async def _get(self, path: str, params: dict[str, str | int], kind: type[T]) -> T:
         try:
             answer = await self._client.get(path, params=params)
         except (httpx.TransportError, OSError):
@@ -56,7 +56,7 @@ class Http:
                 f"no agent answers on http://{self._address}; start one with: streamhouse up, or name it with --http"
             ) from None
         if answer.is_error:
-            raise Rejected(f"{_why(answer)}; url=http://{self._address}{path} status={answer.status_code}")
+            raise Rejected(_why(answer))
         try:
             return msgspec.json.decode(answer.content, type=kind)
         except msgspec.DecodeError as error:
@@ -64,11 +64,10 @@ class Http:
 
 
 def _why(answer: httpx.Response) -> str:
-    """The agent's own sentence where it sent one."""
+    """The agent's own sentence where it sent one: problem details, RFC 9457."""
     try:
         told = msgspec.json.decode(answer.content)
     except msgspec.DecodeError:
-        return answer.reason_phrase.lower() or "refused"
-    error = told.get("error") if isinstance(told, dict) else None
-    text = error.get("message") if isinstance(error, dict) else error
-    return str(text) if text else answer.reason_phrase.lower()
+        told = None
+    detail = told.get("detail") if isinstance(told, dict) else None
+    return str(detail) if detail else answer.reason_phrase.lower() or "refused"

@@ -81,3 +81,4 @@ class Segment(Struct, frozen=True, kw_only=True):
     bytes: int
     max_timestamp_ms: int
     object: str
+    epoch: int = -1

@@ -8,8 +8,8 @@ Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), t
 (`[wal] fsync = "always"`), then the defaults.
 """
 
-from streamhouse.config.load import FLAGS, Explained, Source, explain_settings, load_settings
-from streamhouse.config.quantities import Address, parse_address
+from streamhouse.config.load import FLAGS, Explained, Source, explain_settings, load_settings, without_password
+from streamhouse.config.quantities import Address, parse_address, parse_number
 from streamhouse.config.settings import (
     MIB,
     AgentSettings,
@@ -55,4 +55,6 @@ __all__ = [
     "explain_settings",
     "load_settings",
     "parse_address",
+    "parse_number",
+    "without_password",
 ]

@@ -124,11 +124,15 @@ def explain_settings(
     return tuple(_explain(field, settings, given.get(path)) for path, field in _BY_PATH.items())
 
 
+def without_password(url: str) -> str:
+    return _PASSWORD.sub(r"\1:***@", url)
+
+
 def _explain(field: _Field, settings: Settings, given: _Given | None) -> Explained:
     value = getattr(getattr(settings, field.section), field.name)
     return Explained(
         name=field.path,
-        value=_PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value,
+        value=without_password(value) if isinstance(value, str) else value,
         default=field.default,
         source=given.source if given else "default",
         where=given.where if given else "",

@@ -1,0 +1,73 @@
+"""Doors: how the commands reach an agent.
+
+Owns        the one place where the client and the agent are imported and opened; tests put fakes here
+Leaves      what is done behind the doors to `client` and `agent`
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from streamhouse.agent import AgentReady
+    from streamhouse.client.admin import Admin
+    from streamhouse.client.consumer import Consumer
+    from streamhouse.client.http import Http
+    from streamhouse.client.nouns import Acks, Compression
+    from streamhouse.client.producer import Producer
+    from streamhouse.config import Settings
+
+T = TypeVar("T")
+
+
+class Doors:
+    """The real ones."""
+
+    def admin(self, bootstrap: str, *, timeout_s: float = 10.0) -> "AbstractAsyncContextManager[Admin]":
+        from streamhouse.client.admin import Admin
+
+        return Admin(bootstrap, timeout_s=timeout_s)
+
+    def producer(
+        self, bootstrap: str, *, acks: "Acks", compression: "Compression"
+    ) -> "AbstractAsyncContextManager[Producer]":
+        from streamhouse.client.producer import Producer
+
+        return Producer(bootstrap, acks=acks, compression=compression)
+
+    def consumer(
+        self, bootstrap: str, topic: str, *, starts: Mapping[int, int]
+    ) -> "AbstractAsyncContextManager[Consumer]":
+        from streamhouse.client.consumer import Consumer
+
+        return Consumer(bootstrap, topic, starts=starts)
+
+    def http(self, address: str) -> "AbstractAsyncContextManager[Http]":
+        from streamhouse.client.http import Http
+
+        return Http(address)
+
+    def run_agent(self, settings: "Settings", *, on_ready: "Callable[[AgentReady], None]") -> None:
+        """Blocks until the agent has stopped."""
+        import uvloop
+
+        from streamhouse.agent import run_agent
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run_agent(settings, on_ready=on_ready))
+
+
+def doors_of(context: typer.Context) -> Doors:
+    found = context.find_object(Doors)
+    return Doors() if found is None else found
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run client work to its end. The libraries' own log lines would only repeat what our error says better."""
+    for name in ("aiokafka", "asyncio", "httpx"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    return asyncio.run(work)

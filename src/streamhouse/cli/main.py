@@ -1,0 +1,119 @@
+"""Main: the `streamhouse` command, its sub-commands, and what becomes of errors.
+
+Owns        the tree of commands; one line and an exit code for every error
+Leaves      each command to its own module
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.exceptions import TyperException
+
+from streamhouse import __version__
+from streamhouse.cli import consume, produce, segments, settings, topics, up, wal
+from streamhouse.cli.help import CONTEXT, HelpfulCommand, HelpfulGroup, described
+from streamhouse.cli.output import fail
+from streamhouse.errors import Misconfigured, StreamhouseError
+
+FAILED = 1
+MISUSED = 2
+
+
+class Root(HelpfulGroup):
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(
+                given, prog_name, complete_var, standalone_mode=False, windows_expand_args=windows_expand_args, **extra
+            )
+        except Exception as error:
+            if "--debug" in given:
+                raise
+            code = _report(error)
+        if not standalone_mode:
+            return code
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report(error: Exception) -> int:
+    """Say what happened, and with which exit code."""
+    if isinstance(error, TyperException):
+        return _report_misuse(error)
+    if isinstance(error, StreamhouseError):
+        fail(str(error))
+        return MISUSED if isinstance(error, Misconfigured) else FAILED
+    if isinstance(error, typer.Abort):
+        fail("stopped; nothing was done")
+        return FAILED
+    if isinstance(error, OSError) and error.filename is not None:
+        fail(f"{(error.strerror or 'failed').lower()}; path={error.filename}")
+        return FAILED
+    fail(f"unexpected {type(error).__name__}: {error}; --debug before the command shows where")
+    return FAILED
+
+
+def _report_misuse(error: TyperException) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: its help is the message
+        typer.echo(error.format_message())
+        return MISUSED
+    text = error.format_message().rstrip(".")
+    see = f"; see: {context.command_path} --help" if context is not None else ""
+    fail(text[:1].lower() + text[1:] + see)
+    return error.exit_code
+
+
+app = typer.Typer(
+    name="streamhouse",
+    cls=Root,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings=CONTEXT,
+    help=described(
+        "StreamHouse: an event log that speaks Kafka's protocol and keeps its records in object storage.",
+        "streamhouse up",
+        "streamhouse topics create orders --partitions 3",
+        "streamhouse produce orders hello",
+        "streamhouse consume orders",
+    ),
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"streamhouse {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version and stop.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an unexpected error comes from.")] = False,
+) -> None:
+    pass
+
+
+app.command("up", cls=HelpfulCommand, help=up.HELP, short_help="Run an agent.")(up.up)
+app.add_typer(topics.app, name="topics")
+app.command("produce", cls=HelpfulCommand, help=produce.HELP, short_help="Write records to a topic.")(produce.produce)
+app.command("consume", cls=HelpfulCommand, help=consume.HELP, short_help="Read a topic.")(consume.consume)
+app.add_typer(segments.app, name="segments")
+app.add_typer(wal.app, name="wal")
+app.add_typer(settings.app, name="config")
+
+
+def main() -> None:
+    app(prog_name="streamhouse")

@@ -1,0 +1,102 @@
+"""Output: tables and colours on a terminal, plain columns in a pipe, JSON for scripts, one line for an error.
+
+Owns        where text goes and what it looks like there
+Leaves      what is said to the commands
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Column(NamedTuple):
+    name: str
+    justify: Literal["left", "right"] = "left"
+    style: str = ""
+    fold: bool = False  # may break over several lines where the terminal is narrow
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def coloured() -> bool:
+    return on_terminal() and not os.environ.get("NO_COLOR")
+
+
+def console(*, stderr: bool = False) -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def say(text: str = "", *, bold: bool = False, dim: bool = False, color: str | None = None) -> None:
+    """A line for people; without colours where they are not wanted."""
+    typer.echo(typer.style(text, fg=color, bold=bold or None, dim=dim or None) if coloured() else text)
+
+
+def note(text: str) -> None:
+    """Something to know that is no result."""
+    typer.echo(text, err=True)
+
+
+def fail(text: str) -> None:
+    """The one line that an error gets."""
+    line = " ".join(text.split())
+    plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
+    typer.echo(f"error: {line}" if plain else f"{typer.style('error:', fg='red', bold=True)} {line}", err=True)
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, indent: int = 0) -> None:
+    if on_terminal():
+        _print_rich(columns, rows, indent)
+    else:
+        for line in plain_lines([c.name for c in columns], rows, [c.justify for c in columns]):
+            typer.echo(" " * indent + line)
+
+
+def _print_rich(columns: Sequence[Column], rows: Iterable[Sequence[str]], indent: int) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.padding import Padding
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold", border_style="dim", pad_edge=False, show_edge=False)
+    for column in columns:
+        overflow: Any = "fold" if column.fold else "ellipsis"
+        table.add_column(
+            column.name, justify=column.justify, style=column.style, overflow=overflow, no_wrap=not column.fold
+        )
+    for row in rows:
+        table.add_row(*row)
+    console().print(Padding(table, (0, 0, 0, indent)))
+
+
+def plain_lines(names: Sequence[str], rows: Iterable[Sequence[str]], justify: Sequence[str]) -> list[str]:
+    """Aligned columns with two spaces between, never cut: what a pipe gets."""
+    cells = [list(names), *map(list, rows)]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(names))]
+    return ["  ".join(map(_aligned, row, widths, justify)).rstrip() for row in cells]
+
+
+def _aligned(text: str, width: int, justify: str) -> str:
+    return text.rjust(width) if justify == "right" else text.ljust(width)
+
+
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Names and values, one pair a line."""
+    pairs = list(facts)
+    width = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        label = name.ljust(width)
+        typer.echo(f"{typer.style(label, fg='cyan') if coloured() else label}  {value}")

@@ -1,0 +1,143 @@
+"""Up: run an agent in this process, and say on one screen what runs where.
+
+Owns        the flags of `streamhouse up` and the screen
+Leaves      reading settings to `config`, running to `agent`
+"""
+
+import os
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from streamhouse import __version__
+from streamhouse.cli.doors import doors_of
+from streamhouse.cli.help import described
+from streamhouse.cli.options import ConfigFile, pairs
+from streamhouse.cli.output import console, on_terminal, say
+from streamhouse.cli.words import counted
+from streamhouse.config import Settings, load_settings, without_password
+
+if TYPE_CHECKING:
+    from streamhouse.agent import AgentReady
+
+HELP: Final = described(
+    "Run an agent: Kafka and HTTP listeners over a folder, until Ctrl-C.",
+    "streamhouse up",
+    "streamhouse up --data /var/lib/streamhouse --fsync always",
+    "streamhouse up --kafka 0.0.0.0:9092 --set flush.age_s=5s",
+    "streamhouse up --config production.toml",
+)
+_DEFAULT_PORTS: Final = {"kafka": "127.0.0.1:9092", "http": "127.0.0.1:8080"}
+
+
+def up(
+    context: typer.Context,
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Folder of the embedded stores and of the disk WAL.")
+    ] = None,
+    kafka: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Kafka listener; port 0 picks a free one.")
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="HTTP listener; port 0 picks a free one.")
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where facts live. Default: SQLite in the data folder.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where records live. Default: a folder in the data folder.")
+    ] = None,
+    wal: Annotated[
+        Literal["disk", "object"] | None, typer.Option(help="Where an append becomes durable before its ack.")
+    ] = None,
+    fsync: Annotated[
+        Literal["always", "interval", "never"] | None, typer.Option(help="When the disk WAL is forced to the disk.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `streamhouse config show`; may be repeated."),
+    ] = None,
+    config: ConfigFile = None,
+) -> None:
+    flags: dict[str, object] = dict(pairs(setting or [], "--set"))
+    named = {
+        "agent.data": data,
+        "kafka.listen": kafka,
+        "http.listen": http,
+        "metadata.url": metadata,
+        "store.url": store,
+        "wal.kind": wal,
+        "wal.fsync": fsync,
+    }
+    flags |= {name: value for name, value in named.items() if value is not None}
+    settings = load_settings(flags, os.environ, config)
+    doors_of(context).run_agent(settings, on_ready=lambda ready: show_ready(ready, settings))
+    say("stopped")
+
+
+def show_ready(ready: "AgentReady", settings: Settings) -> None:
+    if on_terminal():
+        _show_panel(ready, settings)
+    else:
+        title, facts, hints = screen(ready, settings)
+        width = max(len(name) for name, _ in facts)
+        lines = [title, *(f"  {name.ljust(width)}  {value}" for name, value in facts), *(f"  {hint}" for hint in hints)]
+        typer.echo("\n".join(lines))
+
+
+def screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str, str]], list[str]]:
+    """The words: a title, facts, and commands to try."""
+    recovered = f", {counted(ready.recovered_records, 'record')} recovered" if ready.recovered_records else ""
+    facts = [
+        ("Kafka", str(ready.kafka)),
+        ("HTTP", f"http://{ready.http}"),
+        ("data", str(ready.data)),
+        ("metadata", without_password(ready.metadata_url)),
+        ("records", without_password(ready.store_url)),
+        ("WAL", f"{_wal_words(settings)}{recovered}"),
+        ("agent", f"node {ready.node_id}, session {ready.session_id}"),
+    ]
+    kafka = "" if str(ready.kafka) == _DEFAULT_PORTS["kafka"] else f" --bootstrap {ready.kafka}"
+    hints = [
+        f"streamhouse topics create orders --partitions 3{kafka}",
+        f"streamhouse produce orders hello{kafka}",
+        f"streamhouse consume orders --follow{kafka}",
+        f"curl http://{ready.http}/metrics",
+    ]
+    return f"StreamHouse {__version__} is running", facts, hints
+
+
+def _wal_words(settings: Settings) -> str:
+    if settings.wal.kind != "disk":
+        return settings.wal.kind
+    policy = {
+        "always": "fsync before every ack",
+        "interval": f"fsync every {settings.wal.fsync_interval_ms} ms",
+        "never": "no fsync: a power cut loses what the system had not written",
+    }
+    return f"disk, {policy[settings.wal.fsync]}"
+
+
+def _show_panel(ready: "AgentReady", settings: Settings) -> None:
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    title, facts, hints = screen(ready, settings)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        grid.add_row(name, Text(value, style="bold" if name in ("Kafka", "HTTP") else ""))
+    body = Group(
+        grid,
+        Text("\nTry, in another terminal:", style="dim"),
+        *(Text(f"  {hint}", style="green") for hint in hints),
+        Text("\nCtrl-C flushes and stops.", style="dim"),
+    )
+    console().print(
+        Panel(
+            body, title=Text(title, style="bold"), title_align="left", border_style="dim", expand=False, padding=(1, 2)
+        )
+    )
