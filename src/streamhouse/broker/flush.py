@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from streamhouse.config import FlushSettings
-from streamhouse.errors import LeaseLost, Unavailable
+from streamhouse.errors import Internal, LeaseLost, Unavailable
 from streamhouse.format.keys import segment_key
 from streamhouse.format.producers import encode_producers
 from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
@@ -161,14 +161,13 @@ class Flusher:
 
     async def flush_all(self) -> None:
         """Flush until every durable batch is in a registered segment."""
-        while True:
+        while any(item.unflushed_bytes for item in self._logs()):
             async with asyncio.TaskGroup() as packs:
                 self._start(packs, pressed=True)
-                busy = list(self._running)
-            if busy:
-                await asyncio.wait(busy)
-            elif not any(item.unflushed_bytes for item in self._logs()):
-                return
+                if not self._running:
+                    raise Internal(f"nothing is due though something is buffered; flusher={self!r}")
+            if self._running:
+                await asyncio.wait(self._running)
 
     async def _flush(self, logs: list[PartitionLog]) -> None:
         try:

@@ -51,7 +51,8 @@ class Offsets:
                 return found
             offset = run.end
         tail = (item.data for item in log.durable_tail() if item.header.max_timestamp_ms >= timestamp_ms)
-        return await self._in_batches(tail, log.log_start, timestamp_ms)
+        found = await self._in_batches(tail, log.log_start, timestamp_ms)
+        return found._replace(leader_epoch=log.epoch) if found is not None else None
 
     async def at_max_timestamp(self, log: PartitionLog) -> FoundOffset | None:
         """The first record that has the largest timestamp of the whole log; None for an empty log."""

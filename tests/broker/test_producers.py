@@ -1,0 +1,142 @@
+"""What idempotent producers are told: new, duplicate, out of order, stale."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamhouse.broker.producers import WINDOW, ProducerTable
+from streamhouse.errors import DuplicateSequence, OutOfOrderSequence, StaleProducerEpoch
+from streamhouse.format.batch import BatchHeader, read_header
+from streamhouse.format.producers import decode_producers, encode_producers
+from streamhouse.format.records import Record, build_batch
+
+NAME = "orders-0"
+
+
+def table(limit: int = 100) -> ProducerTable:
+    return ProducerTable(limit=limit, expire_ms=1000)
+
+
+def header(sequence: int, *, records: int = 1, producer: int = 7, epoch: int = 0) -> BatchHeader:
+    batch = build_batch(
+        [Record(value=b"v")] * records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence
+    )
+    return read_header(batch)
+
+
+def store(producers: ProducerTable, *batches: BatchHeader) -> None:
+    offset = 100
+    for each in batches:
+        assert producers.judge(NAME, each) is None
+        producers.record(each, offset, now_ms=0)
+        offset += each.last_offset_delta + 1
+
+
+def test_batches_in_sequence_are_new() -> None:
+    store(table(), header(0, records=3), header(3), header(4, records=2))
+
+
+def test_a_duplicate_gets_its_original_offset() -> None:
+    producers = table()
+    store(producers, header(0, records=3), header(3))
+    found = producers.judge(NAME, header(0, records=3))
+    assert found is not None
+    assert (found.base_offset, found.end_offset) == (100, 103)
+
+
+def test_five_batches_are_remembered_and_older_ones_are_known_to_be_duplicates() -> None:
+    producers = table()
+    store(producers, *(header(n) for n in range(WINDOW + 1)))
+    assert producers.judge(NAME, header(1)) is not None
+    with pytest.raises(DuplicateSequence):
+        producers.judge(NAME, header(0))
+
+
+def test_a_gap_is_out_of_order() -> None:
+    producers = table()
+    store(producers, header(0))
+    with pytest.raises(OutOfOrderSequence, match="expected=1 got=2"):
+        producers.judge(NAME, header(2))
+
+
+def test_a_batch_that_overlaps_a_stored_one_is_out_of_order() -> None:
+    producers = table()
+    store(producers, header(0, records=3))
+    with pytest.raises(OutOfOrderSequence):
+        producers.judge(NAME, header(1, records=3))
+
+
+def test_sequences_wrap_after_the_largest_integer() -> None:
+    producers = table()
+    store(producers, header(2**31 - 2, records=2), header(0), header(1))
+    duplicate = producers.judge(NAME, header(2**31 - 2, records=2))
+    assert duplicate is not None
+    assert duplicate.base_offset == 100
+
+
+def test_a_batch_may_straddle_the_wrap() -> None:
+    producers = table()
+    straddling = header(2**31 - 2, records=4)
+    assert straddling.last_sequence == 1
+    store(producers, straddling, header(2))
+
+
+def test_a_newer_epoch_begins_at_zero() -> None:
+    producers = table()
+    store(producers, header(0), header(1))
+    with pytest.raises(OutOfOrderSequence):
+        producers.judge(NAME, header(2, epoch=1))
+    store(producers, header(0, epoch=1))
+
+
+def test_an_older_epoch_is_stale() -> None:
+    producers = table()
+    store(producers, header(0, epoch=3))
+    with pytest.raises(StaleProducerEpoch):
+        producers.judge(NAME, header(1, epoch=2))
+
+
+def test_a_new_epoch_does_not_take_the_old_ones_batches_for_duplicates() -> None:
+    producers = table()
+    store(producers, header(0), header(0, epoch=1))
+    assert producers.judge(NAME, header(1, epoch=1)) is None
+
+
+def test_an_unknown_producer_is_taken_at_its_word() -> None:
+    assert table().judge(NAME, header(41)) is None
+
+
+def test_the_longest_silent_producer_is_forgotten_first() -> None:
+    producers = table(limit=2)
+    store(producers, header(0, producer=1), header(0, producer=2), header(1, producer=1), header(0, producer=3))
+    assert len(producers) == 2
+    assert producers.judge(NAME, header(9, producer=2)) is None
+    with pytest.raises(OutOfOrderSequence):
+        producers.judge(NAME, header(9, producer=1))
+
+
+def test_silence_is_counted_from_the_append_not_from_the_records() -> None:
+    producers = table()
+    producers.record(header(0), 0, now_ms=5000)
+    assert len(producers.entries(now_ms=6000)) == 1
+    assert producers.entries(now_ms=6001) == []
+
+
+def test_a_copy_does_not_change_with_its_original() -> None:
+    producers = table()
+    store(producers, header(0))
+    copy = producers.copy()
+    store(producers, header(1))
+    assert copy.judge(NAME, header(1)) is None
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.integers(0, 2**31 - 1))
+def test_a_snapshot_judges_as_the_table_it_was_made_of(counts: list[int], first: int) -> None:
+    producers, sequence, batches = table(), first, []
+    for count in counts:
+        batches.append(header(sequence, records=count))
+        sequence = (sequence + count) % 2**31
+    store(producers, *batches)
+    restored = ProducerTable(decode_producers(encode_producers(producers.entries(now_ms=0))), limit=10, expire_ms=1)
+    for each in (*batches[-WINDOW:], header(sequence)):
+        assert restored.judge(NAME, each) == producers.judge(NAME, each)
