@@ -1,7 +1,7 @@
 """Help: what `--help` looks like.
 
 Owns        the classes that every command and group is made with: plain text, coloured on a terminal
-Leaves      the words to the commands
+Leaves      the words to the commands, understanding values to `quick` and typer
 
 Typer's own rich help takes twice as long to import as everything else together; this one is felt as instant.
 """
@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from streamhouse.cli.output import coloured
+from streamhouse.cli.quick import quicken
 
 MAX_WIDTH: Final = 100
 CONTEXT: Final[dict[str, Any]] = {"max_content_width": MAX_WIDTH, "help_option_names": ["--help", "-h"]}
@@ -32,12 +33,24 @@ def painted(text: str) -> str:
 
 
 class HelpfulCommand(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            quicken(param)
+        return params
+
     def get_help(self, ctx: Any) -> str:
         text: str = super().get_help(ctx)
         return painted(text) if coloured() else text
 
 
 class HelpfulGroup(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            quicken(param)
+        return params
+
     def get_help(self, ctx: Any) -> str:
         text: str = super().get_help(ctx)
         return painted(text) if coloured() else text
