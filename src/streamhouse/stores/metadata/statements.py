@@ -61,6 +61,7 @@ class Statements:
     runs_from: str
     last_run: str
     run_at_time: str
+    latest_so_far: str
     latest_run: str
     epoch_end: str
     runs_of_object: str

@@ -42,26 +42,40 @@ ORDER BY r.base_offset DESC LIMIT 1;
 
 -- name: run_at_time
 -- The first run, at or above an offset, that has a record as late as the timestamp. No run before the first one whose
--- latest so far is as late can be it, so the walk begins there: at once at the answer where timestamps mostly grow.
+-- latest so far is as late can be it; a bisection in halving steps, from the run that holds the offset, finds the last
+-- offset before that one, and the walk begins behind it: at once at the answer where timestamps mostly grow.
+WITH RECURSIVE earlier (position, step) AS (
+    SELECT COALESCE(MAX(holding.base_offset), 0) - 1, 2305843009213693952
+    FROM runs AS holding
+    WHERE holding.topic_id = :topic_id AND holding.partition = :partition AND holding.base_offset <= :from_offset
+    UNION ALL
+    SELECT position + CASE WHEN (
+               SELECT probe.latest_so_far_ms FROM runs AS probe
+               WHERE probe.topic_id = :topic_id AND probe.partition = :partition
+                 AND probe.base_offset <= earlier.position + earlier.step
+               ORDER BY probe.base_offset DESC LIMIT 1
+           ) >= :timestamp_ms THEN 0 ELSE step END,
+           step / 2
+    FROM earlier WHERE step > 0
+)
 SELECT r.topic_id, r.partition, r.base_offset, r.end_offset, r.stored_base, r.epoch, o.key AS object_key,
        r.position, r.length, r.index_position, r.index_length, r.records, r.max_timestamp_ms
 FROM runs AS r
 JOIN segment_objects AS o ON o.object_id = r.object_id
 WHERE r.topic_id = :topic_id AND r.partition = :partition
-  AND r.base_offset >= (
-      SELECT begin.base_offset FROM runs AS begin
-      WHERE begin.topic_id = :topic_id AND begin.partition = :partition AND begin.latest_so_far_ms >= :timestamp_ms
-      ORDER BY begin.latest_so_far_ms, begin.base_offset LIMIT 1
-  )
-  AND r.base_offset >= COALESCE((
-      SELECT MAX(below.base_offset) FROM runs AS below
-      WHERE below.topic_id = :topic_id AND below.partition = :partition AND below.base_offset <= :from_offset
-  ), 0)
+  AND r.base_offset > (SELECT earlier.position FROM earlier WHERE earlier.step = 0)
   AND r.end_offset > :from_offset AND r.max_timestamp_ms >= :timestamp_ms
 ORDER BY r.base_offset LIMIT 1;
 
+-- name: latest_so_far
+-- The largest timestamp that a partition ever had.
+SELECT latest_so_far_ms FROM runs
+WHERE topic_id = :topic_id AND partition = :partition
+ORDER BY base_offset DESC LIMIT 1;
+
 -- name: latest_run
--- The first of the runs, at or above an offset, that have the largest timestamp.
+-- The first of the runs, at or above an offset, that have the largest timestamp. Walks them all: only for when the
+-- run with the largest timestamp ever is not among them.
 SELECT r.topic_id, r.partition, r.base_offset, r.end_offset, r.stored_base, r.epoch, o.key AS object_key,
        r.position, r.length, r.index_position, r.index_length, r.records, r.max_timestamp_ms
 FROM runs AS r
@@ -71,10 +85,24 @@ WHERE r.topic_id = :topic_id AND r.partition = :partition
 ORDER BY r.max_timestamp_ms DESC, r.base_offset LIMIT 1;
 
 -- name: epoch_end
--- The newest epoch that is not newer than the one asked for, and the first offset after its last run.
-SELECT epoch, end_offset FROM runs
-WHERE topic_id = :topic_id AND partition = :partition AND epoch <= :epoch
-ORDER BY epoch DESC, end_offset DESC LIMIT 1;
+-- The newest epoch that is not newer than the one asked for, and the first offset after its last run. Epochs grow with
+-- offsets, so that a bisection in halving steps finds the last offset that is not newer.
+WITH RECURSIVE reached (position, step) AS (
+    SELECT -1, 4611686018427387904
+    UNION ALL
+    SELECT position + CASE WHEN (
+               SELECT probe.epoch FROM runs AS probe
+               WHERE probe.topic_id = :topic_id AND probe.partition = :partition
+                 AND probe.base_offset <= reached.position + reached.step
+               ORDER BY probe.base_offset DESC LIMIT 1
+           ) > :epoch THEN 0 ELSE step END,
+           step / 2
+    FROM reached WHERE step > 0
+)
+SELECT r.epoch, r.end_offset FROM runs AS r
+WHERE r.topic_id = :topic_id AND r.partition = :partition
+  AND r.base_offset <= (SELECT reached.position FROM reached WHERE reached.step = 0)
+ORDER BY r.base_offset DESC LIMIT 1;
 
 -- name: runs_of_object
 -- Which runs an object still has, to recognise a commit that is repeated.

@@ -64,7 +64,12 @@ def run_at_time(tx: Transaction, partition: PartitionId, timestamp_ms: int, from
 
 
 def latest_run(tx: Transaction, partition: PartitionId, from_offset: int) -> Run | None:
-    row = tx.row(tx.sql.latest_run, {**partition_params(partition), "from_offset": from_offset})
+    params = {**partition_params(partition), "from_offset": from_offset}
+    latest = tx.row(tx.sql.latest_so_far, params)
+    if latest is None:
+        return None
+    row = tx.row(tx.sql.run_at_time, {**params, "timestamp_ms": latest["latest_so_far_ms"]})
+    row = row or tx.row(tx.sql.latest_run, params)
     return None if row is None else run_of(row)
 
 

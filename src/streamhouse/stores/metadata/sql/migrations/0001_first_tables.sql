@@ -64,10 +64,9 @@ CREATE TABLE runs (
     FOREIGN KEY (topic_id, partition) REFERENCES partitions (topic_id, partition)
 ) STRICT, WITHOUT ROWID;
 
+-- Times and epochs need no index of their own: `latest_so_far_ms` and `epoch` grow with the offset, so the statements
+-- bisect the primary key. Each index more would be another page to write per partition and commit.
 CREATE INDEX runs_by_object ON runs (object_id);
-CREATE INDEX runs_by_epoch ON runs (topic_id, partition, epoch, end_offset);
-CREATE INDEX runs_by_time ON runs (topic_id, partition, max_timestamp_ms DESC, base_offset);
-CREATE INDEX runs_by_latest_so_far ON runs (topic_id, partition, latest_so_far_ms, base_offset);
 
 CREATE TABLE doomed_objects (
     key          TEXT    NOT NULL PRIMARY KEY,
