@@ -68,12 +68,14 @@ class _Disk:
         self.contents: dict[Path, _Content] = {}
         self.locks: dict[Path, SimFiles] = {}
         self.processes: list[SimFiles] = []
+        self.guard = threading.RLock()
 
 
 class SimFiles:
     def __init__(
         self, chance: random.Random, *, slow: Callable[[str], None] | None = None, disk: _Disk | None = None
     ) -> None:
+        """`slow` is called with the name of each call before it takes effect, and may take its time."""
         self._disk = disk or _Disk(chance)
         self._disk.processes.append(self)
         self._slow = slow
@@ -82,7 +84,6 @@ class SimFiles:
         self._syncs_that_fail = 0
         self.writes = 0
         self.syncs = 0
-        self.guard = threading.RLock()
 
     # --- faults
 
@@ -99,7 +100,7 @@ class SimFiles:
 
     def kill(self) -> "SimFiles":
         """This process dies: its locks are free, all that it wrote is there."""
-        with self.guard:
+        with self._disk.guard:
             self._is_dead = True
             self._disk.locks = {path: owner for path, owner in self._disk.locks.items() if owner is not self}
             self._disk.processes.remove(self)
@@ -107,14 +108,14 @@ class SimFiles:
 
     def power_cut(self) -> "SimFiles":
         """All processes die, and with them what was not synced, or some of it."""
-        for process in list(self._disk.processes):
-            process._is_dead = True
-        self._disk.processes.clear()
-        self._disk.locks.clear()
-        chance = self._disk.chance
-        self._disk.contents = {
-            path: content.after_power_cut(chance) for path, content in sorted(self._disk.contents.items())
-        }
+        disk = self._disk
+        with disk.guard:
+            for process in disk.processes:
+                process._is_dead = True
+            disk.processes.clear()
+            disk.locks.clear()
+            for path, content in sorted(disk.contents.items()):
+                disk.contents[path] = content.after_power_cut(disk.chance)
         return self.another_process()
 
     def another_process(self) -> "SimFiles":
@@ -129,8 +130,14 @@ class SimFiles:
         self._disk.contents[path] = content
 
     def _call(self, what: str) -> None:
+        self._wait(what)
+        self._check_alive()
+
+    def _wait(self, what: str) -> None:
         if self._slow is not None:
             self._slow(what)
+
+    def _check_alive(self) -> None:
         if self._is_dead:
             raise OSError(errno.EIO, "this process is dead")
 
@@ -217,8 +224,9 @@ class _SimFile:
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         assert not self._is_closed, "written after it was closed"
-        self._files._call("write")
-        with self._files.guard:
+        self._files._wait("write")
+        with self._files._disk.guard:
+            self._files._check_alive()
             self._files.writes += 1
             for buffer in buffers:
                 self._files._take(self._content, buffer)
@@ -226,8 +234,9 @@ class _SimFile:
     def sync(self) -> None:
         assert not self._is_closed, "synced after it was closed"
         assert not self._has_failed_to_sync, "synced again after a sync that failed"
-        self._files._call("sync")
-        with self._files.guard:
+        self._files._wait("sync")
+        with self._files._disk.guard:
+            self._files._check_alive()
             self._files.syncs += 1
             if self._files._syncs_that_fail:
                 self._files._syncs_that_fail -= 1

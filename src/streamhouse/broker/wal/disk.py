@@ -119,6 +119,7 @@ class DiskWal:
         """Files written wholly that the next sync will close; only with `interval`."""
         self._leftover: list[str] = []
         """Files that nobody needs and that could not be removed."""
+        self._removals: list[asyncio.Future[None]] = []
         self._dirty = asyncio.Event()
         self._sync_job: asyncio.Future[None] | None = None
         self._syncer: asyncio.Task[None] | None = None
@@ -302,9 +303,14 @@ class DiskWal:
             return
         to_close = [file for file in dropped if self._let_go(file)]
         names, self._leftover = [*self._leftover, *(file.name for file in dropped)], []
-        try:
-            await self._loop.run_in_executor(self._executor, self._remove, to_close, names)
-        except OSError as error:
+        removal = self._loop.run_in_executor(self._executor, self._remove, to_close, names)
+        self._removals.append(removal)
+        removal.add_done_callback(partial(self._removed, names))
+        await asyncio.wait((removal,))
+
+    def _removed(self, names: list[str], removal: asyncio.Future[None]) -> None:
+        self._removals.remove(removal)
+        if (error := _error_of(removal)) is not None:
             # Nothing is lost by a file too many, so this is not the end of the log; the next call tries again.
             self._leftover += names
             log.warning("wal files not removed", extra={"session": self._session, "files": names, "why": str(error)})
@@ -331,8 +337,8 @@ class DiskWal:
             return
         self._is_closing = True
         self._write_next()
-        while self._job is not None:
-            await asyncio.wait((self._job,))
+        while jobs := [*self._removals, *([self._job] if self._job else [])]:
+            await asyncio.wait(jobs)
         await self._stop_syncing()
         must_sync = self._settings.fsync == "interval" and self._failed is None and not remove
         retired, current = self._retired, self._current

@@ -1,0 +1,187 @@
+"""The real disk behind the WAL's door, and the log on it."""
+
+import asyncio
+import errno
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.broker.wal.support import CLICKS, OTHER, SESSION, entry, flushed, open_wal, read_all
+
+from streamhouse.broker.wal.files import Files, LocalFiles, LockedError
+from streamhouse.broker.wal.recovery import DiskWals
+from streamhouse.clock import SystemClock
+from streamhouse.errors import AppendFailed
+
+
+@pytest.fixture
+def files() -> Files:
+    return LocalFiles()
+
+
+def test_all_buffers_are_written_however_many(files: Files, tmp_path: Path) -> None:
+    file = files.create(tmp_path / "a")
+    buffers = [b"%d," % n for n in range(3000)]
+    file.write(buffers)
+    file.write([bytearray(b"x"), memoryview(b"yz")[1:], b""])
+    file.sync()
+    file.close()
+    assert files.read(tmp_path / "a") == b"".join(buffers) + b"xz"
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 1000])
+def test_a_write_that_the_kernel_takes_in_parts_is_finished(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "writev", lambda fd, buffers: real(fd, b"".join(buffers)[:most]))
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:most]))
+    file = files.create(tmp_path / "a")
+    buffers = [b"", b"abc", b"d", b"efghij", b"", b"k"]
+    file.write(buffers)
+    file.close()
+    assert files.read(tmp_path / "a") == b"abcdefghijk"
+
+
+def test_a_file_is_never_created_over_another(files: Files, tmp_path: Path) -> None:
+    files.create(tmp_path / "a").close()
+    with pytest.raises(FileExistsError):
+        files.create(tmp_path / "a")
+
+
+def test_names_are_durable_when_the_call_returns(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+
+    def note(fd: int) -> None:
+        assert stat.S_ISDIR(os.fstat(fd).st_mode)
+        synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")))
+
+    monkeypatch.setattr(os, "fsync", note)
+    root = tmp_path / "data" / "wal"
+    files.make_dir(root)
+    assert synced == [tmp_path, tmp_path / "data"]
+    calls: list[Callable[[], None]] = [
+        lambda: files.create(root / "a").close(),
+        lambda: files.create_locked(root / "lock").release(),
+        lambda: files.remove(root, ["a", "lock", "never there"]),
+    ]
+    for call in calls:
+        synced.clear()
+        call()
+        assert synced == [root]
+    synced.clear()
+    files.remove_dir(root)
+    assert synced == [tmp_path / "data"]
+    files.remove_dir(root)
+
+
+def test_a_lock_is_exclusive_also_within_a_process(files: Files, tmp_path: Path) -> None:
+    lock = files.create_locked(tmp_path / "lock")
+    assert files.list(tmp_path) == ["lock"]
+    with pytest.raises(LockedError):
+        files.lock(tmp_path / "lock")
+    lock.release()
+    files.lock(tmp_path / "lock").release()
+    with pytest.raises(FileExistsError):
+        files.create_locked(tmp_path / "lock")
+
+
+def test_a_missing_lock_is_missing(files: Files, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.lock(tmp_path / "lock")
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from streamhouse.broker.wal.files import LocalFiles
+lock = LocalFiles().create_locked(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_log_whose_owner_lives_is_not_dead(files: Files, tmp_path: Path) -> None:
+    files.make_dir(tmp_path / SESSION)
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / SESSION / "lock")]
+    owner = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    assert await owner.stdout.readline() == b"held\n"
+    wals = DiskWals(tmp_path, files)
+    assert await wals.dead_sessions(OTHER) == []
+    with pytest.raises(LockedError):
+        await read_all(files, root=tmp_path)
+    owner.kill()
+    await owner.communicate()
+    assert await wals.dead_sessions(OTHER) == [SESSION]
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval", "never"])
+async def test_the_log_works_on_a_real_disk(files: Files, tmp_path: Path, fsync: str) -> None:
+    root = tmp_path / "data" / "wal"
+    wal = await open_wal(
+        files, root=root, fsync=fsync, fsync_interval_ms=1, file_bytes=40_000, clock=SystemClock(), renew_bytes=1
+    )
+    for offset in range(200):
+        await wal.append([entry(offset, bytes(1000)), entry(offset, b"", CLICKS)])
+        if offset % 20 == 19:
+            await wal.truncate(flushed(orders=offset - 9, clicks=offset + 1))
+    assert wal.size_bytes == sum(path.stat().st_size for path in (root / SESSION).glob("*.wal"))
+    await wal.aclose(remove=False)
+    found = [e.base for e in await read_all(files, root=root) if e.partition != CLICKS]
+    assert found == list(range(found[0], 200))
+    assert 190 - 40 <= found[0] <= 190
+    await DiskWals(root, files).remove(SESSION)
+    assert files.list(root) == []
+
+
+async def test_a_torn_tail_is_cut(files: Files, tmp_path: Path) -> None:
+    wal = await open_wal(files, root=tmp_path, fsync="always")
+    await wal.append([entry(0), entry(1)])
+    await wal.aclose(remove=False)
+    path = tmp_path / SESSION / "00000000000000000000.wal"
+    os.truncate(path, path.stat().st_size - 1)
+    async with DiskWals(tmp_path, files).read(SESSION) as reading:
+        assert [e.base async for e in reading.entries()] == [0]
+        assert reading.damage.cut == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one mebibyte, where mounting is allowed."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("this user may not mount a tmpfs; the simulated disk fills up in test_disk")
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval", "never"])
+async def test_a_disk_that_is_really_full_ends_the_log_and_keeps_what_was_acked(
+    files: Files, small_disk: Path, fsync: str
+) -> None:
+    wal = await open_wal(files, root=small_disk, fsync=fsync)
+    acked = 0
+    for offset in range(1000):
+        commit = wal.append([entry(offset, bytes(10_000))])
+        await asyncio.wait({commit})
+        acked += commit.exception() is None
+    with pytest.raises(AppendFailed, match=os.strerror(errno.ENOSPC)):
+        await commit
+    assert 50 < acked < 120
+    await wal.aclose(remove=False)
+    assert [e.base for e in await read_all(files, root=small_disk)] == list(range(acked))
+    await DiskWals(small_disk, files).remove(SESSION)
+    assert files.list(small_disk) == []
