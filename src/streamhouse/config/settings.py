@@ -60,6 +60,8 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
 class HttpSettings(Section, frozen=True, kw_only=True):
     listen: Annotated[str, about("address of the HTTP listener, HOST:PORT; port 0 picks a free one")] = "127.0.0.1:8080"
     advertise: Annotated[str, about("address that others are told, HOST:PORT; empty: the listener's own")] = ""
+    max_requests: Annotated[int, about("requests being answered at once; further ones get 503", gt=0)] = 1000
+    idle_timeout_s: Annotated[float, about("a connection without a request for so long is closed", gt=0)] = 60.0
 
 
 class MetadataSettings(Section, frozen=True, kw_only=True):
@@ -116,6 +118,7 @@ class FlushSettings(Section, frozen=True, kw_only=True):
     check_s: Annotated[float, about("time between looks at what is due", gt=0)] = 0.25
     retry_s: Annotated[float, about("first wait after a failed flush; doubles up to retry_max_s", gt=0)] = 0.2
     retry_max_s: Annotated[float, about("longest wait between tries of a failed flush", gt=0)] = 10.0
+    parallel: Annotated[int, about("flushes under way at once", gt=0)] = 4
     block_bytes: Annotated[int, about("size of a segment's blocks: what one ranged read brings", gt=0)] = MIB
 
 
