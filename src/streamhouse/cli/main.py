@@ -5,8 +5,8 @@ Leaves      each command to its own module
 """
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import typer
 from typer.exceptions import TyperException
@@ -15,10 +15,14 @@ from streamhouse import __version__
 from streamhouse.cli import consume, produce, segments, settings, topics, up, wal
 from streamhouse.cli.help import CONTEXT, HelpfulCommand, HelpfulGroup, described
 from streamhouse.cli.output import fail
-from streamhouse.errors import Misconfigured, StreamhouseError
+from streamhouse.errors import Misconfigured, OffsetOutOfRange, StreamhouseError, UnknownTopic
 
 FAILED = 1
 MISUSED = 2
+HINTS: Final[Mapping[type[StreamhouseError], str]] = {
+    UnknownTopic: "; see which there are with: streamhouse topics list",
+    OffsetOutOfRange: "; start at one between them, or with --from-beginning",
+}
 
 
 class Root(HelpfulGroup):
@@ -50,7 +54,8 @@ def _report(error: Exception) -> int:
     if isinstance(error, TyperException):
         return _report_misuse(error)
     if isinstance(error, StreamhouseError):
-        fail(str(error))
+        hint = next((text for kind, text in HINTS.items() if isinstance(error, kind)), "")
+        fail(f"{error}{hint}")
         return MISUSED if isinstance(error, Misconfigured) else FAILED
     if isinstance(error, typer.Abort):
         fail("stopped; nothing was done")

@@ -1,0 +1,266 @@
+"""An agent's place taken by memory: the doors of the command line without anybody behind them."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import msgspec
+
+from streamhouse.agent import AgentReady
+from streamhouse.cli.doors import Doors
+from streamhouse.client.admin import Admin
+from streamhouse.client.consumer import Consumer
+from streamhouse.client.failures import no_agent
+from streamhouse.client.http import Http
+from streamhouse.client.nouns import (
+    EARLIEST,
+    LATEST,
+    Acks,
+    Cluster,
+    Compression,
+    Config,
+    NewRecord,
+    Partition,
+    Record,
+    Segment,
+    Topic,
+)
+from streamhouse.client.producer import Producer, Promise
+from streamhouse.config import Address, Settings
+from streamhouse.errors import (
+    InvalidConfig,
+    Rejected,
+    StreamhouseError,
+    TopicExists,
+    Unavailable,
+    UnknownTopic,
+)
+from streamhouse.model.names import NodeId, SessionId
+
+
+class World:
+    """What the agent would know."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, int] = {}
+        self.configs: dict[str, dict[str, str]] = {}
+        self.logs: dict[tuple[str, int], list[Record]] = defaultdict(list)
+        self.starts: dict[tuple[str, int], int] = defaultdict(int)
+        self.tells_configs = True
+        self.auto_create = True
+        self.away = False
+        self.refuses: Callable[[NewRecord], StreamhouseError | None] = lambda record: None
+        self.producers: list[tuple[Acks, Compression]] = []
+        self.segments: list[Segment] = []
+        self.settings: Settings | None = None
+        self.wont_start: StreamhouseError | None = None
+        self.recovered_records = 0
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int = 0,
+        timestamp_ms: int = 1_700_000_000_000,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+    ) -> None:
+        self.topics.setdefault(topic, 1)
+        log = self.logs[topic, partition]
+        offset = self.starts[topic, partition] + len(log)
+        log.append(
+            Record(partition=partition, offset=offset, timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
+        )
+
+    def end(self, topic: str, partition: int) -> int:
+        return self.starts[topic, partition] + len(self.logs[topic, partition])
+
+
+class _Closing:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class FakeAdmin(_Closing, Admin):
+    def __init__(self, world: World, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self._world = world
+
+    async def __aenter__(self) -> Self:
+        if self._world.away:
+            raise no_agent(self._bootstrap)
+        return self
+
+    async def cluster(self) -> Cluster:
+        return Cluster(agents={1: "127.0.0.1:9092"})
+
+    async def topics(self) -> list[Topic]:
+        return [await self.topic(name) for name in sorted(self._world.topics)]
+
+    async def topic(self, name: str, *, create: bool = False) -> Topic:
+        if name not in self._world.topics:
+            if not (create and self._world.auto_create):
+                raise UnknownTopic(name)
+            self._world.topics[name] = 1
+        partitions = range(self._world.topics[name])
+        return Topic(
+            name=name,
+            internal=False,
+            partitions=tuple(Partition(partition=number, leader=1, epoch=7) for number in partitions),
+        )
+
+    async def create_topic(self, name: str, *, partitions: int | None = None, configs: Mapping[str, str]) -> None:
+        if name in self._world.topics:
+            raise TopicExists(name)
+        if "bad" in configs:
+            raise InvalidConfig("unknown topic setting; name='bad'")
+        self._world.topics[name] = partitions or 1
+        self._world.configs[name] = dict(configs)
+
+    async def delete_topic(self, name: str) -> None:
+        if self._world.topics.pop(name, None) is None:
+            raise UnknownTopic(name)
+
+    async def configs(self, topic: str) -> list[Config] | None:
+        if not self._world.tells_configs:
+            return None
+        own = [Config(name=n, value=v, own=True) for n, v in self._world.configs.get(topic, {}).items()]
+        return [Config(name="cleanup.policy", value="delete", own=False), *own]
+
+    async def offsets(self, topic: Topic, at: int, partitions: Iterable[int] | None = None) -> dict[int, int]:
+        numbers = range(len(topic.partitions)) if partitions is None else sorted(partitions)
+        return {number: self._offset(topic.name, number, at) for number in numbers}
+
+    def _offset(self, topic: str, number: int, at: int) -> int:
+        if at == EARLIEST:
+            return self._world.starts[topic, number]
+        if at == LATEST:
+            return self._world.end(topic, number)
+        log = self._world.logs[topic, number]
+        return next((record.offset for record in log if record.timestamp_ms >= at), -1)
+
+
+class FakeProducer(_Closing, Producer):
+    def __init__(self, world: World, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self._world = world
+
+    async def send(self, topic: str, record: NewRecord) -> Promise:
+        if record.key is None and record.value is None:
+            raise Rejected("a record needs a key or a value")
+        promise: Promise = asyncio.get_running_loop().create_future()
+        refusal = self._world.refuses(record)
+        if refusal is None:
+            number = record.partition or 0
+            self._world.append(topic, record.value, key=record.key, partition=number, headers=record.headers)
+            promise.set_result(None)
+        else:
+            promise.set_exception(refusal)
+        return promise
+
+
+class FakeConsumer(_Closing, Consumer):
+    def __init__(self, world: World, bootstrap: str, topic: str, starts: Mapping[int, int]) -> None:
+        super().__init__(bootstrap, topic, starts=starts)
+        self._world = world
+        self._at = dict(starts)
+        self.polls = 0
+
+    async def poll(self, *, max_records: int, timeout_s: float) -> list[Record]:
+        found = [
+            record
+            for number in self._at
+            for record in self._world.logs[self._topic, number]
+            if record.offset >= self._at[number]
+        ][:max_records]
+        for record in found:
+            self._at[record.partition] = record.offset + 1
+        self.polls += 1
+        if not found:
+            # Nothing more will come: a follower would wait until somebody presses Ctrl-C.
+            raise KeyboardInterrupt
+        # Records that arrive while somebody reads.
+        if self.polls == 1 and "late" in self._world.configs.get(self._topic, {}):
+            self._world.append(self._topic, b"late")
+        return found
+
+    async def positions(self) -> dict[int, int]:
+        return dict(self._at)
+
+
+class FakeDoors(Doors):
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def admin(self, bootstrap: str, *, timeout_s: float = 10.0) -> AbstractAsyncContextManager[Admin]:
+        return FakeAdmin(self.world, bootstrap)
+
+    def producer(
+        self, bootstrap: str, *, acks: Acks, compression: Compression
+    ) -> AbstractAsyncContextManager[Producer]:
+        self.world.producers.append((acks, compression))
+        return FakeProducer(self.world, bootstrap)
+
+    def consumer(
+        self, bootstrap: str, topic: str, *, starts: Mapping[int, int]
+    ) -> AbstractAsyncContextManager[Consumer]:
+        return FakeConsumer(self.world, bootstrap, topic, starts)
+
+    def http(self, address: str) -> AbstractAsyncContextManager[Http]:
+        return Http(address, transport=httpx.MockTransport(self._answer))
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if self.world.away:
+            raise httpx.ConnectError("refused", request=request)
+        assert request.url.path == "/v1/segments"
+        topic = request.url.params.get("topic")
+        if topic is not None and topic not in self.world.topics:
+            problem = {
+                "type": "about:blank",
+                "title": "UnknownTopic",
+                "status": 404,
+                "detail": f"unknown; name={topic}",
+            }
+            return httpx.Response(404, json=problem)
+        found = [s for s in self.world.segments if topic in (None, s.topic)]
+        return httpx.Response(200, content=msgspec.json.encode({"segments": found}))
+
+    def run_agent(self, settings: Settings, *, on_ready: Callable[[AgentReady], None]) -> None:
+        self.world.settings = settings
+        if self.world.wont_start is not None:
+            raise self.world.wont_start
+        on_ready(
+            AgentReady(
+                kafka=Address("127.0.0.1", 19_092),
+                http=Address("127.0.0.1", 18_080),
+                node_id=NodeId(1),
+                session_id=SessionId("s-0123"),
+                data=Path("/srv/data"),
+                metadata_url="postgresql://ann:secret@db/facts",
+                store_url="file:///srv/data/objects",
+                wal=settings.wal.kind,
+                recovered_records=self.world.recovered_records,
+            )
+        )
+
+
+def refuse_all(error: StreamhouseError) -> Callable[[NewRecord], StreamhouseError | None]:
+    return lambda record: error
+
+
+def gone() -> Unavailable:
+    return no_agent("127.0.0.1:9092")
+
+
+Json = Any

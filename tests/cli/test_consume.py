@@ -1,0 +1,160 @@
+"""consume: from where, until when, and what a line looks like."""
+
+import base64
+import json
+
+import pytest
+from tests.cli.conftest import Run
+from tests.cli.fakes import World
+
+from streamhouse.cli.consume import Span, decide_starts
+from streamhouse.cli.records_out import Parts, as_json, columns, raw
+from streamhouse.cli.words import parse_when
+from streamhouse.client.nouns import Record
+from streamhouse.errors import OffsetOutOfRange
+
+HOUR_MS = 3_600_000
+NASTY = Record(
+    partition=3,
+    offset=9,
+    timestamp_ms=1_700_000_000_123,
+    key=b"k\x1b[31m",
+    value=b"caf\xc3\xa9\nnext\xff\x07",
+    headers=(("h", b"1"), ("h", None)),
+)
+
+
+@pytest.fixture
+def orders(world: World) -> World:
+    for number in range(5):
+        world.append("orders", b"%d" % number, key=b"k", timestamp_ms=1_000 * number)
+    return world
+
+
+def test_a_pipe_gets_all_values_up_to_the_present_end(run: Run, orders: World) -> None:
+    result = run("consume", "orders")
+    assert (result.exit_code, result.stdout) == (0, "0\n1\n2\n3\n4\n")
+
+
+def test_records_that_come_while_reading_are_left_to_the_next_reader(run: Run, orders: World) -> None:
+    orders.configs["orders"] = {"late": "yes"}
+    assert run("consume", "orders", "--from-beginning").stdout == "0\n1\n2\n3\n4\n"
+
+
+def test_following_starts_at_the_end_and_stops_cleanly_at_ctrl_c(run: Run, orders: World) -> None:
+    result = run("consume", "orders", "--follow")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    assert run("consume", "orders", "--follow", "--from-beginning").stdout == "0\n1\n2\n3\n4\n"
+
+
+def test_so_many_records_and_no_more(run: Run, orders: World) -> None:
+    assert run("consume", "orders", "-n", "2").stdout == "0\n1\n"
+    assert run("consume", "orders", "-n", "2", "--follow", "--from-beginning").stdout == "0\n1\n"
+
+
+def test_from_an_offset_on_or_so_many_before_the_end(run: Run, orders: World) -> None:
+    assert run("consume", "orders", "--offset", "3").stdout == "3\n4\n"
+    assert run("consume", "orders", "--offset", "-2").stdout == "3\n4\n"
+    assert run("consume", "orders", "--offset", "-99").stdout == "0\n1\n2\n3\n4\n"
+    assert run("consume", "orders", "--offset", "5").stdout == ""
+
+
+def test_an_offset_that_is_not_there_is_refused_with_the_range(run: Run, orders: World) -> None:
+    result = run("consume", "orders", "--offset", "6")
+    assert result.exit_code == 1
+    assert "partition=orders-0 offset=6 start=0 end=5" in result.stderr
+
+
+def test_from_a_time_on(run: Run, orders: World) -> None:
+    assert run("consume", "orders", "--from-time", "2500").stdout == "3\n4\n"
+    assert run("consume", "orders", "--from-time", "1970-01-01T00:00:04+00:00").stdout == "4\n"
+    assert run("consume", "orders", "--from-time", "-1h").stdout == ""
+
+
+def test_only_the_partitions_asked_for(run: Run, world: World) -> None:
+    world.topics["orders"] = 3
+    for number in range(3):
+        world.append("orders", b"%d" % number, partition=number)
+    assert run("consume", "orders", "-p", "2", "-p", "0").stdout == "0\n2\n"
+    result = run("consume", "orders", "--partition", "3")
+    assert result.stderr == "error: no such partition; topic=orders partition=3 allowed=0 to 2\n"
+
+
+def test_an_unknown_topic_is_not_created_by_reading_it(run: Run, world: World) -> None:
+    assert run("consume", "nothing").exit_code == 1
+    assert world.topics == {}
+
+
+def test_an_empty_topic_ends_at_once(run: Run, world: World) -> None:
+    world.topics["orders"] = 2
+    assert run("consume", "orders").exit_code == 0
+
+
+def test_json_has_one_object_a_line(run: Run, orders: World) -> None:
+    lines = run("consume", "orders", "--json", "-n", "2").stdout.splitlines()
+    assert json.loads(lines[1]) == {
+        "partition": 0,
+        "offset": 1,
+        "timestamp": 1000,
+        "key": "k",
+        "value": "1",
+        "headers": [],
+    }
+
+
+def test_raw_lines_have_tabs_between_what_was_asked_for(run: Run, orders: World) -> None:
+    result = run("consume", "orders", "-n", "1", "--with-keys", "--with-headers", "--with-offsets")
+    assert result.stdout == "0\t0\t0\t\tk\t0\n"
+
+
+def test_a_pipe_gets_the_values_own_bytes() -> None:
+    assert raw(Parts())(NASTY) == b"caf\xc3\xa9\nnext\xff\x07\n"
+    assert raw(Parts(keys=True))(Record(partition=0, offset=0, timestamp_ms=0, key=None, value=None)) == b"null\tnull\n"
+
+
+def test_json_keeps_bytes_that_are_no_text() -> None:
+    told = json.loads(as_json(NASTY))
+    assert told["key"] == "k\x1b[31m"
+    assert "value" not in told
+    assert base64.b64decode(told["value_base64"]) == NASTY.value
+    assert told["headers"] == [{"key": "h", "value": "1"}, {"key": "h", "value": None}]
+
+
+def test_no_record_can_steer_the_terminal() -> None:
+    line = columns(Parts(keys=True, headers=True, offsets=True), coloured=False)(NASTY)
+    assert line.count(b"\n") == 1
+    assert b"\x1b" not in line
+    assert b"\x07" not in line
+    assert "café\\nnext\\xff\\x07" in line.decode()
+    assert line.decode().startswith("  3:9         2023-11-14 22:13:20.123Z  k\\x1b[31m")
+
+
+def test_starts_at_a_time_after_the_last_record_are_the_end() -> None:
+    ends = {0: 7, 1: 9}
+    found = decide_starts(Span(time_ms=5), topic="t", earliest={0: 0, 1: 0}, latest=ends, at_time={0: 3, 1: -1})
+    assert found == {0: 3, 1: 9}
+
+
+def test_an_offset_must_be_there_in_every_partition() -> None:
+    with pytest.raises(OffsetOutOfRange):
+        decide_starts(Span(offset=4), topic="t", earliest={0: 0, 1: 5}, latest={0: 7, 1: 9}, at_time={})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-1h", 10 * HOUR_MS - HOUR_MS),
+        ("-250ms", 10 * HOUR_MS - 250),
+        ("-500", 10 * HOUR_MS - 500),
+        ("1731672000000", 1_731_672_000_000),
+        ("2026-11-15T12:00:00Z", 1_794_744_000_000),
+    ],
+)
+def test_times_as_people_write_them(text: str, expected: int) -> None:
+    assert parse_when(text, now_ms=10 * HOUR_MS) == expected
+
+
+@pytest.mark.parametrize("text", ["", "-", "-1x", "soon", "2026-13-01"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"isoformat|not a number|unknown unit|month"):
+        parse_when(text, now_ms=0)

@@ -1,0 +1,79 @@
+"""up: flags become settings, and one screen says what runs where."""
+
+import pytest
+from tests.cli.conftest import Run
+from tests.cli.fakes import World
+
+from streamhouse.errors import Misconfigured
+
+
+def test_every_flag_becomes_a_setting(run: Run, world: World) -> None:
+    flags = {
+        "--data": "d",
+        "--kafka": "127.0.0.1:1",
+        "--http": "127.0.0.1:2",
+        "--metadata": "sqlite:///m",
+        "--store": "file:///s",
+        "--wal": "object",
+        "--fsync": "always",
+        "--set": "flush.age_s=5min",
+    }
+    assert run("up", *[text for pair in flags.items() for text in pair]).exit_code == 0
+    settings = world.settings
+    assert settings is not None
+    assert (settings.agent.data, settings.kafka.listen, settings.http.listen) == ("d", "127.0.0.1:1", "127.0.0.1:2")
+    assert (settings.metadata.url, settings.store.url) == ("sqlite:///m", "file:///s")
+    assert (settings.wal.kind, settings.wal.fsync, settings.flush.age_s) == ("object", "always", 300.0)
+
+
+def test_flags_beat_the_environment_which_beats_the_file(run: Run, world: World) -> None:
+    with open("other.toml", "w") as file:
+        file.write('[wal]\nfsync = "never"\nfsync_interval_ms = 3\n[agent]\ndata = "from-file"\n')
+    env = {"STREAMHOUSE_AGENT_DATA": "from-environment", "STREAMHOUSE_WAL_FSYNC_INTERVAL_MS": "4"}
+    assert run("up", "--config", "other.toml", "--data", "from-flag", env=env).exit_code == 0
+    assert world.settings is not None
+    assert world.settings.agent.data == "from-flag"
+    assert world.settings.wal.fsync_interval_ms == 4
+    assert world.settings.wal.fsync == "never"
+
+
+def test_the_screen_says_what_runs_where_and_what_to_type_next(run: Run, world: World) -> None:
+    world.recovered_records = 1234
+    text = run("up").stdout
+    for said in (
+        "is running",
+        "127.0.0.1:19092",
+        "http://127.0.0.1:18080",
+        "/srv/data",
+        "file:///srv/data/objects",
+        "fsync every 100 ms, 1,234 records recovered",
+        "node 1, session s-0123",
+        "streamhouse topics create orders --partitions 3 --bootstrap 127.0.0.1:19092",
+        "streamhouse produce orders hello --bootstrap 127.0.0.1:19092",
+        "streamhouse consume orders --follow --bootstrap 127.0.0.1:19092",
+    ):
+        assert said in text
+    assert "secret" not in text
+    assert text.endswith("stopped\n")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--kafka", "9092"), ("--fsync", "sometimes"), ("--wal", "paper"), ("--set", "wal.fsink=3"), ("--set", "x")],
+)
+def test_what_can_not_be_meant_is_refused_before_anything_starts(
+    run: Run, world: World, flags: tuple[str, ...]
+) -> None:
+    result = run("up", *flags)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert world.settings is None
+
+
+def test_an_agent_that_can_not_start_says_why_in_one_line(run: Run, world: World) -> None:
+    world.wont_start = Misconfigured("port 9092 is in use; choose another with --kafka")
+    result = run("up")
+    assert result.exit_code == 2
+    assert result.stderr == "error: port 9092 is in use; choose another with --kafka\n"
+    assert result.stdout == ""

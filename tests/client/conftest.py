@@ -1,0 +1,15 @@
+"""A broker in memory: librdkafka's own mock, which speaks Kafka's protocol on a loopback port."""
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[str]:
+    """Its address. Topics appear with four partitions when somebody asks for them."""
+    owner = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock:1", "log_level": 0})
+    (told,) = owner.list_topics(timeout=10).brokers.values()
+    yield f"{told.host}:{told.port}"
+    del owner

@@ -1,0 +1,56 @@
+"""The HTTP client: shapes, and errors in the agent's words."""
+
+import httpx
+import pytest
+
+from streamhouse.client.http import Http
+from streamhouse.errors import Rejected, Unavailable
+
+ONE = {
+    "topic": "a",
+    "partition": 0,
+    "base": 0,
+    "end": 5,
+    "records": 5,
+    "bytes": 100,
+    "max_timestamp_ms": 7,
+    "object": "segments/x",
+    "something_new": True,
+}
+
+
+def door(answer: httpx.Response) -> Http:
+    return Http("127.0.0.1:1", transport=httpx.MockTransport(lambda request: answer))
+
+
+async def test_segments_are_sorted_and_new_fields_are_ignored() -> None:
+    async with door(httpx.Response(200, json={"segments": [{**ONE, "base": 5}, ONE]})) as http:
+        assert [segment.base for segment in await http.segments()] == [0, 5]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            httpx.Response(404, json={"title": "UnknownTopic", "detail": "unknown topic; name=a"}),
+            "unknown topic; name=a",
+        ),
+        (httpx.Response(404, text="Not Found"), "not found"),
+        (httpx.Response(500, json=[]), "internal server error"),
+        (httpx.Response(200, text="<html>"), "unexpected answer; url=http://127.0.0.1:1/v1/segments"),
+        (httpx.Response(200, json={"segments": [{}]}), "unexpected answer; url=http://127.0.0.1:1/v1/segments"),
+    ],
+)
+async def test_a_refusal_is_told_in_the_agents_words(answer: httpx.Response, said: str) -> None:
+    async with door(answer) as http:
+        with pytest.raises(Rejected, match=said):
+            await http.segments("a")
+
+
+async def test_nobody_listening_is_said_with_the_address() -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    async with Http("127.0.0.1:1", transport=httpx.MockTransport(refuse)) as http:
+        with pytest.raises(Unavailable, match=r"no agent answers on http://127\.0\.0\.1:1"):
+            await http.segments()
