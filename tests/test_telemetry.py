@@ -22,7 +22,7 @@ def test_a_clients_string_cannot_forge_a_line() -> None:
 
 
 def test_a_long_field_is_cut() -> None:
-    assert len(TextFormatter().format(record("odd", text="x" * 100_000))) < 1000
+    assert len(TextFormatter().format(record("odd", body="x" * 100_000))) < 1000
 
 
 def test_machines_get_one_object_per_line() -> None:

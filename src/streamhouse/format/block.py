@@ -27,7 +27,7 @@ _FACTS: Final = struct.Struct(">qi9xhi8xq14xi")
 _PREFIX_BYTES: Final = 12
 _CODEC_MASK: Final = 0x07
 
-# Of JSON records LZ4 makes 0.43 instead of 0.40 of the size with this, in 12 % less time; of half-random ones in 37 % less.
+# JSON records shrink to 0.43 instead of 0.40 with this, in 12 % less time; half-random ones take 37 % less.
 _ACCELERATION: Final = 4
 
 _SAMPLE_PIECES: Final = 4
