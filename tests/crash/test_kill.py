@@ -1,6 +1,6 @@
 """An agent that is killed with SIGKILL under load, again and again, loses nothing that it acknowledged.
 
-`make crash` sets CRASH_ROUNDS=50; the test run takes a few rounds.
+`make crash` sets CRASH_KILLS=50; the test run takes a few rounds.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.live import LiveAgent
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(1200)]
 
-ROUNDS = int(os.environ.get("CRASH_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("CRASH_KILLS", "4"))
 SEED = int(os.environ.get("CRASH_SEED", "20261115"))
 # Small segments and files, so that flushes, truncations and registrations happen while the agent dies.
 BUSY = ("--set", "flush.segment_bytes=262144", "--set", "flush.age_s=0.3", "--set", "wal.file_bytes=1048576")

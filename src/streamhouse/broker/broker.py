@@ -93,8 +93,13 @@ class Broker:
 
     async def _begin(self) -> Tenure:
         tenure = await Tenure.begin(self._doors, reader=self.reader, budget=self.budget)
-        recovery = Recovery(self._doors, by=tenure.session.session_id, reader=self.reader)
-        self.recovered += await recovery.recover_all()
+        try:
+            recovery = Recovery(self._doors, by=tenure.session.session_id, reader=self.reader)
+            self.recovered += await recovery.recover_all()
+            await tenure.renew()  # a long recovery must not leave a session that has expired already
+        except BaseException:
+            await tenure.abandon()
+            raise
         return tenure
 
     async def _begin_again(self) -> None:

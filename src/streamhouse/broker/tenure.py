@@ -197,9 +197,8 @@ class Tenure:
         wait = lease.renew_s
         while True:
             await self._doors.clock.sleep(wait)
-            asked = self._doors.clock.monotonic()
             try:
-                await self._doors.metadata.renew_session(self.session.session_id, round(lease.ttl_s * 1000))
+                await self.renew()
             except Unavailable as error:
                 log.warning("heartbeat failed", extra={"session": self.session.session_id, "why": str(error)})
                 wait = min(1.0, lease.renew_s)
@@ -207,8 +206,18 @@ class Tenure:
                 self._end(error)
                 return
             else:
-                self._valid_until = asked + lease.ttl_s - lease.margin_s
                 wait = lease.renew_s
+
+    async def renew(self) -> None:
+        """One heartbeat; its time, too, counts from before the question."""
+        lease = self._doors.settings.lease
+        asked = self._doors.clock.monotonic()
+        await self._doors.metadata.renew_session(self.session.session_id, round(lease.ttl_s * 1000))
+        self._valid_until = asked + lease.ttl_s - lease.margin_s
+
+    async def abandon(self) -> None:
+        """Let go of a tenure that never got to `run`; recovery finds its session and its empty log."""
+        await self.wal.aclose(remove=False)
 
     async def _watch_wal(self) -> None:
         failure = await self.wal.wait_failed()
