@@ -173,7 +173,8 @@ def _take_folder(files: LocalFiles, data: Path) -> Lock:
     """One agent per data folder: whoever holds its lock knows that every other session in it is dead."""
     try:
         files.make_dir(data)
-        return files.create_locked(data / "lock")
+        (data / "lock").touch()  # nobody ever removes it, so that a second start finds it and takes it
+        return files.lock(data / "lock")
     except LockedError:
         raise Misconfigured(
             f"another agent uses the data folder {data}; stop it, or choose another folder with --data DIR"
