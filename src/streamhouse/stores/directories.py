@@ -12,11 +12,17 @@ from pathlib import Path
 from streamhouse.errors import Misconfigured
 
 
+class SyncFailed(OSError):
+    """The system could not write, and may have dropped what it could not: asking again would prove nothing."""
+
+
 def sync_directory(path: Path) -> None:
-    """Make the entries of a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    """Make the entries of a directory durable; raise `SyncFailed` when they may be lost."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)
 
