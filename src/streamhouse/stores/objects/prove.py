@@ -1,0 +1,78 @@
+"""The start-up proof: the store does what the promises rest on, or the agent does not start.
+
+Data path   none; once, before the first append
+Owns        which properties are proven: create-only, read after write, ranges, listing, deleting
+Leaves      what the agent does about a store that fails to its caller
+"""
+
+from typing import Final
+
+from streamhouse.clock import Ids
+from streamhouse.errors import Misconfigured, StreamhouseError
+from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore
+
+PREFIX: Final = "proof/"
+
+
+async def prove_store(store: ObjectStore, ids: Ids) -> None:
+    """Raise `Misconfigured` unless the store keeps what it must; leaves nothing behind in a store that does."""
+    key = PREFIX + ids.token()
+    body = ids.token().encode()
+    try:
+        await store.put_new(key, [body[:7], body[7:]])
+        await _prove_reading(store, key, body)
+        await _prove_create_only(store, key, body)
+        await _prove_listing(store, key)
+        await store.delete(key)
+        await _prove_deleted(store, key)
+    except Misconfigured:
+        raise
+    except StreamhouseError as error:
+        raise Misconfigured(
+            f"the object store can't be used; why={error} do=check the address, permissions and free space of --store"
+        ) from error
+
+
+async def _prove_reading(store: ObjectStore, key: str, body: bytes) -> None:
+    whole = await store.get_range(key, 0, len(body))
+    _check(whole == body, "an object does not read back as it was written", "use a store that reads its own writes")
+    part = await store.get_range(key, 3, 9)
+    _check(part == body[3:9], "a ranged read returns other bytes", "use a store that supports ranges")
+    beyond = await store.get_range(key, 5, len(body) + 100)
+    _check(beyond == body[5:], "a range past the end returns other bytes", "use a store that supports ranges")
+    tail = await store.get_suffix(key, 4)
+    _check(tail == body[-4:], "a suffix read returns other bytes", "use a store that supports suffix ranges")
+    size = (await store.head(key)).size_bytes
+    _check(size == len(body), "an object's size is wrong", "use a store that tells the size of objects")
+
+
+async def _prove_create_only(store: ObjectStore, key: str, body: bytes) -> None:
+    """The one that safety rests on: a store that overwrites would let a stale agent destroy acknowledged records."""
+    try:
+        await store.put_new(key, [bytes(len(body) + 1)])
+    except ObjectExists:
+        kept = await store.get_range(key, 0, len(body) + 1)
+        _check(kept == body, "a refused write changed the object", "use a store with atomic conditional writes")
+    else:
+        await store.delete(key)
+        _check(False, "a second create was accepted", "use a store that honours create-only writes (If-None-Match)")
+
+
+async def _prove_listing(store: ObjectStore, key: str) -> None:
+    seen = [meta.key async for meta in store.list(PREFIX)]
+    _check(key in seen, "an object that was written is not listed", "use a store whose listings are consistent")
+    _check(seen == sorted(seen), "a listing is not in key order", "use a store that lists in key order")
+
+
+async def _prove_deleted(store: ObjectStore, key: str) -> None:
+    await store.delete(key)
+    try:
+        await store.head(key)
+    except ObjectMissing:
+        return
+    _check(False, "a deleted object is still there", "use a store whose deletes are seen at once")
+
+
+def _check(holds: bool, failed: str, advice: str) -> None:
+    if not holds:
+        raise Misconfigured(f"the object store is not safe to use; failed={failed} do={advice}")
