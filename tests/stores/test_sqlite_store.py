@@ -9,6 +9,14 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+
+from streamhouse.errors import Internal, Misconfigured, Unavailable
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.metadata.open import open_metadata_store
+from streamhouse.stores.metadata.sqlite import SqliteMetadataStore
+from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings, Transaction
+from streamhouse.stores.metadata.sqlite.failures import translate
+from streamhouse.stores.metadata.statements import Statements, load_statements
 from tests.contracts.clocks import ManualClock
 from tests.contracts.metadata_store import (
     ALICE,
@@ -21,14 +29,6 @@ from tests.contracts.metadata_store import (
     spans,
     topic,
 )
-
-from streamhouse.errors import Internal, Misconfigured, Unavailable
-from streamhouse.stores.metadata.base import MetadataStore
-from streamhouse.stores.metadata.open import open_metadata_store
-from streamhouse.stores.metadata.sqlite import SqliteMetadataStore
-from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings, Transaction
-from streamhouse.stores.metadata.sqlite.failures import translate
-from streamhouse.stores.metadata.statements import Statements, load_statements
 
 
 class TestSqliteInMemory(MetadataStoreContract):
@@ -113,7 +113,7 @@ async def test_a_folder_that_can_not_be_made_is_refused_with_advice(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "url", ["", "postgres://host/db", "sqlite://host/path", "sqlite:", "sqlite:///", "/plain/path"]
+    "url", ["", "postgres://host/db", "sqlite://host/path", "sqlite:", "sqlite:///", "sqlite:a/b", "/plain/path"]
 )
 async def test_other_urls_are_refused_naming_the_supported_ones(url: str, clock: ManualClock) -> None:
     with pytest.raises(Misconfigured, match="sqlite:///absolute/path"):
@@ -213,12 +213,12 @@ async def test_after_a_failed_fsync_nothing_more_is_accepted(clock: ManualClock)
     await database.aclose()
 
 
-async def test_calls_after_closing_are_unavailable(clock: ManualClock) -> None:
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        store = await SqliteMetadataStore(":memory:", clock=clock, executor=executor).open()
-        await store.aclose()
-        with pytest.raises(Unavailable):
-            await store.topics()
+async def test_calls_after_closing_are_unavailable_and_closing_twice_is_no_error(clock: ManualClock) -> None:
+    store = await SqliteMetadataStore(":memory:", clock=clock).open()
+    await store.aclose()
+    await store.aclose()
+    with pytest.raises(Unavailable):
+        await store.topics()
 
 
 async def test_damage_is_not_mistaken_for_something_that_passes() -> None:

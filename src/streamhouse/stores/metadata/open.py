@@ -31,6 +31,7 @@ def sqlite_path(url: str) -> str:
     if url == "sqlite::memory:":
         return MEMORY
     parts = urlsplit(url)
-    if parts.scheme != "sqlite" or parts.netloc or not parts.path.strip("/") or parts.query or parts.fragment:
+    absolute = parts.path.startswith("/") and parts.path.strip("/")
+    if parts.scheme != "sqlite" or parts.netloc or not absolute or parts.query or parts.fragment:
         raise Misconfigured(f"not a metadata store; url={url!r} supported={SUPPORTED}")
     return "/" + unquote(parts.path).lstrip("/")

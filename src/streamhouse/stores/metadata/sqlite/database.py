@@ -73,6 +73,7 @@ class Database:
         self._owns_executor = executor is None
         self._sql = load_statements()
         self._connection: sqlite3.Connection | None = None
+        self._closed = False
         self._waiting = 0
         self.failures_in_a_row = 0
         self._deadline = 0.0
@@ -94,6 +95,9 @@ class Database:
         return await self._call("BEGIN IMMEDIATE", work)
 
     async def aclose(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         await asyncio.get_running_loop().run_in_executor(self._executor, self._close)
         if self._owns_executor:
             self._executor.shutdown(wait=False)
@@ -112,6 +116,8 @@ class Database:
         return result
 
     async def _run(self, begin: str, work: Callable[[Transaction], T]) -> T:
+        if self._closed:
+            raise Unavailable("metadata store is closed")
         if self._waiting >= self._settings.max_waiting_calls:
             raise Unavailable(f"too many calls wait for the metadata store; limit={self._settings.max_waiting_calls}")
         deadline = self._clock.monotonic() + self._settings.timeout_s
