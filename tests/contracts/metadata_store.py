@@ -8,7 +8,6 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from tests.contracts.clocks import ManualClock
 
 from streamhouse.errors import Internal, InvalidPartitions, LeaseLost, SessionLost, TopicExists
 from streamhouse.model.lease import Address, PartitionState, SessionState
@@ -16,6 +15,7 @@ from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.base import MetadataStore, NewSession
+from tests.contracts.clocks import ManualClock
 
 TTL_MS = 30_000
 ORDERS = TopicId(uuid.UUID(int=1))
