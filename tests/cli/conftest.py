@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.fakes import FakeDoors, World
 from typer.testing import CliRunner, Result
 
 from streamhouse.cli.main import app
+from tests.cli.fakes import FakeDoors, World
 
 Run = Callable[..., Result]
 

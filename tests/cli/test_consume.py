@@ -4,14 +4,14 @@ import base64
 import json
 
 import pytest
-from tests.cli.conftest import Run
-from tests.cli.fakes import World
 
 from streamhouse.cli.consume import Span, decide_starts
 from streamhouse.cli.records_out import Parts, as_json, columns, raw
 from streamhouse.cli.words import parse_when
 from streamhouse.client.nouns import Record
 from streamhouse.errors import OffsetOutOfRange
+from tests.cli.conftest import Run
+from tests.cli.fakes import World
 
 HOUR_MS = 3_600_000
 NASTY = Record(

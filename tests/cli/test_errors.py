@@ -1,11 +1,11 @@
 """What goes wrong gets one line that says what to do, and an exit code."""
 
 import pytest
-from tests.cli.conftest import Run
-from tests.cli.fakes import World
 
 from streamhouse.cli.main import app
 from streamhouse.errors import Misconfigured
+from tests.cli.conftest import Run
+from tests.cli.fakes import World
 
 NEED_AN_AGENT = [
     ("topics", "list"),

@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.conftest import Run
 
 from streamhouse import __version__
 from streamhouse.cli.help import painted
+from tests.cli.conftest import Run
 
 COMMANDS = [
     "up",

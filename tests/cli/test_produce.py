@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Run
-from tests.cli.fakes import World, gone
 
 from streamhouse.cli.records_in import LineSplitter, Shape
 from streamhouse.errors import RecordTooLarge
+from tests.cli.conftest import Run
+from tests.cli.fakes import World, gone
 
 
 def values(world: World, topic: str = "orders") -> list[bytes | None]:

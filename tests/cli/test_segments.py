@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from tests.cli.conftest import Run
-from tests.cli.fakes import World
 
 from streamhouse.client.nouns import Segment
 from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicId
+from tests.cli.conftest import Run
+from tests.cli.fakes import World
 
 TOPIC = TopicId(uuid.UUID(int=5))
 
@@ -109,7 +109,7 @@ def test_a_file_is_shown_with_runs_blocks_offsets_times_ratio_and_checksums(run:
     assert "records  8" in text
     assert f"{TOPIC} partition 0" in text
     assert f"{TOPIC} partition 1" in text
-    assert "offsets [100, 104)  epoch 3  4 records  newest 2023-11-14 22:13:20.001Z" in text
+    assert "offsets [100, 104), epoch 3, newest 2023-11-14 22:13:20.001Z" in text
     rows = [line.split() for line in text.splitlines() if line.endswith(" ok")]
     assert len(rows) == 4
     assert rows[0][:4] == ["0", "[100,", "102)", "2023-11-14"]

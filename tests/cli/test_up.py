@@ -1,10 +1,10 @@
 """up: flags become settings, and one screen says what runs where."""
 
 import pytest
-from tests.cli.conftest import Run
-from tests.cli.fakes import World
 
 from streamhouse.errors import Misconfigured
+from tests.cli.conftest import Run
+from tests.cli.fakes import World
 
 
 def test_every_flag_becomes_a_setting(run: Run, world: World) -> None:
@@ -48,9 +48,9 @@ def test_the_screen_says_what_runs_where_and_what_to_type_next(run: Run, world: 
         "file:///srv/data/objects",
         "fsync every 100 ms, 1,234 records recovered",
         "node 1, session s-0123",
-        "streamhouse topics create orders --partitions 3 --bootstrap 127.0.0.1:19092",
-        "streamhouse produce orders hello --bootstrap 127.0.0.1:19092",
-        "streamhouse consume orders --follow --bootstrap 127.0.0.1:19092",
+        "streamhouse topics create orders --partitions 3 -b 127.0.0.1:19092",
+        "streamhouse produce orders hello -b 127.0.0.1:19092",
+        "streamhouse consume orders --follow -b 127.0.0.1:19092",
     ):
         assert said in text
     assert "secret" not in text

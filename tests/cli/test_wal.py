@@ -5,10 +5,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Run
 
 from streamhouse.format.wal import FileHeader, WalEntry, encode_entry, encode_file_header
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
+from tests.cli.conftest import Run
 
 TOPIC = TopicId(uuid.UUID(int=5))
 MARK = b"12345678"

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import typer
 
@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+GAP: Final = 2
+
+
 class Column(NamedTuple):
     name: str
     justify: Literal["left", "right"] = "left"
     style: str = ""
     fold: bool = False  # may break over several lines where the terminal is narrow
+    drop: int = 0  # left out where the terminal is narrow, the highest first; 0 is never
 
 
 def on_terminal() -> bool:
@@ -59,34 +63,58 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, indent: int = 0) -> None:
+    """A table that fits: a terminal that is too narrow loses columns, a pipe gets them all."""
+    cells = [list(row) for row in rows]
     if on_terminal():
-        _print_rich(columns, rows, indent)
+        _print_rich(columns, cells, indent)
     else:
-        for line in plain_lines([c.name for c in columns], rows, [c.justify for c in columns]):
+        for line in plain_lines([c.name for c in columns], cells, [c.justify for c in columns]):
             typer.echo(" " * indent + line)
 
 
-def _print_rich(columns: Sequence[Column], rows: Iterable[Sequence[str]], indent: int) -> None:
+def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], indent: int) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.padding import Padding
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, header_style="bold", border_style="dim", pad_edge=False, show_edge=False)
-    for column in columns:
+    screen = console()
+    kept = fitting(columns, rows, width=screen.width - indent)
+    table = Table(
+        box=SIMPLE_HEAD,
+        header_style="bold",
+        border_style="dim",
+        collapse_padding=True,
+        pad_edge=False,
+        show_edge=False,
+    )
+    for column in (columns[at] for at in kept):
         overflow: Any = "fold" if column.fold else "ellipsis"
         table.add_column(
             column.name, justify=column.justify, style=column.style, overflow=overflow, no_wrap=not column.fold
         )
     for row in rows:
-        table.add_row(*row)
-    console().print(Padding(table, (0, 0, 0, indent)))
+        table.add_row(*(Text(row[at]) for at in kept))
+    screen.print(Padding(table, (0, 0, 0, indent)))
+
+
+def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int) -> list[int]:
+    """Which columns to show."""
+    widths = [max(len(column.name), *(len(row[at]) for row in rows), 0) for at, column in enumerate(columns)]
+    kept = list(range(len(columns)))
+    while sum(widths[at] for at in kept) + GAP * (len(kept) - 1) > width:
+        dispensable = [at for at in kept if columns[at].drop]
+        if not dispensable:
+            break
+        kept.remove(max(dispensable, key=lambda at: columns[at].drop))
+    return kept
 
 
 def plain_lines(names: Sequence[str], rows: Iterable[Sequence[str]], justify: Sequence[str]) -> list[str]:
     """Aligned columns with two spaces between, never cut: what a pipe gets."""
     cells = [list(names), *map(list, rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(names))]
-    return ["  ".join(map(_aligned, row, widths, justify)).rstrip() for row in cells]
+    return [(" " * GAP).join(map(_aligned, row, widths, justify)).rstrip() for row in cells]
 
 
 def _aligned(text: str, width: int, justify: str) -> str:

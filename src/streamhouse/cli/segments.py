@@ -62,8 +62,8 @@ def _show_list(segments: "list[Segment]") -> None:
         Column("offsets", "right"),
         Column("records", "right"),
         Column("size", "right"),
-        Column("newest"),
-        Column("object", style="dim", fold=True),
+        Column("newest", drop=2),
+        Column("object", style="dim", drop=1),
     ]
     rows = [
         [
@@ -223,11 +223,12 @@ def _show_inspected(file: Path, size_bytes: int, runs: list[InspectedRun], block
 def _show_run(run: InspectedRun, blocks: bool) -> None:
     entry = run.entry
     say()
-    say(f"{entry.partition.topic_id} partition {entry.partition.partition}", bold=True)
+    say(f"topic {entry.partition.topic_id} partition {entry.partition.partition}", bold=True)
     say(
-        f"  offsets [{entry.base}, {entry.end})  epoch {entry.epoch}  {counted(entry.records, 'record')}"
-        f"  newest {when(entry.max_timestamp_ms)}  {_ratio(run.raw_bytes, entry.length)}"
+        f"  {counted(entry.records, 'record')}, {size(run.raw_bytes)} in {size(entry.length)}:"
+        f" {_ratio(run.raw_bytes, entry.length)}"
     )
+    say(f"  offsets [{entry.base}, {entry.end}), epoch {entry.epoch}, newest {when(entry.max_timestamp_ms)}")
     if run.why:
         say(f"  {run.why}", color="red")
     if not blocks or not run.blocks:
@@ -235,11 +236,11 @@ def _show_run(run: InspectedRun, blocks: bool) -> None:
     columns = [
         Column("block", "right", "cyan"),
         Column("offsets", "right"),
-        Column("newest"),
-        Column("position", "right"),
+        Column("newest", drop=1),
+        Column("position", "right", drop=3),
         Column("stored", "right"),
         Column("raw", "right"),
-        Column("codec"),
+        Column("codec", drop=2),
         Column("ratio", "right"),
         Column("crc"),
     ]

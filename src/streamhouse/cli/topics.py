@@ -170,7 +170,7 @@ class _Described:
         say()
         columns = [
             Column("partition", "right", "cyan"),
-            Column("leader"),
+            Column("leader", drop=1),
             Column("epoch", "right"),
             Column("start", "right"),
             Column("end", "right"),

@@ -97,7 +97,7 @@ def screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str
         ("WAL", f"{_wal_words(settings)}{recovered}"),
         ("agent", f"node {ready.node_id}, session {ready.session_id}"),
     ]
-    kafka = "" if str(ready.kafka) == _DEFAULT_PORTS["kafka"] else f" --bootstrap {ready.kafka}"
+    kafka = "" if str(ready.kafka) == _DEFAULT_PORTS["kafka"] else f" -b {ready.kafka}"
     hints = [
         f"streamhouse topics create orders --partitions 3{kafka}",
         f"streamhouse produce orders hello{kafka}",

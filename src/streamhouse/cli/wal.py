@@ -103,8 +103,8 @@ def _show_partitions(summary: "FileSummary") -> None:
         Column("topic id", style="cyan"),
         Column("part", "right"),
         Column("offsets", "right"),
-        Column("epoch", "right"),
-        Column("entries", "right"),
+        Column("epoch", "right", drop=2),
+        Column("entries", "right", drop=1),
         Column("size", "right"),
     ]
     rows = [
