@@ -1,0 +1,62 @@
+"""Answer: what a handler gets and what it gives back.
+
+Data path   exchange -> handler(**Context**, request) -> **Answer** -> connection
+Owns        the two stages of a request: what must happen in order, and what may be waited for
+Leaves      decoding to `exchange`, order and sockets to `connection`
+
+A handler runs alone on its connection: the next request begins when it returns. What it returns may be an answer, or
+one that is still owed (`Deferred`), for which the connection waits while later requests begin.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple, TypeAlias
+
+from streamhouse.broker.broker import Broker
+from streamhouse.config import Address
+from streamhouse.errors import Rejected, StreamhouseError
+
+from .errors import ErrorCode, error_code
+from .metrics import KafkaMetrics
+from .schema import Response
+
+
+class CloseConnection(Rejected):
+    """The protocol leaves no way to answer this; the connection is closed, which the client notices."""
+
+
+class Deferred(ABC):
+    """The second stage of a request. Answers leave in the order of their requests, so it is awaited in that order."""
+
+    __slots__ = ()
+    owed: ClassVar[bool] = True
+    """Whether an agent that stops waits for it; a long poll is cut short instead."""
+
+    def is_ready(self) -> bool:
+        """Whether `respond` will answer without waiting; only a hint, by which answers are sent together."""
+        return False
+
+    @abstractmethod
+    async def respond(self) -> Response:
+        """Called once, when all earlier answers of the connection are on their way."""
+
+
+Answer: TypeAlias = Response | Deferred | None
+"""None: the client expects no answer."""
+
+
+class Context(NamedTuple):
+    """What a handler knows besides the request itself. A tuple, because one is made per request."""
+
+    broker: Broker
+    api: str
+    version: int
+    client_id: str
+    advertised: Address
+    cluster_id: str
+    metrics: KafkaMetrics
+
+    def refused(self, error: StreamhouseError | ErrorCode) -> ErrorCode:
+        """The code for an answer; counted."""
+        code = error if isinstance(error, ErrorCode) else error_code(error)
+        self.metrics.refused(self.api, code)
+        return code

@@ -1,0 +1,414 @@
+"""Connection: the requests of one client, begun in order and answered in order.
+
+Data path   socket -> framing -> **connection** -> exchange, handler -> **connection** -> socket
+Owns        the order of requests and answers, when reading pauses, the two tasks that exist while there is work
+Leaves      bytes to `framing`, meaning to the handlers, limits over all connections to `inflight` and `server`
+
+Invariants  one request's first stage at a time, in the order of arrival, also after the client has gone: what it
+            sent without waiting for an answer (acks=0) is stored all the same
+            one second stage at a time, in the same order, and only while the client takes its answers, so that a slow
+            reader holds one answer and the write buffer, however much it asked for
+            buffers that were handed to the transport are never written again
+
+An idle connection has no task, no buffer and no timer.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
+
+from streamhouse.broker.broker import Broker
+from streamhouse.clock import Clock
+from streamhouse.config import Address, KafkaSettings
+from streamhouse.errors import StreamhouseError
+
+from .answer import Answer, Context, Deferred
+from .exchange import Exchange, close_request, open_request
+from .framing import SCRATCH_BYTES, BadFrame, FrameReader
+from .inflight import InflightBytes
+from .metrics import KafkaMetrics
+from .patience import Vitals
+from .schema import Buffer, Response
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What all connections of a server share."""
+
+    settings: KafkaSettings
+    broker: Broker
+    clock: Clock
+    metrics: KafkaMetrics
+    inflight: InflightBytes
+    advertised: Address | None
+    cluster_id: str
+    connections: "set[Connection]" = field(default_factory=set)
+    scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
+
+
+class Arrived(NamedTuple):
+    """A whole request, or why there will be no further one."""
+
+    frame: bytearray | BadFrame
+    at: float
+
+
+class Begun(NamedTuple):
+    """A request whose first stage is over; without an exchange it is the order to close the connection."""
+
+    exchange: Exchange | None
+    answer: Answer
+    size_bytes: int
+    at: float
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_answers",
+        "_arrived",
+        "_drained",
+        "_granted_bytes",
+        "_is_lost",
+        "_is_over",
+        "_is_reading",
+        "_loop",
+        "_outbox",
+        "_reader",
+        "_responder",
+        "_sent_bytes",
+        "_serving",
+        "_transport",
+        "_unanswered",
+        "_vitals",
+        "_waits_for_bytes",
+        "_worker",
+        "advertised",
+        "peer",
+    )
+    _transport: asyncio.Transport
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(serving.scratch, max_bytes=serving.settings.max_request_bytes)
+        self._arrived: deque[Arrived] = deque()
+        self._answers: deque[Begun] = deque()
+        self._outbox: list[Buffer] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._responder: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._unanswered = 0
+        self._granted_bytes = 0
+        self._sent_bytes = 0
+        self._waits_for_bytes = False
+        self._is_reading = True
+        self._is_over = False
+        self._is_lost = False
+        self._vitals = Vitals(active_at=serving.clock.monotonic())
+        self.advertised = Address("", 0)
+        self.peer = ""
+
+    def __repr__(self) -> str:
+        flags = {"paused": not self._is_reading, "over": self._is_over, "lost": self._is_lost}
+        state = " ".join(word for word, is_so in flags.items() if is_so)
+        return f"<Connection {self.peer} unanswered={self._unanswered} {self._reader!r} {state}>"
+
+    # --- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of `asyncio.Transport` without being one.
+        transport = cast(asyncio.Transport, transport)
+        self._transport = transport
+        serving = self._serving
+        self.peer = str(Address(*(transport.get_extra_info("peername") or ("?", 0))[:2]))
+        self.advertised = serving.advertised or Address(*transport.get_extra_info("sockname")[:2])
+        if len(serving.connections) >= serving.settings.max_connections:
+            self._is_over = True
+            self.abort("connections", f"too many connections; limit={serving.settings.max_connections}")
+            return
+        transport.set_write_buffer_limits(high=serving.settings.write_buffer_bytes)
+        serving.connections.add(self)
+        serving.metrics.connections.inc()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._reader.received(nbytes)
+        self._read_on()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._serving.metrics.paused("slow_reader").inc()
+        self._drained = self._loop.create_future()
+        self._read_on()
+
+    def resume_writing(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+        self._read_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone: what waits for it ends; what it produced is appended all the same."""
+        self._is_lost = True
+        serving = self._serving
+        if self in serving.connections:
+            serving.connections.discard(self)
+            serving.metrics.connections.dec()
+        held = self._reader.partial_bytes + self._granted_bytes
+        self._reader.drop()
+        self._granted_bytes = 0
+        if self._responder is not None:
+            self._responder.cancel()
+        while self._answers:
+            held += self._answers.popleft().size_bytes
+        serving.inflight.forget(self)
+        serving.inflight.give_back(held)
+
+    # --- reading
+
+    def granted(self, size_bytes: int) -> None:
+        """Bytes came free for the frame that was held back."""
+        self._waits_for_bytes = False
+        self._granted_bytes = size_bytes
+        self._read_on()
+
+    def _admit(self, size_bytes: int) -> bool:
+        if self._granted_bytes:
+            self._granted_bytes = 0
+            return True
+        if self._serving.inflight.take(size_bytes, self):
+            return True
+        self._waits_for_bytes = True
+        return False
+
+    def _may_read(self) -> bool:
+        return not (
+            self._waits_for_bytes
+            or self._drained is not None
+            or self._is_over
+            or self._is_lost
+            or self._unanswered >= self._serving.settings.max_inflight_requests
+        )
+
+    def _read_on(self) -> None:
+        """Take whole frames out of what was received, as far as the limits allow, and let the socket follow."""
+        try:
+            while self._may_read() and (frame := self._reader.next_frame(self._admit)) is not None:
+                self._arrive(frame)
+        except BadFrame as error:
+            self._is_over = True
+            self._arrive(error)
+        self._reader.settle()
+        self._follow()
+
+    def _arrive(self, frame: bytearray | BadFrame) -> None:
+        now = self._serving.clock.monotonic()
+        self._vitals.active_at = now
+        self._unanswered += 1
+        self._arrived.append(Arrived(frame, now))
+        if self._worker is None:
+            self._worker = self._loop.create_task(self._work(), name=f"kafka-requests-{self.peer}")
+
+    def _follow(self) -> None:
+        """Pause or resume the socket, and note since when the client owes the rest of a frame."""
+        if self._is_lost:
+            return
+        reading = self._may_read()
+        if reading != self._is_reading:
+            self._is_reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._count_pause()
+                self._transport.pause_reading()
+        if not reading or self._reader.is_between_frames:
+            self._vitals.partial_since = None
+        elif self._vitals.partial_since is None:
+            self._vitals.partial_since = self._serving.clock.monotonic()
+
+    def _count_pause(self) -> None:
+        if self._waits_for_bytes:
+            self._serving.metrics.paused("inflight_bytes").inc()
+        elif self._unanswered >= self._serving.settings.max_inflight_requests:
+            self._serving.metrics.paused("inflight_requests").inc()
+
+    # --- the first stage
+
+    async def _work(self) -> None:
+        try:
+            while self._arrived:
+                begun = await self._begin(self._arrived.popleft())
+                self._serving.metrics.bytes_in.inc(begun.size_bytes)
+                self._owe(begun)
+        except Exception:
+            log.exception("answer failed", extra={"peer": self.peer})
+            self._fail()
+        finally:
+            self._worker = None
+
+    async def _begin(self, arrived: Arrived) -> Begun:
+        """Run a request's first stage; whatever goes wrong with it, later ones are not begun."""
+        frame, at = arrived
+        size = 0 if isinstance(frame, BadFrame) else len(frame)
+        try:
+            if isinstance(frame, BadFrame):
+                raise frame
+            exchange = open_request(frame)
+            if self._is_lost and not exchange.api.is_produce:
+                return Begun(exchange, None, size, at)
+            answer = await exchange.api.handle(self._context(exchange), exchange.request)
+            return Begun(exchange, answer, size, at)
+        except StreamhouseError as error:
+            self._serving.metrics.closed("bad_request").inc()
+            log.info("connection refused to go on", extra={"peer": self.peer, "why": str(error)})
+        except Exception:
+            self._serving.metrics.closed("failure").inc()
+            log.exception("request failed", extra={"peer": self.peer})
+        self._is_over = True
+        self._forget_arrived()
+        return Begun(None, None, size, at)
+
+    def _context(self, exchange: Exchange) -> Context:
+        serving = self._serving
+        return Context(
+            serving.broker,
+            exchange.api.name,
+            exchange.version,
+            exchange.client_id,
+            self.advertised,
+            serving.cluster_id,
+            serving.metrics,
+        )
+
+    def _forget_arrived(self) -> None:
+        """Nothing of what was sent after a fatal request is begun."""
+        while self._arrived:
+            frame = self._arrived.popleft().frame
+            self._unanswered -= 1
+            self._serving.inflight.give_back(0 if isinstance(frame, BadFrame) else len(frame))
+
+    # --- the second stage
+
+    def _owe(self, begun: Begun) -> None:
+        """Answer at once where nothing is ahead and nothing to wait for; else let the responder do it in its turn."""
+        if self._is_lost:
+            self._settle(begun)
+            return
+        self._answers.append(begun)
+        waits = begun.exchange is None or isinstance(begun.answer, Deferred) or self._drained is not None
+        if len(self._answers) == 1 and not waits:
+            self._put(begun, begun.answer)
+            self._answers.popleft()
+            self._send()
+        elif self._responder is None:
+            self._responder = self._loop.create_task(self._respond(), name=f"kafka-answers-{self.peer}")
+
+    async def _respond(self) -> None:
+        try:
+            while self._answers:
+                begun = self._answers[0]
+                if begun.exchange is None:
+                    break
+                self._put(begun, await self._response(begun.answer))
+                self._answers.popleft()
+            self._send()
+            if self._answers:
+                self._transport.close()
+        except Exception:
+            log.exception("answer failed", extra={"peer": self.peer})
+            self._fail()
+        finally:
+            self._responder = None
+
+    def _fail(self) -> None:
+        """A bug of ours: end the connection, which the client notices."""
+        self._serving.metrics.closed("failure").inc()
+        self._is_over = True
+        self._forget_arrived()
+        self._transport.close()
+
+    async def _response(self, answer: Answer) -> Response | None:
+        """Wait for an answer; what is ready before it leaves first, and a client that takes nothing gets no more."""
+        if isinstance(answer, Deferred) and answer.is_ready() and self._drained is None:
+            return await answer.respond()
+        self._send()
+        while (drained := self._drained) is not None:
+            await drained
+        return await answer.respond() if isinstance(answer, Deferred) else answer
+
+    def _put(self, begun: Begun, response: Answer) -> None:
+        assert begun.exchange is not None
+        if isinstance(response, Response):
+            self._outbox += close_request(begun.exchange, response)
+        now = self._serving.clock.monotonic()
+        self._vitals.active_at = now
+        self._serving.metrics.seconds_of(begun.exchange.api.name).observe(now - begun.at)
+        self._settle(begun)
+
+    def _settle(self, begun: Begun) -> None:
+        """The request is over; its bytes and its place are free."""
+        self._unanswered -= 1
+        self._serving.inflight.give_back(begun.size_bytes)
+        if not self._is_reading:
+            self._read_on()
+
+    def _send(self) -> None:
+        if not self._outbox or self._is_lost:
+            return
+        buffers, self._outbox = self._outbox, []
+        size = sum(map(len, buffers))
+        self._sent_bytes += size
+        self._serving.metrics.bytes_out.inc(size)
+        if len(buffers) == 1:
+            self._transport.write(buffers[0])
+        else:
+            self._transport.writelines(buffers)
+
+    # --- the server's side
+
+    def vitals(self) -> Vitals:
+        """How the connection does, for whoever decides that it has to go."""
+        buffered = self._transport.get_write_buffer_size()
+        self._vitals.note(
+            taken_bytes=self._sent_bytes - buffered,
+            is_blocked=buffered > 0,
+            is_busy=self._unanswered > 0,
+            now=self._serving.clock.monotonic(),
+        )
+        return self._vitals
+
+    @property
+    def owes(self) -> bool:
+        """Whether an answer is under way that a stopping server waits for."""
+        return (
+            self._worker is not None
+            or bool(self._arrived)
+            or any(not isinstance(begun.answer, Deferred) or begun.answer.owed for begun in self._answers)
+        )
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return [task for task in (self._worker, self._responder) if task is not None]
+
+    def finish(self) -> None:
+        """Read no further request."""
+        self._is_over = True
+        self._follow()
+
+    def close(self) -> None:
+        """Send what is written, then end."""
+        self._transport.close()
+
+    def abort(self, why: str, text: str) -> None:
+        """End now, whatever is under way."""
+        self._serving.metrics.closed(why).inc()
+        log.info("connection closed", extra={"peer": self.peer, "why": text})
+        self._transport.abort()

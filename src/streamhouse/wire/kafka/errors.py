@@ -1,0 +1,97 @@
+"""Error codes: what a Kafka client is told when the broker refuses.
+
+Data path   broker raises -> **errors** -> handlers put the code into an answer
+Owns        the one table from the error tree to Kafka's codes
+Leaves      the tree to `streamhouse.errors`, the place of a code in an answer to the handlers
+
+Invariant   what is `Retriable` here is retried by the Java client and by librdkafka, idempotent or not, under the same
+            sequence numbers. So no UNKNOWN_SERVER_ERROR: on it the Java producer gives up a batch whose fate it can't
+            know (KAFKA-14034), and THROTTLING_QUOTA_EXCEEDED is final for librdkafka's producer.
+
+The choice among retriable codes follows what the two clients conclude from them:
+  NOT_LEADER_OR_FOLLOWER            look the leader up again, the batch was not stored
+  NOT_ENOUGH_REPLICAS               the same leader, a little later, the batch was not stored
+  NOT_ENOUGH_REPLICAS_AFTER_APPEND  the same leader, a little later, the batch may have been stored
+  KAFKA_STORAGE_ERROR               look the leader up again, then retry, and count the retry
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+from streamhouse import errors
+from streamhouse.errors import StreamhouseError
+
+
+class ErrorCode(IntEnum):
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    MESSAGE_TOO_LARGE = 10
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    INVALID_TOPIC_EXCEPTION = 17
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    KAFKA_STORAGE_ERROR = 56
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    INVALID_RECORD = 87
+    UNKNOWN_TOPIC_ID = 100
+
+
+CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
+    errors.Retriable: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.LeaseLost: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    errors.SessionLost: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    errors.Stopping: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    errors.AppendFailed: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    errors.Overloaded: ErrorCode.NOT_ENOUGH_REPLICAS,
+    errors.Unavailable: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.Rejected: ErrorCode.INVALID_REQUEST,
+    errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    errors.UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
+    errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    errors.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
+    errors.InvalidReplication: ErrorCode.INVALID_REPLICATION_FACTOR,
+    errors.InvalidConfig: ErrorCode.INVALID_CONFIG,
+    errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
+    errors.UnsupportedFormat: ErrorCode.INVALID_RECORD,
+    errors.InvalidRecord: ErrorCode.INVALID_RECORD,
+    errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    errors.RecordTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    errors.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    errors.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    errors.StaleProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    errors.FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,
+    errors.UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    errors.Misconfigured: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.Internal: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.CorruptObject: ErrorCode.CORRUPT_MESSAGE,
+}
+
+
+def error_code(error: StreamhouseError) -> ErrorCode:
+    """The code of the nearest ancestor that has one."""
+    return next(CODES[cls] for cls in type(error).__mro__ if cls in CODES)

@@ -1,0 +1,42 @@
+"""ApiVersions, API key 18, versions 0-4: which APIs are served, in which versions.
+
+Behaviour   the first request of every client; needs no other one before it
+            a version that isn't served is answered in version 0 with UNSUPPORTED_VERSION and the same list, so that the
+            client can ask again (KIP-511)
+            names of client software that Kafka would refuse get INVALID_REQUEST
+Left out    features: none are offered
+Versions    v3 flexible, client software name and version · v4 features may begin at 0
+"""
+
+import re
+from typing import Final
+
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from streamhouse.wire.kafka.support import APIS, serves
+
+NAMED_SINCE: Final = 3
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@serves(ApiVersionsRequest, (0, 4))
+async def handle(context: Context, request: ApiVersionsRequest) -> Answer:
+    if not APIS[request.api_key].serves(context.version):
+        return ApiVersionsResponse(
+            error_code=context.refused(ErrorCode.UNSUPPORTED_VERSION), api_keys=served_versions()
+        )
+    if context.version >= NAMED_SINCE and not _is_named(request):
+        return ApiVersionsResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
+    return ApiVersionsResponse(api_keys=served_versions())
+
+
+def served_versions() -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=key, min_version=api.advertised, max_version=api.last) for key, api in sorted(APIS.items())
+    ]
+
+
+def _is_named(request: ApiVersionsRequest) -> bool:
+    names = (request.client_software_name, request.client_software_version)
+    return all(_LEGAL.fullmatch(name) for name in names)

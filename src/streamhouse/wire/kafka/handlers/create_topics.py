@@ -1,0 +1,135 @@
+"""CreateTopics, API key 19, versions 2-7: new topics, with partitions and settings.
+
+Behaviour   each topic on its own: created, or refused with a code and a text
+            partitions -1: `topics.default_partitions`
+            replication factor -1, or any up to 32: what makes a record durable is the store, so the factor is
+            answered as it was asked for, and otherwise means nothing
+            assignments by hand are checked as Kafka does (partitions from 0 on without gaps, no broker twice, known
+            brokers) and then mean nothing either
+            a name that occurs twice in a request is INVALID_REQUEST; names that differ only in `.` and `_` collide
+            validate_only does everything but create
+            the answer lists all settings of the topic (v5)
+Left out    timeout_ms: a topic is there when the answer comes
+Versions    v4 default partitions and factor · v5 flexible, settings in the answer · v7 topic id
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from streamhouse.errors import InvalidConfig, InvalidPartitions, InvalidReplication, Rejected, StreamhouseError
+from streamhouse.model.names import check_topic_name
+from streamhouse.model.topic import TOPIC_SETTINGS, Topic
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from streamhouse.wire.kafka.schema import ZERO_UUID
+from streamhouse.wire.kafka.support import serves
+
+DEFAULT: Final = -1
+MAX_REPLICATION: Final = 32
+SOURCE_TOPIC: Final = 1
+SOURCE_DEFAULT: Final = 5
+
+
+class InvalidAssignment(InvalidReplication):
+    """Assignments by hand contradict each other, or name brokers that aren't there."""
+
+
+@serves(CreateTopicsRequest, (2, 7))
+async def handle(context: Context, request: CreateTopicsRequest) -> Answer:
+    counts = Counter(topic.name for topic in request.topics)
+    unique = {topic.name: topic for topic in request.topics}
+    return CreateTopicsResponse(
+        topics=[
+            await _create(context, topic, dry_run=request.validate_only)
+            if counts[name] == 1
+            else _refused(context, name, Rejected(f"topic occurs twice in the request; name={name}"))
+            for name, topic in unique.items()
+        ]
+    )
+
+
+async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> CreatableTopicResult:
+    try:
+        check_topic_name(asked.name)
+        overrides = _overrides(asked)
+        partitions, factor = _layout(asked, context.broker.node_id)
+        topic = await context.broker.create_topic(
+            asked.name, partitions=partitions, overrides=overrides, dry_run=dry_run
+        )
+    except StreamhouseError as error:
+        return _refused(context, asked.name, error)
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=ZERO_UUID if dry_run else topic.topic_id,
+        num_partitions=topic.partitions,
+        replication_factor=factor,
+        configs=_configs(topic),
+    )
+
+
+def _refused(context: Context, name: str, error: StreamhouseError) -> CreatableTopicResult:
+    code = context.refused(error)
+    if isinstance(error, InvalidAssignment):
+        code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    return CreatableTopicResult(name=name, error_code=code, error_message=str(error))
+
+
+def _overrides(asked: CreatableTopic) -> Mapping[str, str]:
+    chosen: dict[str, str] = {}
+    for config in asked.configs:
+        if config.value is None:
+            raise InvalidConfig(f"topic setting has no value; name={config.name}")
+        chosen[config.name] = config.value
+    return chosen
+
+
+def _layout(asked: CreatableTopic, node: int) -> tuple[int | None, int]:
+    """How many partitions (None: the default) and replicas were asked for; raises when that makes no sense."""
+    if asked.assignments:
+        return _assigned(asked, node)
+    if asked.replication_factor != DEFAULT and not 1 <= asked.replication_factor <= MAX_REPLICATION:
+        raise InvalidReplication(
+            f"replication factor is out of range; factor={asked.replication_factor} allowed=-1, 1 to {MAX_REPLICATION}"
+        )
+    if asked.num_partitions != DEFAULT and asked.num_partitions < 1:
+        raise InvalidPartitions(f"number of partitions is out of range; partitions={asked.num_partitions}")
+    return None if asked.num_partitions == DEFAULT else asked.num_partitions, max(asked.replication_factor, 1)
+
+
+def _assigned(asked: CreatableTopic, node: int) -> tuple[int, int]:
+    if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
+        raise Rejected("with assignments by hand, partitions and replication factor must be -1")
+    indexes = sorted(assignment.partition_index for assignment in asked.assignments)
+    if indexes != list(range(len(indexes))):
+        raise InvalidAssignment("assigned partitions must count from 0 without gaps or repetitions")
+    for assignment in asked.assignments:
+        _check_replicas(assignment, node)
+    return len(indexes), 1
+
+
+def _check_replicas(assignment: CreatableReplicaAssignment, node: int) -> None:
+    if assignment.broker_ids != [node]:
+        raise InvalidAssignment(
+            f"brokers of a partition are missing, repeated or unknown; partition={assignment.partition_index} "
+            f"brokers={assignment.broker_ids} known={node}"
+        )
+
+
+def _configs(topic: Topic) -> list[CreatableTopicConfigs]:
+    return [
+        CreatableTopicConfigs(
+            name=name,
+            value=topic.overrides.get(name, setting.default),
+            config_source=SOURCE_TOPIC if name in topic.overrides else SOURCE_DEFAULT,
+        )
+        for name, setting in sorted(TOPIC_SETTINGS.items())
+    ]

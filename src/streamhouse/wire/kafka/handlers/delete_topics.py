@@ -1,0 +1,62 @@
+"""DeleteTopics, API key 20, versions 1-6: topics and all their records go.
+
+Behaviour   each topic on its own, by name, or by id from v6 on; an unknown one is UNKNOWN_TOPIC_OR_PARTITION or
+            UNKNOWN_TOPIC_ID
+            both name and id, neither of them, or a topic that occurs twice: INVALID_REQUEST
+            a topic created later under the same name shares nothing with the deleted one
+Left out    timeout_ms: the topic is gone when the answer comes; its objects are collected later
+Versions    v4 flexible · v5 error text · v6 topics by id
+"""
+
+from collections import Counter
+from typing import Final
+
+from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.model.names import TopicId
+from streamhouse.model.topic import Topic
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from streamhouse.wire.kafka.schema import ZERO_UUID
+from streamhouse.wire.kafka.support import serves
+
+IDS_SINCE: Final = 6
+
+
+@serves(DeleteTopicsRequest, (1, 6))
+async def handle(context: Context, request: DeleteTopicsRequest) -> Answer:
+    asked = (
+        request.topics
+        if context.version >= IDS_SINCE
+        else [DeleteTopicState(name=name) for name in request.topic_names]
+    )
+    counts = Counter((state.name, state.topic_id) for state in asked)
+    unique = {(state.name, state.topic_id): state for state in asked}
+    return DeleteTopicsResponse(
+        responses=[await _delete(context, state, twice=counts[key] > 1) for key, state in unique.items()]
+    )
+
+
+async def _delete(context: Context, asked: DeleteTopicState, *, twice: bool) -> DeletableTopicResult:
+    try:
+        if twice:
+            raise Rejected(f"topic occurs twice in the request; name={asked.name} id={asked.topic_id}")
+        topic = await _find(context, asked)
+        await context.broker.delete_topic(topic)
+    except StreamhouseError as error:
+        return DeletableTopicResult(
+            name=asked.name, topic_id=asked.topic_id, error_code=context.refused(error), error_message=str(error)
+        )
+    return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+
+
+async def _find(context: Context, asked: DeleteTopicState) -> Topic:
+    if (asked.name is None) == (asked.topic_id == ZERO_UUID):
+        raise Rejected("a topic is named by its name or by its id, one of them")
+    if asked.name is None:
+        return await context.broker.catalogue.find_by_id(TopicId(asked.topic_id))
+    return await context.broker.topic(asked.name)

@@ -1,0 +1,120 @@
+"""Fetch, API key 1, versions 4-18: record batches out of the log.
+
+Behaviour   batches are returned as they were produced, byte for byte, from the one that holds the asked offset on
+            waits until min_bytes are there, a partition has an error, or max_wait_ms are over
+            the first batch of an answer is always whole, however small the limits; max_bytes and partition_max_bytes
+            hold from the second one on
+            read_committed sees what read_uncommitted sees: without transactions the last stable offset is the high
+            watermark, and the list of aborted transactions is empty (null for read_uncommitted)
+            an agent that stops ends long polls by closing the connection
+Left out    fetch sessions (KIP-227): a client that opens one gets session id 0, which means that there is none and
+            makes it send whole requests; continuing an unknown one is FETCH_SESSION_ID_NOT_FOUND
+            replicas: a request with a replica id closes the connection
+Versions    v5 log start · v7 sessions · v9 leader epoch · v12 flexible · v13 topics by id · v15 replica state
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
+
+from streamhouse.broker.fetch import Fetched, Wanted
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from streamhouse.wire.kafka.schema import Response
+from streamhouse.wire.kafka.support import serves
+
+IDS_SINCE: Final = 13
+READ_COMMITTED: Final = 1
+FULL_EPOCHS: Final = (0, -1)
+"""Session epochs of requests that name all their partitions: to open a session, or without one."""
+
+
+@serves(FetchRequest, (4, 18))
+async def handle(context: Context, request: FetchRequest) -> Answer:
+    replica = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
+    if replica >= 0:
+        raise CloseConnection(f"fetch of a replica, but there are no replicas; replica={replica}")
+    if request.session_epoch not in FULL_EPOCHS:
+        return FetchResponse(error_code=context.refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    return LongPoll(context, request)
+
+
+class LongPoll(Deferred):
+    """Reads, and waits, when its turn to answer has come: no bytes are held for an answer that can't leave yet."""
+
+    __slots__ = ("_context", "_request")
+    owed: ClassVar[bool] = False
+
+    def __init__(self, context: Context, request: FetchRequest) -> None:
+        self._context = context
+        self._request = request
+
+    async def respond(self) -> Response:
+        request = self._request
+        named = [(topic, await self._name_of(topic)) for topic in request.topics]
+        wanted = [item for topic, name in named if isinstance(name, str) for item in _wanted(name, topic)]
+        # As with any other error of a partition: there is something to say, so nobody waits.
+        patient = len(wanted) > 0 and all(isinstance(name, str) for _, name in named)
+        found = await self._context.broker.fetch(
+            wanted,
+            max_bytes=max(request.max_bytes, 0),
+            min_bytes=max(request.min_bytes, 0) if patient else 0,
+            max_wait_s=max(request.max_wait_ms, 0) / 1000 if patient else 0.0,
+        )
+        results = iter(found)
+        return FetchResponse(responses=[self._topic(topic, name, results) for topic, name in named])
+
+    async def _name_of(self, topic: FetchTopic) -> str | ErrorCode:
+        if self._context.version < IDS_SINCE:
+            return topic.topic
+        try:
+            return (await self._context.broker.catalogue.find_by_id(TopicId(topic.topic_id))).name
+        except StreamhouseError as error:
+            return self._context.refused(error)
+
+    def _topic(self, topic: FetchTopic, name: str | ErrorCode, results: Iterator[Fetched]) -> FetchableTopicResponse:
+        partitions = (
+            [self._partition(part, next(results)) for part in topic.partitions]
+            if isinstance(name, str)
+            else [_refused(part, name) for part in topic.partitions]
+        )
+        return FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
+
+    def _partition(self, part: FetchPartition, got: Fetched) -> PartitionData:
+        if got.error is not None:
+            return _refused(part, self._context.refused(got.error))
+        return PartitionData(
+            partition_index=part.partition,
+            high_watermark=got.high_watermark,
+            last_stable_offset=got.high_watermark,
+            log_start_offset=got.log_start,
+            aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
+            records=list(got.records),
+        )
+
+
+def _wanted(name: str, topic: FetchTopic) -> Sequence[Wanted]:
+    return [
+        Wanted(
+            TopicPartition(name, part.partition),
+            part.fetch_offset,
+            max(part.partition_max_bytes, 0),
+            part.current_leader_epoch,
+        )
+        for part in topic.partitions
+    ]
+
+
+def _refused(part: FetchPartition, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=part.partition, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+    )

@@ -1,0 +1,110 @@
+"""ListOffsets, API key 2, versions 1-11: which offset belongs to a time, or to an end of the log.
+
+Behaviour   -1 the high watermark · -2 and -4 the log start · -3 the first record with the largest timestamp ·
+            -5 and -6 (tiered storage) -1, as Kafka answers where nothing is tiered ·
+            a time: the first record at or after it; none: offset -1 and no error
+            the store holds all records, so what Kafka calls local is the whole log
+            a special time before the version that brought it is UNSUPPORTED_VERSION
+            a partition named twice is INVALID_REQUEST; a leader epoch that isn't the agent's is refused
+Left out    read_committed: without transactions both levels see the high watermark
+            timeout_ms (v10); replicas: a request with a replica id closes the connection
+Versions    v2 isolation level · v4 leader epoch · v6 flexible · v7 -3 · v8 -4 · v9 -5 · v11 -6
+"""
+
+from collections import Counter
+from typing import Final
+
+from streamhouse.broker.fetch import check_leader_epoch
+from streamhouse.broker.offsets import FoundOffset
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import TopicPartition
+from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from streamhouse.wire.kafka.support import serves
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+SINCE: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+EPOCH_SINCE: Final = 4
+NONE_FOUND: Final = FoundOffset(-1)
+
+
+@serves(ListOffsetsRequest, (1, 11))
+async def handle(context: Context, request: ListOffsetsRequest) -> Answer:
+    if request.replica_id >= 0:
+        raise CloseConnection(f"offsets for a replica, but there are no replicas; replica={request.replica_id}")
+    asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    await _partition(context, topic.name, part, twice=asked[topic.name, part.partition_index] > 1)
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _partition(
+    context: Context, topic: str, part: ListOffsetsPartition, *, twice: bool
+) -> ListOffsetsPartitionResponse:
+    code = _refusal(context, part, twice=twice)
+    found = NONE_FOUND
+    if code is ErrorCode.NONE:
+        try:
+            found = await _find(context, TopicPartition(topic, part.partition_index), part)
+        except StreamhouseError as error:
+            code = context.refused(error)
+    return ListOffsetsPartitionResponse(
+        partition_index=part.partition_index,
+        error_code=code,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch if context.version >= EPOCH_SINCE else -1,
+    )
+
+
+def _refusal(context: Context, part: ListOffsetsPartition, *, twice: bool) -> ErrorCode:
+    if twice:
+        return context.refused(ErrorCode.INVALID_REQUEST)
+    if part.timestamp < 0 and context.version < SINCE.get(part.timestamp, context.version + 1):
+        return context.refused(ErrorCode.UNSUPPORTED_VERSION)
+    return ErrorCode.NONE
+
+
+async def _find(context: Context, name: TopicPartition, part: ListOffsetsPartition) -> FoundOffset:
+    broker = context.broker
+    check_leader_epoch(await broker.open_log(name), part.current_leader_epoch)
+    match part.timestamp:
+        case -1:
+            return await broker.latest(name)
+        case -2 | -4:
+            return await broker.earliest(name)
+        case -3:
+            return await broker.at_max_timestamp(name) or NONE_FOUND
+        case -5 | -6:
+            return NONE_FOUND
+        case timestamp_ms:
+            return await broker.at_time(name, timestamp_ms) or NONE_FOUND

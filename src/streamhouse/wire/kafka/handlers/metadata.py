@@ -1,0 +1,92 @@
+"""Metadata, API key 3, versions 0-13: the topics, their partitions, and who leads them.
+
+Behaviour   no topics asked for: all of them (v0: an empty list, later: null)
+            a topic that isn't there is created when the request and `topics.auto_create` allow it; else
+            UNKNOWN_TOPIC_OR_PARTITION
+            topics by id from v12 on; an unknown id is UNKNOWN_TOPIC_ID
+            this agent leads every partition and is its only replica, whatever factor the topic was created with:
+            what makes a record durable is the store
+            the leader epoch is -1 until the partition is opened by its first request
+Left out    authorised operations: they are reported as not known
+Versions    v1 controller, internal topics · v2 cluster id · v4 auto-creation may be refused · v5 offline replicas
+            v7 leader epoch · v9 flexible · v10 topic ids · v12 asking by id · v13 top-level error
+"""
+
+from typing import Final
+from uuid import UUID
+
+from streamhouse.errors import InvalidTopicName, StreamhouseError
+from streamhouse.model.names import TopicId, TopicPartition, check_topic_name
+from streamhouse.model.topic import Topic
+from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context
+from streamhouse.wire.kafka.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from streamhouse.wire.kafka.schema import ZERO_UUID
+from streamhouse.wire.kafka.support import serves
+
+IDS_SINCE: Final = 12
+
+
+@serves(MetadataRequest, (0, 13))
+async def handle(context: Context, request: MetadataRequest) -> Answer:
+    host, port = context.advertised
+    node = context.broker.node_id
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=node, host=host, port=port)],
+        cluster_id=context.cluster_id,
+        controller_id=node,
+        topics=await _topics(context, request),
+    )
+
+
+async def _topics(context: Context, request: MetadataRequest) -> list[MetadataResponseTopic]:
+    if request.topics is None or (not request.topics and context.version == 0):
+        return [_describe(context, topic) for topic in await context.broker.topics()]
+    if context.version < IDS_SINCE and any(asked.name is None or asked.topic_id.int for asked in request.topics):
+        raise CloseConnection(f"topics are asked for by name before v{IDS_SINCE}; version={context.version}")
+    unique = {(asked.topic_id, asked.name): asked for asked in request.topics}
+    create = request.allow_auto_topic_creation
+    return [await _topic(context, asked, create=create) for asked in unique.values()]
+
+
+async def _topic(context: Context, asked: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:
+    try:
+        return _describe(context, await _find(context, asked.topic_id, asked.name, create=create))
+    except StreamhouseError as error:
+        return MetadataResponseTopic(error_code=context.refused(error), name=asked.name, topic_id=asked.topic_id)
+
+
+async def _find(context: Context, topic_id: UUID, name: str | None, *, create: bool) -> Topic:
+    if topic_id != ZERO_UUID:
+        return await context.broker.catalogue.find_by_id(TopicId(topic_id))
+    if name is None:
+        raise InvalidTopicName("neither a name nor an id was given")
+    check_topic_name(name)
+    return await context.broker.topic(name, create=create)
+
+
+def _describe(context: Context, topic: Topic) -> MetadataResponseTopic:
+    node = context.broker.node_id
+    epoch_of = context.broker.leader_epoch
+    return MetadataResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=0,
+                partition_index=partition,
+                leader_id=node,
+                leader_epoch=epoch_of(TopicPartition(topic.name, partition)),
+                replica_nodes=[node],
+                isr_nodes=[node],
+            )
+            for partition in range(topic.partitions)
+        ],
+    )

@@ -1,0 +1,49 @@
+"""OffsetForLeaderEpoch, API key 23, versions 2-4: where a leader's reign ended.
+
+Behaviour   the largest epoch at or below the asked one that the log knows, and the first offset behind it; consumers
+            compare it with their position to notice that records they read were not kept
+            an epoch that the log never had, or that lies in the future: epoch -1, offset -1, no error
+            a current leader epoch that isn't the agent's is refused with FENCED_ or UNKNOWN_LEADER_EPOCH
+Left out    replicas: a request with a replica id closes the connection
+Versions    v3 replica id · v4 flexible
+"""
+
+from streamhouse.broker.fetch import check_leader_epoch
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import TopicPartition
+from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context
+from streamhouse.wire.kafka.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(OffsetForLeaderEpochRequest, (2, 4))
+async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> Answer:
+    if request.replica_id >= 0:
+        raise CloseConnection(f"epochs for a replica, but there are no replicas; replica={request.replica_id}")
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[await _partition(context, topic.topic, part) for part in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _partition(context: Context, topic: str, part: OffsetForLeaderPartition) -> EpochEndOffset:
+    name = TopicPartition(topic, part.partition)
+    try:
+        check_leader_epoch(await context.broker.open_log(name), part.current_leader_epoch)
+        found = await context.broker.epoch_end(name, part.leader_epoch)
+    except StreamhouseError as error:
+        return EpochEndOffset(partition=part.partition, error_code=context.refused(error))
+    if found is None:
+        return EpochEndOffset(partition=part.partition)
+    return EpochEndOffset(partition=part.partition, leader_epoch=found.leader_epoch, end_offset=found.offset)

@@ -1,0 +1,187 @@
+"""Produce, API key 0, versions 3-13: record batches into the log.
+
+Behaviour   acks=1 and acks=all are answered when the write-ahead log holds the batch under its policy
+            acks=0 gets no answer; when something was wrong with it the connection is closed, so that the client learns
+            other acks are INVALID_REQUIRED_ACKS
+            batches are placed in the order of their requests; what waits for durability doesn't hold up later requests
+            one partition's failure never fails its neighbours
+            a duplicate of an idempotent producer's batch gets the offset of the original
+            what isn't the client's fault is answered with a code that clients retry, never with UNKNOWN_SERVER_ERROR
+Left out    transactions: transactional batches are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            errors of single records (v8); the text says which rule was broken
+            timeout_ms: the answer comes when the log has decided
+Versions    0-2 are advertised, because librdkafka takes their absence for a broker without compression, and closed
+            v5 log start · v7 zstd · v8 error text · v9 flexible · v13 topics by id
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from streamhouse.broker.log import Placed
+from streamhouse.errors import StreamhouseError, UnsupportedCompression
+from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from streamhouse.wire.kafka.schema import Buffer, Response
+from streamhouse.wire.kafka.support import serves
+
+log = logging.getLogger(__name__)
+
+ACKS: Final = (-1, 0, 1)
+ZSTD_SINCE: Final = 7
+IDS_SINCE: Final = 13
+
+_ATTRIBUTES_AT: Final = 22
+_CODEC: Final = 0x07
+_ZSTD: Final = 4
+_TRANSACTIONAL: Final = 0x10
+
+
+class Outcome(NamedTuple):
+    """What became of one partition's batch: placed, or refused."""
+
+    partition: int
+    placed: Placed | None
+    code: ErrorCode = ErrorCode.NONE
+    text: str | None = None
+
+
+class TopicOutcome(NamedTuple):
+    asked: TopicProduceData
+    outcomes: Sequence[Outcome]
+
+
+@serves(ProduceRequest, (3, 13), advertised=0)
+async def handle(context: Context, request: ProduceRequest) -> Answer:
+    acks = request.acks
+    if acks not in ACKS:
+        return _refuse_all(context, request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1; acks={acks}")
+    topics = [await _place_topic(context, topic) for topic in request.topic_data]
+    if acks != 0:
+        return Acknowledgement(context, topics)
+    refused = [outcome for topic in topics for outcome in topic.outcomes if outcome.code]
+    if refused:
+        raise CloseConnection(f"produce without acks failed; code={refused[0].code.name} why={refused[0].text}")
+    return None
+
+
+def _refuse_all(context: Context, request: ProduceRequest, code: ErrorCode, text: str) -> Answer:
+    context.refused(code)
+    topics = [
+        TopicOutcome(topic, [Outcome(part.index, None, code, text) for part in topic.partition_data])
+        for topic in request.topic_data
+    ]
+    return _answer(topics)
+
+
+async def _place_topic(context: Context, topic: TopicProduceData) -> TopicOutcome:
+    try:
+        name = topic.name if context.version < IDS_SINCE else await _name_of(context, topic)
+    except StreamhouseError as error:
+        code = context.refused(error)
+        return TopicOutcome(topic, [Outcome(part.index, None, code, str(error)) for part in topic.partition_data])
+    return TopicOutcome(topic, [await _place(context, name, part) for part in topic.partition_data])
+
+
+async def _name_of(context: Context, topic: TopicProduceData) -> str:
+    return (await context.broker.catalogue.find_by_id(TopicId(topic.topic_id))).name
+
+
+async def _place(context: Context, topic: str, part: PartitionProduceData) -> Outcome:
+    try:
+        records = memoryview(part.records or b"")
+        if (refusal := _refusal(context, records)) is not None:
+            return Outcome(part.index, None, context.refused(refusal), "transactions are not supported")
+        return Outcome(part.index, await context.broker.append(TopicPartition(topic, part.index), records))
+    except StreamhouseError as error:
+        return Outcome(part.index, None, context.refused(error), str(error))
+    except Exception:
+        log.exception("append failed", extra={"topic": topic, "partition": part.index, "client": context.client_id})
+        return Outcome(part.index, None, context.refused(ErrorCode.KAFKA_STORAGE_ERROR), "append failed unexpectedly")
+    finally:
+        # The batch is the log's now; the frame must not outlive it in a message that nobody reads any more.
+        part.records = None
+
+
+def _refusal(context: Context, records: Buffer) -> ErrorCode | None:
+    """Judge a batch by its own attributes, not by what the request around it says."""
+    attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
+    if attributes & _TRANSACTIONAL:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if context.version < ZSTD_SINCE and attributes & _CODEC == _ZSTD:
+        raise UnsupportedCompression(f"zstd needs Produce v{ZSTD_SINCE} or later; version={context.version}")
+    return None
+
+
+class Acknowledgement(Deferred):
+    """Waits until the placed batches of a request are durable."""
+
+    __slots__ = ("_context", "_topics")
+
+    def __init__(self, context: Context, topics: Sequence[TopicOutcome]) -> None:
+        self._context = context
+        self._topics = topics
+
+    def is_ready(self) -> bool:
+        return all(
+            outcome.placed is None or (outcome.placed.commit is not None and outcome.placed.commit.done())
+            for topic in self._topics
+            for outcome in topic.outcomes
+        )
+
+    async def respond(self) -> Response:
+        return _answer(
+            [
+                TopicOutcome(topic.asked, [await self._acknowledge(outcome) for outcome in topic.outcomes])
+                for topic in self._topics
+            ]
+        )
+
+    async def _acknowledge(self, outcome: Outcome) -> Outcome:
+        if outcome.placed is None:
+            return outcome
+        try:
+            await self._context.broker.acknowledge(outcome.placed)
+        except StreamhouseError as error:
+            return Outcome(outcome.partition, None, self._context.refused(error), str(error))
+        except Exception:
+            log.exception("acknowledgement failed", extra={"partition": str(outcome.placed.log.name)})
+            code = self._context.refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            return Outcome(outcome.partition, None, code, "append may have failed")
+        return outcome
+
+
+def _answer(topics: Sequence[TopicOutcome]) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.asked.name,
+                topic_id=topic.asked.topic_id,
+                partition_responses=[_partition(outcome) for outcome in topic.outcomes],
+            )
+            for topic in topics
+        ]
+    )
+
+
+def _partition(outcome: Outcome) -> PartitionProduceResponse:
+    placed = outcome.placed
+    if placed is None:
+        return PartitionProduceResponse(
+            index=outcome.partition, error_code=outcome.code, base_offset=-1, error_message=outcome.text
+        )
+    return PartitionProduceResponse(
+        index=outcome.partition,
+        base_offset=placed.base_offset,
+        log_append_time_ms=placed.append_time_ms,
+        log_start_offset=placed.log.log_start,
+    )

@@ -1,0 +1,133 @@
+"""Kafka server: the listener, and everything that concerns more than one connection.
+
+Data path   clients -> **server** accepts -> connection -> handlers -> broker
+Owns        accepting, the limits over all connections, ending connections that overstay, stopping
+Leaves      one client's requests to `connection`
+"""
+
+import asyncio
+import base64
+import logging
+import socket
+import uuid
+from contextlib import suppress
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from streamhouse.broker.broker import Broker
+from streamhouse.clock import Clock
+from streamhouse.config import Address, KafkaSettings, parse_address
+
+from . import handlers
+from .connection import Connection, Serving
+from .inflight import InflightBytes
+from .metrics import KafkaMetrics
+from .patience import check_interval_s, overdue
+
+log = logging.getLogger(__name__)
+
+STOP_TIMEOUT_S: Final = 5.0
+"""How long a stop waits for answers that are owed."""
+
+CLOSE_TIMEOUT_S: Final = 1.0
+"""How long a stop waits for clients to take what was sent."""
+
+STOP_CHECK_S: Final = 0.01
+
+__all__ = ["KafkaServer", "cluster_id", "handlers"]
+
+
+def cluster_id(name: str = "streamhouse") -> str:
+    """A name as Kafka writes cluster ids: 16 bytes in 22 characters. The same name, the same id, on every start."""
+    return base64.urlsafe_b64encode(uuid.uuid5(uuid.NAMESPACE_URL, name).bytes).decode().rstrip("=")
+
+
+class KafkaServer:
+    """Serves Kafka's protocol on a listening socket, which it closes when it stops."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        broker: Broker,
+        *,
+        listener: socket.socket,
+        clock: Clock,
+        registry: CollectorRegistry,
+        cluster: str | None = None,
+    ) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._clock = clock
+        self._serving = Serving(
+            settings=settings,
+            broker=broker,
+            clock=clock,
+            metrics=KafkaMetrics(registry),
+            inflight=InflightBytes(settings.max_inflight_bytes),
+            advertised=parse_address(settings.advertise) if settings.advertise else None,
+            cluster_id=cluster or cluster_id(),
+        )
+        self._server: asyncio.Server | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<KafkaServer connections={len(self._serving.connections)} {self._serving.inflight!r}>"
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        return frozenset(self._serving.connections)
+
+    async def start(self) -> Address:
+        """Accept connections; returns the address that is listened on."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self._serving), sock=self._listener)
+        self._watch = loop.create_task(self._watch_connections(), name="kafka-watch")
+        return Address(*self._listener.getsockname()[:2])
+
+    async def stop(self) -> None:
+        """Accept nothing more, answer what is owed, within reason, and close. May be called twice."""
+        if self._server is None or self._watch is None:
+            return
+        server, watch = self._server, self._watch
+        self._server = self._watch = None
+        server.close()
+        watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await watch
+        connections = self.connections
+        for connection in connections:
+            connection.finish()
+        await self._wait_for(connections)
+        await self._end(connections)
+
+    async def _wait_for(self, connections: frozenset[Connection]) -> None:
+        deadline = self._clock.monotonic() + STOP_TIMEOUT_S
+        while any(connection.owes for connection in connections) and self._clock.monotonic() < deadline:
+            await self._clock.sleep(STOP_CHECK_S)
+
+    async def _end(self, connections: frozenset[Connection]) -> None:
+        tasks = [task for connection in connections for task in connection.tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in connections:
+            connection.close()
+        deadline = self._clock.monotonic() + CLOSE_TIMEOUT_S
+        while self._serving.connections and self._clock.monotonic() < deadline:
+            await self._clock.sleep(STOP_CHECK_S)
+        for connection in self.connections:
+            connection.abort("stop", "agent stops")
+
+    async def _watch_connections(self) -> None:
+        interval_s = check_interval_s(self._settings)
+        while True:
+            await self._clock.sleep(interval_s)
+            self.close_overdue()
+
+    def close_overdue(self) -> None:
+        """Close connections that are idle, send too slowly, or don't take their answers."""
+        now = self._clock.monotonic()
+        for connection in self.connections:
+            if (reason := overdue(connection.vitals(), self._settings, now=now)) is not None:
+                connection.abort(reason.why, reason.text)

@@ -1,0 +1,92 @@
+"""Support: which APIs are served, in which versions, by which handler.
+
+Data path   exchange looks up **support** -> handler
+Owns        the table of APIs; the text of docs/protocol-support.md, which is made of it
+Leaves      behaviour to the handlers, whose docstrings are quoted in that text
+"""
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from .answer import Answer, Context
+from .messages import REQUESTS
+from .schema import Request
+
+R = TypeVar("R", bound=Request)
+Handler = Callable[[Context, R], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One API: `first` to `last` are served, `advertised` is where clients are told that it begins."""
+
+    key: int
+    name: str
+    first: int
+    last: int
+    advertised: int
+    request: type[Request]
+    handle: Handler[Request]
+    about: str
+
+    @property
+    def is_produce(self) -> bool:
+        return self.key == 0
+
+    def serves(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+
+_apis: Final[dict[int, Api]] = {}
+APIS: Final[Mapping[int, Api]] = MappingProxyType(_apis)
+
+
+def serves(
+    request: type[R], versions: tuple[int, int], *, advertised: int | None = None
+) -> Callable[[Handler[R]], Handler[R]]:
+    """Register the decorated function for an API's versions, first and last included."""
+    first, last = versions
+    assert REQUESTS[request.api_key] is request
+    assert request.min_version <= first <= last <= request.max_version, f"{request.name} has no such versions"
+
+    def register(handle: Handler[R]) -> Handler[R]:
+        assert request.api_key not in _apis, f"{request.name} is served twice"
+        _apis[request.api_key] = Api(
+            key=request.api_key,
+            name=request.name,
+            first=first,
+            last=last,
+            advertised=first if advertised is None else advertised,
+            request=request,
+            handle=handle,  # type: ignore[arg-type]  # exchange calls it with the class named here
+            about=inspect.cleandoc(sys.modules[handle.__module__].__doc__ or ""),
+        )
+        return handle
+
+    return register
+
+
+def describe() -> str:
+    """docs/protocol-support.md."""
+    rows = "".join(_row(api) for _, api in sorted(APIS.items()))
+    absent = ", ".join(request.name for key, request in sorted(REQUESTS.items()) if key not in APIS)
+    details = "\n".join(f"## {api.name}\n\n```text\n{api.about}\n```\n" for _, api in sorted(APIS.items()))
+    return (
+        "# Kafka protocol support\n\n"
+        "Generated from the handlers by `make docs`; a test fails when it is stale.\n\n"
+        "| key | API | versions | flexible from |\n|---:|---|---|---:|\n"
+        f"{rows}\n"
+        f"Not served, so a client is not told of them, and a connection that uses one is closed: {absent}.\n\n"
+        f"{details}"
+    )
+
+
+def _row(api: Api) -> str:
+    versions = f"{api.first}-{api.last}"
+    if api.advertised != api.first:
+        versions += f" (advertised from {api.advertised})"
+    return f"| {api.key} | [{api.name}](#{api.name.lower()}) | {versions} | {api.request.flexible_since} |\n"
