@@ -1,0 +1,106 @@
+"""`python -m benchmarks`: runs the measures, shows tables, writes JSON and a plot.
+
+Data path   arguments -> **__main__** -> `runner` -> `results`, `table`, `plot`, `readme`
+Owns        the command line and the progress bar
+Leaves      measuring to the measures
+"""
+
+import argparse
+import gc
+import signal
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from benchmarks import plot, readme, results, table
+from benchmarks.clients import Clients
+from benchmarks.end_to_end import EndToEnd
+from benchmarks.footprint import Footprint
+from benchmarks.kafka_peer import KafkaPeer
+from benchmarks.latency import ProduceLatency
+from benchmarks.measure import FULL, QUICK, Measure
+from benchmarks.peer import raise_open_file_limit
+from benchmarks.requests import Requests
+from benchmarks.runner import MakePeer, Runner, turns
+from benchmarks.streamhouse_peer import StreamHousePeer
+from benchmarks.throughput import Throughput
+
+MEASURES: Final[tuple[Measure, ...]] = (
+    Footprint(),  # first, as one broker may be asked all of these and its idle memory is wanted
+    Throughput(),
+    Clients(),
+    Requests(),
+    ProduceLatency(),
+    EndToEnd(),
+)
+PEERS: Final = ("streamhouse", "kafka")
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    names = [measure.name for measure in MEASURES]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="StreamHouse beside Apache Kafka.")
+    parser.add_argument("--quick", action="store_true", help="one short repetition, under two minutes")
+    parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}")
+    parser.add_argument("--peers", default=",".join(PEERS), help="who is asked: streamhouse,kafka")
+    parser.add_argument(
+        "--fsync", choices=["never", "interval", "always"], default="never", help="the agent's WAL policy"
+    )
+    parser.add_argument("--write-readme", action="store_true", help="put the newest numbers into benchmarks/README.md")
+    parser.add_argument(
+        "--no-run", action="store_true", help="show, draw and write the newest results; measure nothing"
+    )
+    asked = parser.parse_args(words)
+    if unknown := set(asked.peers.split(",")) - set(PEERS):
+        parser.error(f"no such peer: {', '.join(sorted(unknown))}")
+    return asked
+
+
+def makers(asked: argparse.Namespace) -> dict[str, MakePeer]:
+    known: dict[str, MakePeer] = {"streamhouse": partial(StreamHousePeer, fsync=asked.fsync), "kafka": KafkaPeer}
+    return {name: known[name] for name in PEERS if name in asked.peers.split(",")}
+
+
+def run(asked: argparse.Namespace, console: Console) -> results.Run:
+    plan, plan_name = (QUICK, "quick") if asked.quick else (FULL, "full")
+    measures = [measure for measure in MEASURES if not asked.only or measure.name in asked.only]
+    peers = makers(asked)
+    runner = Runner(peers, plan, plan_name)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, refresh_per_second=2) as progress:
+        total = sum(len(turn.measures) for turn in turns(measures, list(peers), plan))
+        task = progress.add_task("starting", total=total)
+        for turn, measure in runner.run(measures):
+            words = f"{measure.name}: {turn.peer}, {turn.repetition + 1} of {plan.repetitions}"
+            progress.update(task, completed=runner.asked, description=words)
+        progress.update(task, completed=runner.asked, description="done")
+    return runner.result()
+
+
+def main() -> None:
+    asked, console = arguments(), Console()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that brokers are stopped on the way out
+    raise_open_file_limit()
+    gc.disable()  # a collection in the client would look like a slow broker; a run makes few cycles
+    path = results.newest() if asked.no_run else results.save(run(asked, console))
+    if path is None:
+        raise SystemExit("no results yet: run without --no-run first")
+    shown = results.load(path)
+    table.show(shown, console)
+    picture = plot.draw(shown, path.with_suffix(".png"))
+    console.print(f"[dim]{path}\n{picture}[/]", highlight=False, soft_wrap=True)
+    if asked.write_readme:
+        readme.write(shown)
+
+
+if __name__ == "__main__":
+    main()

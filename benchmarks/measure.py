@@ -1,0 +1,153 @@
+"""Measure: what a question put to a broker looks like, and the words its answers are given in.
+
+Data path   `peer` -> **measure** -> `runner` -> `results`
+Owns        the catalogue of metrics with their units and directions, and the sizes of a run
+Leaves      asking to the modules that implement `Measure`; repeating and alternating to `runner`
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from benchmarks.batches import Codec
+from benchmarks.peer import Peer
+from benchmarks.raw_client import BrokerRefused, Connection, create_topic, delete_topic, topic_is_served
+
+TOPIC_TIMEOUT_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A number's unit, which way is better, and whether tables show it."""
+
+    unit: str
+    better: Literal["higher", "lower"]
+    shown: bool = True
+
+
+METRICS: Final[dict[str, Metric]] = {
+    "records": Metric(unit="records/s", better="higher"),
+    "bytes": Metric(unit="MB/s", better="higher"),
+    "cpu": Metric(unit="CPU s/GB", better="lower"),
+    "requests": Metric(unit="requests/s", better="higher"),
+    "cpu per request": Metric(unit="CPU µs", better="lower"),
+    "p50": Metric(unit="ms", better="lower"),
+    "p99": Metric(unit="ms", better="lower"),
+    "p99.9": Metric(unit="ms", better="lower"),
+    "client busy": Metric(unit="cores", better="lower", shown=False),
+    "start-up": Metric(unit="s", better="lower"),
+    "memory": Metric(unit="MB", better="lower"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One number of one run."""
+
+    scenario: str
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A latency distribution: values in milliseconds at evenly spaced shares of the samples, ascending."""
+
+    scenario: str
+    quantiles_ms: list[float]
+
+
+Answer = Reading | Curve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A kind of traffic: how large, over how many partitions, compressed how."""
+
+    record_bytes: int
+    partitions: int
+    codec: Codec
+
+    def __str__(self) -> str:
+        size = f"{self.record_bytes} B" if self.record_bytes < 1000 else f"{self.record_bytes // 1000} KB"
+        return f"{size}, {self.partitions} partition{'s' * (self.partitions > 1)}, {self.codec}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The sizes of a run. Each part ends at its bytes or at its time, whichever comes first."""
+
+    repetitions: int
+    broker_for_each_measure: bool
+    loads: tuple[Load, ...]
+    load_bytes: int
+    load_max_s: float
+    warm_up_s: float
+    latency_s: float
+    client_loads: tuple[Load, ...]
+    client_s: float
+    idle_connections: int
+    settle_max_s: float
+
+
+ALL_LOADS: Final = tuple(
+    Load(record_bytes=size, partitions=partitions, codec=codec)
+    for size in (100, 1000)
+    for partitions in (1, 16)
+    for codec in ("none", "lz4")
+)
+FULL: Final = Plan(
+    repetitions=3,
+    broker_for_each_measure=True,
+    loads=ALL_LOADS,
+    load_bytes=400_000_000,
+    load_max_s=4.0,
+    warm_up_s=10.0,
+    latency_s=8.0,
+    client_loads=tuple(load for load in ALL_LOADS if load.codec == "none"),
+    client_s=3.0,
+    idle_connections=1000,
+    settle_max_s=3.0,
+)
+QUICK: Final = Plan(
+    repetitions=1,
+    broker_for_each_measure=False,
+    loads=(ALL_LOADS[0], ALL_LOADS[3], ALL_LOADS[4]),
+    load_bytes=200_000_000,
+    load_max_s=1.5,
+    warm_up_s=2.0,
+    latency_s=2.5,
+    client_loads=(ALL_LOADS[0],),
+    client_s=1.5,
+    idle_connections=1000,
+    settle_max_s=1.0,
+)
+
+
+class Measure(Protocol):
+    """A question, asked of a broker that was started for it alone."""
+
+    name: str
+    question: str
+
+    def ask(self, peer: Peer, plan: Plan) -> Iterator[Answer]: ...
+
+
+@contextmanager
+def topic(peer: Peer, name: str, partitions: int) -> Iterator[str]:
+    """A topic that is served when the block begins and deleted when it ends."""
+    with peer.connect() as connection:
+        create_topic(connection, name, partitions)
+        _wait_until_served(connection, name, partitions)
+        yield name
+        delete_topic(connection, name)
+
+
+def _wait_until_served(connection: Connection, name: str, partitions: int) -> None:
+    deadline = time.perf_counter() + TOPIC_TIMEOUT_S
+    while not topic_is_served(connection, name, partitions):
+        if time.perf_counter() > deadline:
+            raise BrokerRefused(f"topic not served in {TOPIC_TIMEOUT_S:.0f} s; topic={name}")
+        time.sleep(0.01)

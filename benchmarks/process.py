@@ -1,0 +1,57 @@
+"""Process: what Linux says about a running process: its CPU seconds and its memory.
+
+Owns        reading `/proc`
+Leaves      which process, and when, to `peer` and the measures
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process and of its living descendants, all threads, user and system."""
+    return sum(_own_cpu_s(each) for each in [pid, *_descendants(pid)])
+
+
+def _own_cpu_s(pid: int) -> float:
+    # The command's name stands in parentheses and may hold spaces: fields are counted from the last parenthesis.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *_descendants(int(child))]
+    return found
+
+
+def status_bytes(pid: int, field: str) -> int:
+    """A size from `/proc/PID/status`, such as VmRSS (now) or VmHWM (peak)."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(f"no such field; pid={pid} field={field}")
+
+
+def cpu_s_when_quiet(pid: int, *, max_wait_s: float, quiet_share: float = 0.05, look_s: float = 0.25) -> float:
+    """CPU seconds once the process has gone quiet: work put off until after the load is part of its price."""
+    deadline = time.perf_counter() + max_wait_s
+    before = cpu_s(pid)
+    while time.perf_counter() < deadline:
+        time.sleep(look_s)
+        now = cpu_s(pid)
+        if now - before <= quiet_share * look_s:
+            return now
+        before = now
+    return before
+
+
+def load_per_core() -> float:
+    """The machine's one-minute load average per core, so that a reader can judge how noisy a run was."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)

@@ -1,0 +1,40 @@
+"""Readme: the numbers in `benchmarks/README.md`, written from a run's JSON and never by hand.
+
+Data path   `results` -> `table` -> **readme** -> the page
+Owns        the part of the page between its two marks
+Leaves      everything else on the page to people
+"""
+
+from pathlib import Path
+from typing import Final
+
+from benchmarks import table
+from benchmarks.results import Run
+
+PAGE: Final = Path(__file__).resolve().parent / "README.md"
+BEGIN: Final = "<!-- numbers: begin (written by --write-readme) -->"
+END: Final = "<!-- numbers: end -->"
+
+
+def write(run: Run, page: Path = PAGE) -> None:
+    page.write_text(with_numbers(page.read_text(), run))
+
+
+def with_numbers(page: str, run: Run) -> str:
+    before, _, rest = page.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError(f"no marks for the numbers; page={PAGE.name}")
+    return f"{before}{BEGIN}\n{_numbers(run)}\n{END}{after}"
+
+
+def _numbers(run: Run) -> str:
+    versions = " and ".join(run.peers.values())
+    load = sum(run.load_per_core) / max(1, len(run.load_per_core))
+    head = (
+        f"{versions}; {run.machine}; {run.plan} run of {run.began_at[:10]} at commit {run.commit}, {run.took_s:.0f} s; "
+        f"load average per core between measures {load:.1f}. "
+        "Ratios are StreamHouse : Kafka, bold where StreamHouse is ahead."
+    )
+    notes = [f"- {note}" for note in [*run.notes, *table.busy_clients(run)]]
+    return "\n\n".join([head, table.markdown(run), *(["\n".join(notes)] if notes else [])])

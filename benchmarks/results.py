@@ -1,0 +1,125 @@
+"""Results: the numbers of a run as a file, and the medians that people compare.
+
+Data path   `runner` -> **results** -> `table`, `plot`, `readme`, `compare`
+Owns        the JSON file of a run, and what is made of repetitions
+Leaves      showing to the modules above
+Invariant   the file holds every single number; medians are made when it is read
+"""
+
+import os
+import platform
+import statistics
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.measure import METRICS
+
+FOLDER: Final = Path(__file__).resolve().parent / "results"
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading, and where it comes from."""
+
+    measure: str
+    scenario: str
+    metric: str
+    peer: str
+    repetition: int
+    value: float
+
+
+class CurveSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One latency distribution, and where it comes from."""
+
+    measure: str
+    scenario: str
+    peer: str
+    repetition: int
+    quantiles_ms: list[float]
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole run: what was compared, on what machine, and every number."""
+
+    began_at: str
+    plan: str
+    commit: str
+    machine: str
+    peers: dict[str, str]
+    notes: list[str]
+    took_s: float
+    load_per_core: list[float]
+    samples: list[Sample]
+    curves: list[CurveSample]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One scenario's metric: the median of each peer."""
+
+    measure: str
+    scenario: str
+    metric: str
+    medians: dict[str, float]
+
+    def ratio(self, ours: str, theirs: str) -> float | None:
+        if ours not in self.medians or not self.medians.get(theirs):
+            return None
+        return self.medians[ours] / self.medians[theirs]
+
+
+def rows(run: Run) -> list[Row]:
+    """Medians over the repetitions, in the order in which the numbers were first seen."""
+    values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    for sample in run.samples:
+        key = (sample.measure, sample.scenario, sample.metric)
+        values.setdefault(key, {}).setdefault(sample.peer, []).append(sample.value)
+    return [
+        Row(measure=m, scenario=s, metric=k, medians={peer: statistics.median(v) for peer, v in by_peer.items()})
+        for (m, s, k), by_peer in values.items()
+    ]
+
+
+def is_better(metric: str, ratio: float) -> bool:
+    return ratio > 1 if METRICS[metric].better == "higher" else ratio < 1
+
+
+def save(run: Run) -> Path:
+    FOLDER.mkdir(exist_ok=True)
+    stamp = run.began_at.replace(":", "").replace("-", "")
+    path = FOLDER / f"{stamp}-{run.plan}-{run.commit}.json"
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1))
+    return path
+
+
+def load(path: Path) -> Run:
+    return msgspec.json.decode(path.read_bytes(), type=Run)
+
+
+def newest() -> Path | None:
+    """The latest results file, by the time in its name; None when there is none."""
+    return max(FOLDER.glob("*.json"), default=None, key=lambda path: path.name)
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def commit() -> str:
+    """The checked-out commit, with a plus when the sources differ from it."""
+    root = FOLDER.parent.parent
+    head = _git(root, "rev-parse", "--short", "HEAD")
+    return head + "+" * bool(_git(root, "status", "--porcelain", "--untracked-files=no", "--", "src"))
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or ("unknown" if done.returncode else "")
+
+
+def machine() -> str:
+    memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return f"{os.cpu_count()} cores, {memory_gb:.0f} GB, {platform.machine()}, Python {platform.python_version()}"

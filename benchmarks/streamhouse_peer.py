@@ -1,0 +1,44 @@
+"""StreamHouse peer: one agent with embedded stores on loopback, as `streamhouse up` starts it.
+
+Data path   `.venv/bin/streamhouse` -> **streamhouse_peer** -> the measures
+Owns        the agent's command line
+Leaves      the life of the process to `peer`
+
+The disk WAL's policy is `never` unless asked otherwise, because that is what Kafka's default promises too: an ack means
+that the operating system has the record, and the disk gets it when the system likes.
+"""
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import ClassVar, Final, Literal
+
+from benchmarks.kafka_jars import PeerUnavailable
+from benchmarks.peer import HOST, Peer, free_port
+
+Fsync = Literal["never", "interval", "always"]
+COMMAND: Final = Path(sys.executable).parent / "streamhouse"
+
+
+class StreamHousePeer(Peer):
+    """A StreamHouse agent; raises `PeerUnavailable` where it isn't installed beside this Python."""
+
+    name: ClassVar[str] = "streamhouse"
+
+    def __init__(self, *, fsync: Fsync = "never") -> None:
+        super().__init__()
+        self.fsync = fsync
+        self.http_port = free_port()
+
+    @property
+    def version(self) -> str:
+        return f"StreamHouse {version('streamhouse')}, fsync {self.fsync}"
+
+    def prepare(self) -> list[str]:
+        if not COMMAND.exists():
+            raise PeerUnavailable("no `streamhouse` beside this Python; `make install` puts it there")
+        data, http = str(self.folder / "data"), f"{HOST}:{self.http_port}"
+        return [
+            *(str(COMMAND), "up", "--data", data, "--kafka", self.bootstrap, "--http", http),
+            *("--fsync", self.fsync),
+        ]
