@@ -1,0 +1,231 @@
+"""Fetch: what comes out is what went in, within the limits that were asked for."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from streamhouse.format.compression import Codec
+from streamhouse.format.records import Record, build_batch, read_records
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.fetch import FetchRequest, FetchResponse, ReplicaState
+from tests.wire.kafka.talk import (
+    Client,
+    Served,
+    a_batch,
+    as_sent,
+    batches_of,
+    create_topic,
+    fetch,
+    fetch_request,
+    produce,
+)
+
+VERSIONS = range(4, 19)
+UNKNOWN_ID = UUID(int=7)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_batch_comes_back_byte_for_byte(client: Client, served: Served, version: int) -> None:
+    await create_topic(client, "orders")
+    topic = await served.broker.topic("orders")
+    sent = a_batch(b"one", b"two")
+    await produce(client, "orders", (0, sent))
+    by_id = topic.topic_id if version >= 13 else None
+    (part,) = await fetch(client, fetch_request("orders", (0, 0), topic_id=by_id), version)
+    assert part.error_code == ErrorCode.NONE
+    assert part.high_watermark == part.last_stable_offset == 2
+    assert part.log_start_offset == (0 if version >= 5 else -1)
+    (batch,) = batches_of(part)
+    assert as_sent(batch, sent) == sent
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+async def test_every_codec_keys_headers_and_nulls_survive(client: Client, codec: Codec) -> None:
+    await create_topic(client, "orders")
+    records = [
+        Record(timestamp_ms=5, key=None, value=None),
+        Record(timestamp_ms=3, key=b"", value=b"", headers=(("h", b"1"), ("h", None), ("ü", b""))),
+        Record(timestamp_ms=9, key=b"key" * 50, value=b"value" * 500),
+    ]
+    sent = build_batch(records, codec=codec)
+    await produce(client, "orders", (0, sent))
+    (part,) = await fetch(client, fetch_request("orders", (0, 0)))
+    (batch,) = batches_of(part)
+    assert as_sent(batch, sent) == sent
+    read = read_records(batch, limit_bytes=1 << 20)
+    assert [(r.timestamp_ms, r.key, r.value, r.headers) for r in read] == [
+        (r.timestamp_ms, r.key, r.value, r.headers) for r in records
+    ]
+
+
+async def test_an_offset_in_the_middle_of_a_batch_brings_the_whole_batch(client: Client) -> None:
+    await create_topic(client, "orders")
+    await produce(client, "orders", (0, a_batch(b"a", b"b")))
+    await produce(client, "orders", (0, a_batch(b"c", b"d", b"e")))
+    (part,) = await fetch(client, fetch_request("orders", (0, 3)))
+    (batch,) = batches_of(part)
+    assert [record.offset for record in read_records(batch, limit_bytes=1 << 20)] == [2, 3, 4]
+
+
+async def test_the_first_batch_is_whole_however_small_the_limits(client: Client) -> None:
+    await create_topic(client, "orders", partitions=2)
+    for partition in (0, 1):
+        await produce(client, "orders", (partition, a_batch(b"x" * 1000)))
+        await produce(client, "orders", (partition, a_batch(b"y" * 1000)))
+    first, second = await fetch(
+        client, fetch_request("orders", (0, 0), (1, 0), max_bytes=1, partition_max_bytes=1, min_bytes=0)
+    )
+    assert len(batches_of(first)) == 1
+    assert batches_of(second) == []
+    assert second.high_watermark == 2
+
+
+async def test_limits_below_nothing_still_bring_the_first_batch(client: Client) -> None:
+    await create_topic(client, "orders")
+    await produce(client, "orders", (0, a_batch(b"x")))
+    (part,) = await fetch(client, fetch_request("orders", (0, 0), max_bytes=-1, partition_max_bytes=-5, min_bytes=-1))
+    assert len(batches_of(part)) == 1
+
+
+async def test_a_partition_limit_holds_from_the_second_batch_on(client: Client) -> None:
+    await create_topic(client, "orders")
+    for value in (b"a", b"b", b"c"):
+        await produce(client, "orders", (0, a_batch(value * 1000)))
+    (part,) = await fetch(client, fetch_request("orders", (0, 0), partition_max_bytes=2500))
+    assert len(batches_of(part)) == 2
+
+
+async def test_read_committed_sees_the_same_and_has_no_aborted_transactions(client: Client) -> None:
+    await create_topic(client, "orders")
+    await produce(client, "orders", (0, a_batch(b"x")))
+    (committed,) = await fetch(client, fetch_request("orders", (0, 0), isolation_level=1))
+    (uncommitted,) = await fetch(client, fetch_request("orders", (0, 0), isolation_level=0))
+    assert len(batches_of(committed)) == len(batches_of(uncommitted)) == 1
+    assert committed.aborted_transactions == []
+    assert uncommitted.aborted_transactions is None
+    assert committed.last_stable_offset == 1
+
+
+async def test_a_long_poll_wakes_when_records_come(client: Client, served: Served) -> None:
+    await create_topic(client, "orders")
+    other = await served.client()
+    await client.send(fetch_request("orders", (0, 0), max_wait_ms=60_000), 12)
+    await produce(other, "orders", (0, a_batch(b"news")))
+    answer = await client.receive(FetchResponse, 12)
+    assert len(batches_of(answer.responses[0].partitions[0])) == 1
+
+
+async def test_a_long_poll_without_news_ends_in_time_with_nothing(client: Client) -> None:
+    await create_topic(client, "orders")
+    (part,) = await fetch(client, fetch_request("orders", (0, 0), max_wait_ms=20))
+    assert (part.error_code, batches_of(part), part.high_watermark) == (ErrorCode.NONE, [], 0)
+
+
+async def test_an_error_in_one_partition_ends_the_wait_and_leaves_the_others_alone(client: Client) -> None:
+    await create_topic(client, "orders", partitions=2)
+    await produce(client, "orders", (1, a_batch(b"x")))
+    request = fetch_request("orders", (0, 99), (1, 0), (5, 0), max_wait_ms=60_000, min_bytes=1 << 20)
+    wrong, right, absent = await fetch(client, request)
+    assert wrong.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (wrong.high_watermark, batches_of(wrong)) == (-1, [])
+    assert len(batches_of(right)) == 1
+    assert absent.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_negative_offset_is_out_of_range(client: Client) -> None:
+    await create_topic(client, "orders")
+    (part,) = await fetch(client, fetch_request("orders", (0, -1)))
+    assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_an_unknown_topic_id_is_answered_at_once(client: Client) -> None:
+    request = fetch_request("", (0, 0), max_wait_ms=60_000, topic_id=UNKNOWN_ID)
+    (part,) = await fetch(client, request, 13)
+    assert part.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_a_request_for_nothing_is_answered_at_once(client: Client) -> None:
+    answer = await client.call(FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1), FetchResponse, 12)
+    assert answer.responses == []
+
+
+async def test_a_stale_or_unknown_leader_epoch_is_refused(client: Client, served: Served) -> None:
+    await create_topic(client, "orders")
+    await produce(client, "orders", (0, a_batch(b"x")))
+    (epoch,) = {log.epoch for log in served.broker.tenure.logs()} if served.broker.tenure else {0}
+    for asked, code in (
+        (epoch, ErrorCode.NONE),
+        (epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),
+        (epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ):
+        request = fetch_request("orders", (0, 0))
+        request.topics[0].partitions[0].current_leader_epoch = asked
+        (part,) = await fetch(client, request)
+        assert part.error_code == code
+
+
+# --- sessions and replicas ------------------------------------------------------------------------------------------
+
+
+async def test_opening_a_session_is_answered_with_the_id_that_means_none(client: Client) -> None:
+    await create_topic(client, "orders")
+    request = fetch_request("orders", (0, 0))
+    request.session_epoch = 0
+    answer = await client.call(request, FetchResponse, 12)
+    assert (answer.error_code, answer.session_id) == (ErrorCode.NONE, 0)
+    assert len(answer.responses) == 1
+
+
+@pytest.mark.parametrize("session_id", [0, 17])
+async def test_continuing_an_unknown_session_says_so(client: Client, session_id: int) -> None:
+    request = FetchRequest(max_wait_ms=60_000, min_bytes=1, session_id=session_id, session_epoch=3)
+    answer = await client.call(request, FetchResponse, 12)
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert answer.responses == []
+
+
+async def test_closing_an_unknown_session_is_a_whole_request(client: Client) -> None:
+    await create_topic(client, "orders")
+    request = fetch_request("orders", (0, 0))
+    request.session_id, request.session_epoch = 17, -1
+    answer = await client.call(request, FetchResponse, 12)
+    assert (answer.error_code, len(answer.responses)) == (ErrorCode.NONE, 1)
+
+
+@pytest.mark.parametrize("version", [14, 15])
+async def test_nobody_fetches_as_a_replica(client: Client, version: int) -> None:
+    request = fetch_request("", (0, 0), topic_id=UNKNOWN_ID)
+    if version < 15:
+        request.replica_id = 0
+    else:
+        request.replica_state = ReplicaState(replica_id=0, replica_epoch=1)
+    await client.send(request, version)
+    assert await client.is_closed()
+
+
+async def test_many_pipelined_fetches_are_answered_in_order(client: Client) -> None:
+    await create_topic(client, "orders")
+    for n in range(10):
+        await produce(client, "orders", (0, a_batch(b"%d" % n)))
+    for n in range(10):
+        await client.send(fetch_request("orders", (0, n), partition_max_bytes=1), 12)
+    for n in range(10):
+        answer = await client.receive(FetchResponse, 12)
+        (batch,) = batches_of(answer.responses[0].partitions[0])
+        assert read_records(batch, limit_bytes=1 << 20)[0].value == b"%d" % n
+
+
+async def test_a_long_poll_ends_with_its_connection(client: Client, served: Served) -> None:
+    await create_topic(client, "orders")
+    gone = await served.client()
+    await gone.send(fetch_request("orders", (0, 0), max_wait_ms=60_000), 12)
+    while not _polls():
+        await asyncio.sleep(0)
+    await gone.close()
+    while _polls():
+        await asyncio.sleep(0.001)
+
+
+def _polls() -> list[object]:
+    return [task for task in asyncio.all_tasks() if task.get_name().startswith("kafka-answers")]
