@@ -71,7 +71,7 @@ def test_segments_are_listed_by_topic_partition_and_offset(run: Run, world: Worl
     assert lines[0].split() == ["topic", "part", "offsets", "records", "size", "newest", "object"]
     assert lines[1].split()[:7] == ["a", "0", "[0,", "1000)", "1,000", "1.5", "KiB"]
     assert [line.split()[0] for line in lines[1:5]] == ["a", "a", "a", "b"]
-    assert lines[5] == "4,000 records, 6.0 KiB in 1 object"
+    assert lines[5] == "4,000 records, 6.0 KiB in 1 object; --json names them"
 
 
 def test_segments_of_one_topic_as_json(run: Run, world: World) -> None:

@@ -20,7 +20,7 @@ CONTEXT: Final[dict[str, Any]] = {"max_content_width": MAX_WIDTH, "help_option_n
 
 _HEADING: Final = re.compile(r"^(\S.*:)$", re.MULTILINE)
 _USAGE: Final = re.compile(r"^Usage:", re.MULTILINE)
-_FIRST_COLUMN: Final = re.compile(r"^(  )(-[^\s,]*(?:, -[^\s,]*)*|[a-z-]+)(?=\s{2,}| [A-Z\[]|$)", re.MULTILINE)
+_FIRST_COLUMN: Final = re.compile(r"^(  )(-[^\s,]*(?:, -[^\s,]*)*|[a-z-]+)(?=\s{2,}| [A-Z\[<]|$)", re.MULTILINE)
 _EXAMPLE: Final = re.compile(r"^(  +)((?:streamhouse|seq|cat|make) .*)$", re.MULTILINE)
 
 

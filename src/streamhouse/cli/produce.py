@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HELP: Final = described(
     "Write records to a topic: the values given, else the lines of --file or of standard input.",
     "streamhouse produce orders hello world",
-    "streamhouse produce orders --key-separator : --header source=shop < orders.txt",
+    "streamhouse produce orders --key-separator : --header from=shop < file",
     "seq 100000 | streamhouse produce numbers --compression lz4",
     "streamhouse produce orders --key 42 --null '' ''",
 )
@@ -42,7 +42,7 @@ MAX_FAILURES_SHOWN: Final = 3
 def produce(
     context: typer.Context,
     topic: TopicName,
-    values: Annotated[list[str] | None, typer.Argument(metavar="[VALUE]...", show_default=False)] = None,
+    values: Annotated[list[str] | None, typer.Argument(metavar="VALUE", show_default=False)] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-F", metavar="FILE", help="Read lines from a file; - is standard input.")
     ] = None,
@@ -146,39 +146,67 @@ class Tally:
 
 
 class Delivery:
-    """Hands records over and waits for their promises in order, with a limit on how many are under way."""
+    """Hands records over and waits for their promises in order, with a limit on how many are under way.
+
+    A refused record takes those behind it in its partition along (`Producer.was_cut_off`): they are sent again.
+    """
 
     def __init__(self, producer: "Producer", topic: str, tally: Tally) -> None:
         self._producer, self._topic, self._tally = producer, topic, tally
-        self._waiting: deque[tuple[int, int, Promise]] = deque()
+        self._waiting: deque[tuple[int, NewRecord, Promise]] = deque()
         self._waiting_bytes = 0
+        self._cut_off: list[tuple[int, NewRecord]] = []
+        self._refused = False
 
     async def send(self, number: int, record: NewRecord) -> None:
         while len(self._waiting) >= MAX_WAITING_RECORDS or self._waiting_bytes > MAX_WAITING_BYTES:
             await self._settle_oldest()
+        await self.settle_done()
+        if self._cut_off:
+            await self._send_again()
+        await self._hand_over(number, record)
+
+    async def settle(self) -> None:
+        while self._waiting:
+            await self._settle_oldest()
+            if self._cut_off:
+                await self._send_again()
+
+    async def settle_done(self) -> None:
+        """Count what is known by now."""
         while self._waiting and self._waiting[0][2].done():
             await self._settle_oldest()
+
+    async def _hand_over(self, number: int, record: NewRecord) -> None:
         try:
             promise = await self._producer.send(self._topic, record)
         except StreamhouseError as error:
             self._tally.fail(number, error)
             return
-        self._waiting.append((number, record.size_bytes, promise))
+        self._waiting.append((number, record, promise))
         self._waiting_bytes += record.size_bytes
 
-    async def settle(self) -> None:
-        while self._waiting:
-            await self._settle_oldest()
-
     async def _settle_oldest(self) -> None:
-        number, size_bytes, promise = self._waiting.popleft()
-        self._waiting_bytes -= size_bytes
+        number, record, promise = self._waiting.popleft()
+        self._waiting_bytes -= record.size_bytes
         try:
             await promise
         except Exception as error:  # noqa: BLE001 (the client library's whole tree; the producer says what it means)
+            if self._refused and self._producer.was_cut_off(error):
+                self._cut_off.append((number, record))
+                return
+            self._refused = True
             self._tally.fail(number, self._producer.failure(error, self._topic))
         else:
-            self._tally.store(size_bytes)
+            self._tally.store(record.size_bytes)
+
+    async def _send_again(self) -> None:
+        while self._waiting:
+            await self._settle_oldest()
+        again, self._cut_off, self._refused = self._cut_off, [], False
+        await self._producer.renew()
+        for number, record in again:
+            await self._hand_over(number, record)
 
 
 async def _produce(doors: Doors, bootstrap: str, work: _Work, source: _Source, tally: Tally) -> None:
@@ -192,6 +220,7 @@ async def _produce(doors: Doors, bootstrap: str, work: _Work, source: _Source, t
                 await _send_lines(_lines(source, work.whole, progress), work.shape, delivery, tally)
                 await delivery.settle()
         finally:
+            await delivery.settle_done()
             tally.elapsed_s = clock.monotonic() - started
 
 

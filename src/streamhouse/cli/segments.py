@@ -80,7 +80,7 @@ def _show_list(segments: "list[Segment]") -> None:
     print_table(columns, rows)
     objects = len({s.object for s in segments})
     total = f"{counted(sum(s.records for s in segments), 'record')}, {size(sum(s.bytes for s in segments))}"
-    say(f"{total} in {counted(objects, 'object')}", dim=True)
+    say(f"{total} in {counted(objects, 'object')}; --json names them", dim=True)
 
 
 async def _list(doors: Doors, address: str, topic: str | None, limit: int) -> "list[Segment]":

@@ -58,7 +58,7 @@ def _show_sections(explained: Iterable[Explained]) -> None:
         say(f"[{section}]", bold=True)
         screen.print(table)
         say()
-    say("As a variable: STREAMHOUSE_<SECTION>_<FIELD>. In streamhouse.toml: [section] and field = value.", dim=True)
+    say("Set with STREAMHOUSE_<SECTION>_<FIELD>, or in streamhouse.toml below [section].", dim=True)
 
 
 def _value(setting: Explained) -> str:

@@ -200,11 +200,12 @@ class _Described:
 async def _describe(doors: Doors, bootstrap: str, name: str) -> _Described:
     async with doors.admin(bootstrap) as admin:
         topic = await admin.topic(name)
+        starts, ends = await admin.offsets(topic, _EARLIEST), await admin.offsets(topic, _LATEST)
         return _Described(
-            topic=topic,
+            topic=await admin.topic(name),  # once more: asking for offsets may have given partitions a leader
             agents=(await admin.cluster()).agents,
-            starts=await admin.offsets(topic, _EARLIEST),
-            ends=await admin.offsets(topic, _LATEST),
+            starts=starts,
+            ends=ends,
             configs=await admin.configs(name),
         )
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import OutOfOrderSequenceNumber
 
 from streamhouse.client.failures import from_exception, no_agent, translated
 from streamhouse.client.nouns import Acks, Compression, NewRecord
@@ -40,6 +41,10 @@ class Producer:
         return f"<Producer {self._bootstrap} {'open' if self._kafka else 'closed'}>"
 
     async def __aenter__(self) -> Self:
+        self._kafka = await self._started()
+        return self
+
+    async def _started(self) -> Any:
         kafka = AIOKafkaProducer(
             bootstrap_servers=self._bootstrap,
             client_id="streamhouse-producer",
@@ -59,14 +64,25 @@ class Producer:
         except BaseException:
             await kafka.stop()
             raise
-        self._kafka = kafka
-        return self
+        return kafka
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._kafka.stop()
         self._kafka = None
+
+    async def renew(self) -> None:
+        """Become another producer to the agent. Only after all promises: what was cut off is then sent again."""
+        await self._kafka.stop()
+        self._kafka = await self._started()
+
+    def was_cut_off(self, error: BaseException) -> bool:
+        """Whether a record was refused, and not stored, only because one before it in its partition was refused.
+
+        Sequence numbers count what was sent, not what was stored, and this library never starts them anew.
+        """
+        return self._options["enable_idempotence"] and isinstance(error, OutOfOrderSequenceNumber)
 
     async def send(self, topic: str, record: NewRecord) -> Promise:
         """Hand a record over; what comes back is done when it is stored, or failed. Waits while a batch is full."""
