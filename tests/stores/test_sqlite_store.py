@@ -228,6 +228,22 @@ async def test_damage_is_not_mistaken_for_something_that_passes() -> None:
     assert isinstance(translate(sqlite3.ProgrammingError("misuse")), Internal)
 
 
+async def test_every_table_and_column_is_documented(clock: ManualClock) -> None:
+    page = (Path(__file__).parents[2] / "docs/formats/metadata-schema.md").read_text()
+    sections = {piece.split("`")[0]: piece for piece in page.split("### `")[1:]}
+    database = Database(":memory:", clock=clock, settings=SqliteSettings())
+    await database.open()
+    columns = await database.read(
+        lambda tx: tx.rows(
+            "SELECT m.name AS tab, c.name AS col FROM sqlite_schema AS m, pragma_table_info(m.name) AS c "
+            "WHERE m.type = 'table'"
+        )
+    )
+    await database.aclose()
+    assert {row["tab"] for row in columns} == set(sections)
+    assert [row["col"] for row in columns if f"`{row['col']}`" not in sections[row["tab"]]] == []
+
+
 MAY_SCAN = {
     "list_topics": "lists all topics",
     "list_sessions": "lists all unended sessions, by a partial index",
