@@ -207,7 +207,7 @@ class FakeDoors(Doors):
         return FakeAdmin(self.world, bootstrap)
 
     def producer(
-        self, bootstrap: str, *, acks: Acks, compression: Compression
+        self, bootstrap: str, *, acks: Acks, compression: Compression, timeout_s: float
     ) -> AbstractAsyncContextManager[Producer]:
         self.world.producers.append((acks, compression))
         return FakeProducer(self.world, bootstrap)

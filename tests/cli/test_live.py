@@ -258,3 +258,29 @@ def test_a_stopped_agent_goes_on_where_it_was(tmp_path: Path, number: signal.Sig
     found = subprocess.run(read, check=True, capture_output=True, text=True, env=environment(), timeout=LIMIT_S)
     assert found.stdout == "a\nb\n"
     assert second.stop(number)[0] == 0
+
+
+@pytest.mark.parametrize("acks", ["1", "all"])
+def test_producing_ends_with_an_error_when_the_agent_dies(tmp_path: Path, acks: str) -> None:
+    doomed = start(tmp_path / "data")
+    args = command("produce", "doomed", "--acks", acks, "--timeout", "1", "-b", doomed.kafka)
+    producer = subprocess.Popen(
+        args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    assert producer.stdin is not None
+    producer.stdin.write("before\n")
+    producer.stdin.flush()
+    read = command("consume", "doomed", "--follow", "--from-beginning", "-n", "1", "-b", doomed.kafka)
+    while (
+        subprocess.run(read, capture_output=True, env=environment(), timeout=LIMIT_S, check=False).stdout != b"before\n"
+    ):
+        pass  # until the topic is there
+    doomed.process.kill()
+    doomed.process.communicate(timeout=LIMIT_S)
+    out, err = producer.communicate("after\n", timeout=LIMIT_S)
+    assert producer.returncode == 1
+    assert out.startswith("1 record, 6 B to doomed")
+    assert err.splitlines() == [
+        f"error: record 2 failed: no agent answers on {doomed.kafka}; start one with: streamhouse up",
+        "error: 1 record of 2 failed",
+    ]

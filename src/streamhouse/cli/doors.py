@@ -33,11 +33,11 @@ class Doors:
         return Admin(bootstrap, timeout_s=timeout_s)
 
     def producer(
-        self, bootstrap: str, *, acks: "Acks", compression: "Compression"
+        self, bootstrap: str, *, acks: "Acks", compression: "Compression", timeout_s: float
     ) -> "AbstractAsyncContextManager[Producer]":
         from streamhouse.client.producer import Producer
 
-        return Producer(bootstrap, acks=acks, compression=compression)
+        return Producer(bootstrap, acks=acks, compression=compression, timeout_s=timeout_s)
 
     def consumer(
         self, bootstrap: str, topic: str, *, starts: Mapping[int, int]

@@ -4,6 +4,7 @@ Owns        the flags, the tally of what was stored and what failed, progress an
 Leaves      lines to `records_in`, sending to `client.producer`
 """
 
+import asyncio
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
@@ -60,6 +61,9 @@ def produce(
         Acks, typer.Option("--acks", help="What a record waits for; all makes retries idempotent.")
     ] = "all",
     compression: Annotated[Compression, typer.Option("--compression", "-z", help="Codec of the batches.")] = "none",
+    timeout: Annotated[
+        int, typer.Option("--timeout", metavar="S", min=1, help="Seconds that a record may take before it failed.")
+    ] = 30,
     null: Annotated[
         str | None, typer.Option("--null", metavar="TEXT", help="A value that is exactly this becomes null.")
     ] = None,
@@ -78,7 +82,7 @@ def produce(
         partition=partition,
     )
     tally = Tally()
-    work = _Work(topic=topic, shape=shape, acks=acks, compression=compression, whole=whole)
+    work = _Work(topic=topic, shape=shape, acks=acks, compression=compression, whole=whole, timeout_s=timeout)
     try:
         with _opened(values, file) as source:
             run(_produce(doors_of(context), bootstrap_address(bootstrap), work, source, tally))
@@ -97,6 +101,7 @@ class _Work:
     acks: Acks
     compression: Compression
     whole: bool
+    timeout_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +156,8 @@ class Delivery:
     A refused record takes those behind it in its partition along (`Producer.was_cut_off`): they are sent again.
     """
 
-    def __init__(self, producer: "Producer", topic: str, tally: Tally) -> None:
-        self._producer, self._topic, self._tally = producer, topic, tally
+    def __init__(self, producer: "Producer", topic: str, tally: Tally, *, timeout_s: float) -> None:
+        self._producer, self._topic, self._tally, self._timeout_s = producer, topic, tally, timeout_s
         self._waiting: deque[tuple[int, NewRecord, Promise]] = deque()
         self._waiting_bytes = 0
         self._cut_off: list[tuple[int, NewRecord]] = []
@@ -190,7 +195,7 @@ class Delivery:
         number, record, promise = self._waiting.popleft()
         self._waiting_bytes -= record.size_bytes
         try:
-            await promise
+            await self._promised(promise)
         except Exception as error:  # noqa: BLE001 (the client library's whole tree; the producer says what it means)
             if self._refused and self._producer.was_cut_off(error):
                 self._cut_off.append((number, record))
@@ -199,6 +204,14 @@ class Delivery:
             self._tally.fail(number, self._producer.failure(error, self._topic))
         else:
             self._tally.store(record.size_bytes)
+
+    async def _promised(self, promise: "Promise") -> None:
+        """An idempotent producer tries for ever; people don't wait so long."""
+        if not promise.done() and not self._tally.gone:
+            await asyncio.wait({promise}, timeout=self._timeout_s)
+        if not promise.done():
+            raise TimeoutError
+        promise.result()
 
     async def _send_again(self) -> None:
         while self._waiting:
@@ -213,8 +226,9 @@ async def _produce(doors: Doors, bootstrap: str, work: _Work, source: _Source, t
     clock = SystemClock()
     await _check_topic(doors, bootstrap, work)
     started = clock.monotonic()
-    async with doors.producer(bootstrap, acks=work.acks, compression=work.compression) as producer:
-        delivery = Delivery(producer, work.topic, tally)
+    opened = doors.producer(bootstrap, acks=work.acks, compression=work.compression, timeout_s=work.timeout_s)
+    async with opened as producer:
+        delivery = Delivery(producer, work.topic, tally, timeout_s=work.timeout_s)
         try:
             with Progress(source.total_bytes, wanted=source.stream is not None and source.progress) as progress:
                 await _send_lines(_lines(source, work.whole, progress), work.shape, delivery, tally)

@@ -18,6 +18,7 @@ from streamhouse.errors import Rejected, StreamhouseError
 
 BATCH_BYTES: Final = 512 * 1024
 LINGER_MS: Final = 5
+CLOSE_S: Final = 2.0
 # The agent decides what is too large; this only keeps a typing error from filling the memory.
 MAX_RECORD_BYTES: Final = 256 * 1024 * 1024
 
@@ -25,6 +26,8 @@ Promise = asyncio.Future[Any]
 
 
 class Producer:
+    """Await the promises before leaving: closing waits only `CLOSE_S` for what is still under way."""
+
     def __init__(
         self, bootstrap: str, *, acks: Acks = "all", compression: Compression = "none", timeout_s: float = 30.0
     ) -> None:
@@ -69,8 +72,14 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._kafka.stop()
-        self._kafka = None
+        kafka, self._kafka = self._kafka, None
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await kafka.stop()
+        except TimeoutError:
+            # An idempotent producer flushes until it succeeds: with the agent gone, for ever.
+            await kafka._sender.close()
+            await kafka.client.close()
 
     async def renew(self) -> None:
         """Become another producer to the agent. Only after all promises: what was cut off is then sent again."""
