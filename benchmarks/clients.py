@@ -29,7 +29,7 @@ class Clients:
     def ask(self, peer: Peer, plan: Plan) -> Iterator[Answer]:
         with topic(peer, "clients-warm-up", 1) as name:
             for role in ("produce", "consume"):
-                run_workers(peer, role, plan.client_loads[0], name, seconds=plan.warm_up_s / 2)
+                run_workers(peer, role, plan.client_loads[0], name, seconds=plan.short_warm_up_s / 2)
         for number, load in enumerate(plan.client_loads):
             with topic(peer, f"clients-{number}", load.partitions) as name:
                 for role in ("produce", "consume"):

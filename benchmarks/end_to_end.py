@@ -14,9 +14,10 @@ from benchmarks.measure import Answer, Plan, topic
 from benchmarks.pace import RATE_PER_S, Schedule, distribution
 from benchmarks.peer import Peer
 from benchmarks.raw_client import Connection, fetch_frame, fetched, first_offsets
-from benchmarks.requests import one_record
+from benchmarks.requests import flat_out, one_record
 
 LAST_RECORDS_S: Final = 5.0
+PACED_WARM_UP_S: Final = 1.0
 
 
 class EndToEnd:
@@ -24,7 +25,9 @@ class EndToEnd:
     question = "How long until a waiting consumer holds the record?"
 
     def ask(self, peer: Peer, plan: Plan) -> Iterator[Answer]:
-        for name, seconds in (("end-to-end-warm-up", plan.warm_up_s / 2), ("end-to-end", plan.latency_s)):
+        with topic(peer, "end-to-end-flat-out", 1) as name:
+            flat_out(peer, name, max_s=plan.short_warm_up_s)
+        for name, seconds in (("end-to-end-warm-up", PACED_WARM_UP_S), ("end-to-end", plan.latency_s)):
             with topic(peer, name, 1), peer.connect() as producer, peer.connect() as consumer:
                 waits_s = Tail(producer, consumer, name).follow(Schedule(seconds=seconds))
         yield from distribution(f"produce to consume, {RATE_PER_S:,}/s", waits_s)

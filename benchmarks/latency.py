@@ -9,12 +9,15 @@ import select
 import time
 from collections import deque
 from collections.abc import Iterator
+from typing import Final
 
 from benchmarks.measure import Answer, Plan, topic
 from benchmarks.pace import RATE_PER_S, Schedule, distribution
 from benchmarks.peer import Peer
 from benchmarks.raw_client import Connection, first_offsets
-from benchmarks.requests import one_record
+from benchmarks.requests import flat_out, one_record
+
+PACED_WARM_UP_S: Final = 0.5
 
 
 class ProduceLatency:
@@ -22,10 +25,12 @@ class ProduceLatency:
     question = "How long does a producer wait for its ack?"
 
     def ask(self, peer: Peer, plan: Plan) -> Iterator[Answer]:
+        with topic(peer, "latency-warm-up", 1) as name:
+            flat_out(peer, name, max_s=plan.short_warm_up_s)
         for label, acks in (("1", 1), ("all", -1)):
             with topic(peer, f"latency-acks-{label}", 1) as name, peer.connect() as connection:
                 request = one_record(name, acks=acks).request
-                produce_at_a_rate(connection, request, Schedule(seconds=plan.warm_up_s / 2))
+                produce_at_a_rate(connection, request, Schedule(seconds=PACED_WARM_UP_S))
                 waits_s = produce_at_a_rate(connection, request, Schedule(seconds=plan.latency_s))
                 yield from distribution(f"ack, acks={label}, {RATE_PER_S:,}/s", waits_s)
 

@@ -85,6 +85,7 @@ class Plan:
     load_bytes: int
     load_max_s: float
     warm_up_s: float
+    short_warm_up_s: float
     latency_s: float
     client_loads: tuple[Load, ...]
     client_s: float
@@ -105,9 +106,10 @@ FULL: Final = Plan(
     load_bytes=400_000_000,
     load_max_s=4.0,
     warm_up_s=10.0,
-    latency_s=8.0,
-    client_loads=tuple(load for load in ALL_LOADS if load.codec == "none"),
-    client_s=3.0,
+    short_warm_up_s=4.0,
+    latency_s=6.0,
+    client_loads=(ALL_LOADS[0], ALL_LOADS[6]),
+    client_s=2.5,
     idle_connections=1000,
     settle_max_s=3.0,
 )
@@ -118,6 +120,7 @@ QUICK: Final = Plan(
     load_bytes=200_000_000,
     load_max_s=1.5,
     warm_up_s=2.0,
+    short_warm_up_s=1.5,
     latency_s=2.5,
     client_loads=(ALL_LOADS[0],),
     client_s=1.5,

@@ -15,8 +15,9 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from benchmarks.results import CurveSample, Row, Run, rows
 
@@ -40,28 +41,11 @@ STYLE: Final[Any] = {
 
 def draw(run: Run, path: Path) -> Path:
     with matplotlib.rc_context(STYLE):
-        figure, axes = plt.subplots(4, 2, figsize=(15, 19), layout="constrained")
-        found, peers = rows(run), list(run.peers)
-        for column, role in enumerate(("produce", "consume")):
-            bars(
-                axes[0][column],
-                _of(found, "throughput", "bytes", role),
-                peers,
-                f"{role.capitalize()}, MB/s (more is better)",
-            )
-            bars(
-                axes[1][column],
-                _of(found, "throughput", "cpu", role),
-                peers,
-                f"{role.capitalize()}, broker CPU s/GB (less is better)",
-            )
-        bars(axes[2][0], _of(found, "clients", "records", ""), peers, "librdkafka clients, records/s (more is better)")
-        bars(axes[2][1], _of(found, "footprint", "memory", ""), peers, "Memory, MB (less is better)")
-        distributions(
-            axes[3][0],
-            [c for c in run.curves if c.measure == "latency" and "all" in c.scenario],
-            "Produce to ack, acks=all",
-        )
+        layout = ConstrainedLayoutEngine(h_pad=0.12, w_pad=0.08)
+        figure, axes = plt.subplots(4, 2, figsize=(15, 19), layout=layout, height_ratios=(8, 8, 5, 6))
+        _draw_bars(axes, rows(run), list(run.peers))
+        acks = [curve for curve in run.curves if curve.measure == "latency" and "acks=all" in curve.scenario]
+        distributions(axes[3][0], acks, "Produce to ack")
         distributions(axes[3][1], [c for c in run.curves if c.measure == "end-to-end"], "Produce to consumer")
         _head(figure, run)
         figure.savefig(path, dpi=110)
@@ -69,7 +53,16 @@ def draw(run: Run, path: Path) -> Path:
     return path
 
 
-def _of(found: Sequence[Row], measure: str, metric: str, beginning: str) -> list[Row]:
+def _draw_bars(axes: Any, found: Sequence[Row], peers: Sequence[str]) -> None:
+    for column, role in enumerate(("produce", "consume")):
+        rates, costs = (_of(found, "throughput", metric, role) for metric in ("bytes", "cpu"))
+        bars(axes[0][column], rates, peers, f"{role.capitalize()}, MB/s (more is better)")
+        bars(axes[1][column], costs, peers, f"{role.capitalize()}, broker CPU s/GB (less is better)")
+    bars(axes[2][0], _of(found, "clients", "records"), peers, "librdkafka clients, records/s (more is better)")
+    bars(axes[2][1], _of(found, "footprint", "memory"), peers, "Memory, MB (less is better)")
+
+
+def _of(found: Sequence[Row], measure: str, metric: str, beginning: str = "") -> list[Row]:
     return [r for r in found if r.measure == measure and r.metric == metric and r.scenario.startswith(beginning)]
 
 
@@ -97,7 +90,7 @@ def bars(axis: Any, shown: Sequence[Row], peers: Sequence[str], title: str) -> N
 
 def distributions(axis: Any, curves: Sequence[CurveSample], title: str) -> None:
     """The share of records that still wait, over time: both axes logarithmic, so that tails can be seen."""
-    axis.set_title(f"{title}: share still waiting (lower left is better)")
+    axis.set_title(f"{title}, share still waiting (left is better)")
     if not curves:
         _nothing(axis)
         return
@@ -115,6 +108,7 @@ def distributions(axis: Any, curves: Sequence[CurveSample], title: str) -> None:
     axis.set_xlabel("milliseconds")
     axis.set_yticks([1, 0.5, 0.1, 0.01, 0.001], ["all", "p50", "p90", "p99", "p99.9"])
     axis.minorticks_off()
+    axis.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.grid(color="#e5e7eb", linewidth=0.8)
 

@@ -28,16 +28,18 @@ class Requests:
 
     def ask(self, peer: Peer, plan: Plan) -> Iterator[Answer]:
         with topic(peer, "requests", 1) as name:
-            prepared = one_record(name, acks=-1)
-            self._run(peer, prepared, max_s=plan.warm_up_s)
-            moved = self._run(peer, prepared, max_s=plan.load_max_s)
+            flat_out(peer, name, max_s=plan.short_warm_up_s)
+            moved = flat_out(peer, name, max_s=plan.load_max_s)
         scenario = "produce one record, acks=all"
         yield Reading(scenario=scenario, metric="requests", value=moved.requests / moved.wall_s)
         yield Reading(scenario=scenario, metric="cpu per request", value=moved.broker_cpu_s / moved.requests * 1e6)
         yield Reading(scenario=scenario, metric="client busy", value=moved.client_cpu_s / moved.wall_s)
 
-    def _run(self, peer: Peer, prepared: Shot, *, max_s: float) -> Moved:
-        return blaster.produce(peer, prepared, requests=NO_LIMIT, max_s=max_s, settle_s=0.0, in_flight=IN_FLIGHT)
+
+def flat_out(peer: Peer, topic_name: str, *, max_s: float) -> Moved:
+    """One-record requests as fast as they are answered; also what warms a broker up for the latency measures."""
+    prepared = one_record(topic_name, acks=-1)
+    return blaster.produce(peer, prepared, requests=NO_LIMIT, max_s=max_s, settle_s=0.0, in_flight=IN_FLIGHT)
 
 
 def one_record(topic_name: str, *, acks: int) -> Shot:

@@ -8,7 +8,9 @@ Leaves      medians to `results`
 from collections.abc import Sequence
 from typing import Final
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.measure import METRICS
@@ -76,17 +78,28 @@ def _append(line: list[str], favour: list[bool | None], row: Row | None, peers: 
 
 def show(run: Run, console: Console) -> None:
     """The whole run on the terminal: green where StreamHouse is ahead, red where Kafka is."""
+    peers = list(run.peers)
     for measure, of_measure in measures(run).items():
-        headers, cells, favours = pivot(of_measure, list(run.peers))
-        table = Table(title=measure, title_justify="left", title_style="bold", header_style="dim")
-        for place, header in enumerate(headers):
-            table.add_column(header, justify="left" if place == 0 else "right", no_wrap=place == 0)
-        for line, favour in zip(cells, favours, strict=True):
-            colours = {True: "green", False: "red", None: ""}
-            table.add_row(*(f"[{colours[f]}]{c}[/]" if f is not None else c for c, f in zip(line, favour, strict=True)))
+        table = Table(title=measure, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("", no_wrap=True)
+        for header in ["", *(SHORT.get(peer, peer) for peer in peers), *["ratio"] * both(peers)]:
+            table.add_column(header, justify="right" if header else "left", no_wrap=True)
+        last = ""
+        for row in of_measure:
+            table.add_row("" if row.scenario == last else row.scenario, label(row.metric), *_coloured(row, peers))
+            last = row.scenario
         console.print(table)
     for note in [*run.notes, *busy_clients(run)]:
-        console.print(f"[yellow]{note}[/]", highlight=False)
+        console.print(f"[yellow]{escape(note)}[/]", highlight=False)
+
+
+def _coloured(row: Row, peers: Sequence[str]) -> list[str]:
+    cells = [number(row.medians.get(peer)) for peer in peers]
+    ratio = row.ratio(OURS, THEIRS)
+    if both(peers):
+        colour = "green" if ratio is not None and is_better(row.metric, ratio) else "red"
+        cells.append(f"[{colour}]{ratio:.2f}[/]" if ratio is not None else "")
+    return cells
 
 
 def markdown(run: Run) -> str:

@@ -1,0 +1,121 @@
+"""What the benchmarks make of their numbers: turns, medians, ratios, percentiles and the page."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import plot, readme, table
+from benchmarks.compare import change, compared
+from benchmarks.measure import FULL, QUICK, Answer, Plan, Reading
+from benchmarks.pace import distribution, quantile
+from benchmarks.peer import Peer
+from benchmarks.results import CurveSample, Row, Run, Sample, is_better, rows
+from benchmarks.runner import turns
+
+
+class Question:
+    def __init__(self, name: str) -> None:
+        self.name, self.question = name, f"{name}?"
+
+    def ask(self, peer: Peer, plan: Plan) -> Iterator[Answer]:
+        yield from ()
+
+
+def a_run(values: dict[str, list[float]], *, scenario: str = "produce x", metric: str = "records") -> Run:
+    samples = [
+        Sample(measure="throughput", scenario=scenario, metric=metric, peer=peer, repetition=number, value=value)
+        for peer, of_peer in values.items()
+        for number, value in enumerate(of_peer)
+    ]
+    curve = CurveSample(
+        measure="latency", scenario="ack, acks=all", peer="kafka", repetition=0, quantiles_ms=[0.1, 0.2, 3.0]
+    )
+    return Run(
+        began_at="2026-01-01T00:00:00Z",
+        plan="full",
+        commit="abc1234",
+        machine="2 cores",
+        peers={peer: peer.upper() for peer in values},
+        notes=[],
+        took_s=1.0,
+        load_per_core=[0.5],
+        samples=samples,
+        curves=[curve],
+    )
+
+
+def test_peers_take_turns_and_swap_places_with_every_repetition() -> None:
+    order = turns([Question("a")], ["s", "k"], FULL)
+    assert [turn.peer for turn in order] == ["s", "k", "k", "s", "s", "k"]
+
+
+def test_a_full_run_starts_a_broker_for_each_measure_and_a_quick_one_shares_it() -> None:
+    questions = [Question("a"), Question("b")]
+    assert len(turns(questions, ["s"], replace(FULL, repetitions=1))) == 2
+    (shared,) = turns(questions, ["s"], QUICK)
+    assert [measure.name for measure in shared.measures] == ["a", "b"]
+
+
+def test_the_median_of_repetitions_is_what_is_compared() -> None:
+    (row,) = rows(a_run({"streamhouse": [1.0, 30.0, 20.0], "kafka": [10.0, 10.0, 900.0]}))
+    assert row.medians == {"streamhouse": 20.0, "kafka": 10.0}
+    assert row.ratio("streamhouse", "kafka") == 2.0
+
+
+def test_there_is_no_ratio_without_both_peers() -> None:
+    (row,) = rows(a_run({"streamhouse": [1.0]}))
+    assert row.ratio("streamhouse", "kafka") is None
+
+
+def test_less_is_better_for_cpu_and_more_for_records() -> None:
+    assert is_better("records", 1.1)
+    assert not is_better("cpu", 1.1)
+
+
+def test_percentiles_come_from_the_sorted_waits() -> None:
+    waits_s = [number / 1e3 for number in range(1000, 0, -1)]
+    found = {answer.metric: answer.value for answer in distribution("ack", waits_s) if isinstance(answer, Reading)}
+    assert found == {"p50": 501.0, "p99": 991.0, "p99.9": 1000.0}
+
+
+def test_the_highest_quantile_is_the_last_sample() -> None:
+    assert quantile([1.0, 2.0], 1.0) == 2.0
+
+
+def test_a_change_is_that_of_the_ratio_to_kafka() -> None:
+    before = a_run({"streamhouse": [100.0], "kafka": [100.0]})
+    after = a_run({"streamhouse": [50.0], "kafka": [50.0]})  # the whole machine was half as fast
+    ((old, new),) = compared(before, after)
+    assert change(old, new) == 1.0
+
+
+def test_without_kafka_a_change_is_that_of_our_own_number() -> None:
+    old = Row(measure="m", scenario="s", metric="records", medians={"streamhouse": 10.0})
+    new = Row(measure="m", scenario="s", metric="records", medians={"streamhouse": 20.0})
+    assert change(old, new) == 2.0
+
+
+def test_the_page_keeps_its_words_and_gets_new_numbers() -> None:
+    page = f"before\n{readme.BEGIN}\nstale\n{readme.END}\nafter\n"
+    written = readme.with_numbers(page, a_run({"streamhouse": [2000.0], "kafka": [1000.0]}))
+    assert written.startswith("before\n")
+    assert written.endswith(f"{readme.END}\nafter\n")
+    assert "stale" not in written
+    assert "| produce x | 2,000 | 1,000 | **2.00** |" in written
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="no marks"):
+        readme.with_numbers("nothing here", a_run({"kafka": [1.0]}))
+
+
+def test_a_client_that_was_busy_is_named() -> None:
+    (word,) = table.busy_clients(a_run({"kafka": [1.2]}, metric="client busy"))
+    assert "kafka in produce x" in word
+
+
+def test_a_run_with_few_numbers_can_be_drawn(tmp_path: Path) -> None:
+    path = plot.draw(a_run({"streamhouse": [2.0], "kafka": [1.0]}, metric="bytes"), tmp_path / "run.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
