@@ -9,7 +9,6 @@ import uvloop
 
 from streamhouse.broker.broker import Broker
 from streamhouse.config import KafkaSettings, Settings, WalSettings
-
 from tests.wire.kafka.talk import Client, Served, a_broker, a_server
 
 

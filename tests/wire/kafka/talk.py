@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,6 +181,15 @@ class Client:
     def shrink_receive_buffer(self) -> None:
         sock: socket.socket = self.writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the server work until something is so; a test that waits in vain fails here."""
+    for _ in range(int(PATIENCE_S / 0.002)):
+        if condition():
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError("waited in vain")
 
 
 # --- requests that many tests make ----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.wire.kafka.message_values import MESSAGES, versions_of
 
 from streamhouse.errors import Rejected
 from streamhouse.wire.kafka.codec import MAX_ERROR_TEXT, MalformedMessage, decode, encode_bytes
@@ -20,6 +19,7 @@ from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataRe
 from streamhouse.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from streamhouse.wire.kafka.primitives import UUID_CACHE_ENTRIES, uuid_of
 from streamhouse.wire.kafka.schema import Message
+from tests.wire.kafka.message_values import MESSAGES, versions_of
 
 REQUEST: Final = ProduceRequest(
     acks=-1, topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=3, records=b"12345")])]

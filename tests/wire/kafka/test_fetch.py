@@ -19,6 +19,7 @@ from tests.wire.kafka.talk import (
     fetch,
     fetch_request,
     produce,
+    until,
 )
 
 VERSIONS = range(4, 19)
@@ -220,11 +221,9 @@ async def test_a_long_poll_ends_with_its_connection(client: Client, served: Serv
     await create_topic(client, "orders")
     gone = await served.client()
     await gone.send(fetch_request("orders", (0, 0), max_wait_ms=60_000), 12)
-    while not _polls():
-        await asyncio.sleep(0)
+    await until(_polls)
     await gone.close()
-    while _polls():
-        await asyncio.sleep(0.001)
+    await until(lambda: not _polls())
 
 
 def _polls() -> list[object]:

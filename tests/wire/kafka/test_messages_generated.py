@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from tools.generate_messages import KAFKA_VERSION, TARGET, Definition, find_source, generate, read_definitions
 
 

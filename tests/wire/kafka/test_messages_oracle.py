@@ -9,11 +9,11 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.wire.kafka.message_values import MESSAGES, messages, versions_of
 
 from streamhouse.wire.kafka.codec import decode, encode_bytes
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsResponse
 from streamhouse.wire.kafka.schema import Field, Message, fields_of
+from tests.wire.kafka.message_values import MESSAGES, messages, versions_of
 
 
 def _their_classes() -> dict[str, Any]:

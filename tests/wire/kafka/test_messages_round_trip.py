@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.wire.kafka.message_values import MESSAGES, messages, versions_of
 
 from streamhouse.wire.kafka.codec import decode, encode_bytes
 from streamhouse.wire.kafka.messages import REQUESTS
 from streamhouse.wire.kafka.schema import Message
+from tests.wire.kafka.message_values import MESSAGES, messages, versions_of
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)

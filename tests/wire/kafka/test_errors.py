@@ -1,0 +1,60 @@
+"""Error codes: every error has one, and clients do with it what we mean."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from streamhouse import errors
+from streamhouse.errors import StreamhouseError
+from streamhouse.wire.kafka.errors import CODES, ErrorCode, error_code
+
+# What the Java client and librdkafka both retry in a Produce answer, under the same sequence numbers.
+RETRIED_BY_PRODUCERS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+}
+
+# What consumers retry, and producers never get: the answers of a group's coordinator.
+RETRIED_BY_MEMBERS: dict[type[StreamhouseError], ErrorCode] = {
+    errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,
+    errors.CoordinatorLoading: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    errors.CoordinatorUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+def tree(root: type[StreamhouseError]) -> Iterator[type[StreamhouseError]]:
+    for child in root.__subclasses__():
+        yield child
+        yield from tree(child)
+
+
+OURS = [kind for kind in tree(StreamhouseError) if kind.__module__ == errors.__name__]
+
+
+@pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
+def test_every_error_has_a_code_of_its_own(kind: type[StreamhouseError]) -> None:
+    assert kind in CODES
+
+
+def test_the_root_has_none_so_a_new_branch_must_be_placed() -> None:
+    assert StreamhouseError not in CODES
+    assert Exception not in CODES
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OURS if issubclass(kind, errors.Retriable)])
+def test_what_may_succeed_later_is_retried_by_clients(kind: type[StreamhouseError]) -> None:
+    assert CODES[kind] in RETRIED_BY_PRODUCERS or CODES[kind] is RETRIED_BY_MEMBERS.get(kind)
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_no_error_breaks_an_idempotent_producer(kind: type[StreamhouseError]) -> None:
+    assert CODES[kind] not in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE)
+
+
+def test_an_error_of_another_module_has_its_parents_code() -> None:
+    class Special(errors.RecordTooLarge):
+        """Only here."""
+
+    assert error_code(Special("orders-0", size_bytes=2, limit_bytes=1)) is ErrorCode.MESSAGE_TOO_LARGE

@@ -1,0 +1,92 @@
+"""Frames: found however the bytes are cut, and refused before anything is allocated for them."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamhouse.wire.kafka.framing import BadFrame, FrameReader
+
+MAX_BYTES = 1000
+
+
+def reader(scratch_bytes: int = 64) -> FrameReader:
+    return FrameReader(memoryview(bytearray(scratch_bytes)), max_bytes=MAX_BYTES)
+
+
+def receive(frames: FrameReader, data: bytes) -> list[bytes]:
+    """Give the bytes as a socket would: never more than there is room for."""
+    found: list[bytes] = []
+    while data:
+        space = frames.space()
+        count = min(len(space), len(data))
+        space[:count] = data[:count]
+        data = data[count:]
+        frames.received(count)
+        while (frame := frames.next_frame(lambda _: True)) is not None:
+            found.append(bytes(frame))
+        frames.settle()
+        # Another connection uses the same scratch buffer meanwhile.
+        if frames.is_between_frames or not frames.partial_bytes:
+            frames.space()[:] = b"\xff" * len(frames.space())
+    return found
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+@given(st.lists(st.binary(min_size=1, max_size=200), max_size=10), st.integers(1, 300), st.integers(5, 128))
+def test_frames_are_found_however_the_bytes_are_cut(bodies: list[bytes], piece: int, scratch_bytes: int) -> None:
+    stream = b"".join(map(framed, bodies))
+    frames = reader(scratch_bytes)
+    found: list[bytes] = []
+    for start in range(0, len(stream), piece):
+        found += receive(frames, stream[start : start + piece])
+    assert found == bodies
+    assert frames.is_between_frames
+
+
+@pytest.mark.parametrize("size", [0, -1, -(2**31), MAX_BYTES + 1, 2**31 - 1])
+def test_an_impossible_size_is_refused_before_it_is_admitted(size: int) -> None:
+    frames = reader()
+    frames.space()[:4] = struct.pack(">i", size)
+    frames.received(4)
+    with pytest.raises(BadFrame, match=f"size={size}"):
+        frames.next_frame(lambda _: pytest.fail("asked for admission"))
+
+
+@pytest.mark.parametrize("hello", [b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00\x01", b"SSH-2.0-x\r\n"])
+def test_other_protocols_are_no_frames(hello: bytes) -> None:
+    frames = FrameReader(memoryview(bytearray(64)), max_bytes=100 * 1024 * 1024)
+    frames.space()[: len(hello)] = hello
+    frames.received(len(hello))
+    with pytest.raises(BadFrame):
+        frames.next_frame(lambda _: True)
+
+
+def test_a_frame_that_is_not_admitted_waits_and_loses_nothing() -> None:
+    frames = reader()
+    data = framed(b"x" * 30) + framed(b"y" * 5)
+    frames.space()[: len(data)] = data
+    frames.received(len(data))
+    assert frames.next_frame(lambda _: False) is None
+    frames.settle()
+    assert frames.next_frame(lambda _: True) == b"x" * 30
+    assert frames.next_frame(lambda _: True) == b"y" * 5
+
+
+def test_the_rest_of_a_large_frame_is_received_straight_into_its_own_buffer() -> None:
+    frames = reader(scratch_bytes=16)
+    first = struct.pack(">i", 500) + b"a" * 12
+    frames.space()[:] = first
+    frames.received(16)
+    assert frames.next_frame(lambda _: True) is None
+    space = frames.space()
+    assert len(space) == 500 - 12
+    space[:] = b"b" * len(space)
+    frames.received(len(space))
+    frame = frames.next_frame(lambda _: True)
+    assert frame == b"a" * 12 + b"b" * 488
+    assert space.obj is frame

@@ -1,0 +1,56 @@
+"""When a connection has to go."""
+
+import pytest
+
+from streamhouse.config import KafkaSettings
+from streamhouse.wire.kafka.patience import Vitals, check_interval_s, overdue
+
+SETTINGS = KafkaSettings(idle_timeout_s=600, partial_request_timeout_s=60, slow_reader_timeout_s=30)
+
+
+def why(vitals: Vitals, now: float) -> str | None:
+    reason = overdue(vitals, SETTINGS, now=now)
+    return reason.why if reason is not None else None
+
+
+def test_an_idle_connection_goes_after_its_time() -> None:
+    vitals = Vitals(active_at=100)
+    assert why(vitals, 699) is None
+    assert why(vitals, 700) == "idle"
+
+
+def test_a_connection_that_waits_for_an_answer_is_not_idle() -> None:
+    vitals = Vitals(active_at=100)
+    vitals.note(taken_bytes=0, is_blocked=False, is_busy=True, now=100)
+    assert why(vitals, 10_000) is None
+
+
+def test_a_request_must_arrive_whole_in_time_however_it_trickles() -> None:
+    vitals = Vitals(active_at=100)
+    vitals.partial_since = 100
+    assert why(vitals, 159) is None
+    assert why(vitals, 160) == "slow_sender"
+
+
+def test_a_client_that_takes_nothing_goes_and_one_that_takes_a_little_stays() -> None:
+    vitals = Vitals(active_at=100)
+    vitals.note(taken_bytes=5, is_blocked=True, is_busy=True, now=100)
+    vitals.note(taken_bytes=6, is_blocked=True, is_busy=True, now=125)
+    assert why(vitals, 154) is None
+    vitals.note(taken_bytes=6, is_blocked=True, is_busy=True, now=155)
+    assert why(vitals, 155) == "slow_reader"
+
+
+def test_a_client_that_took_everything_owes_nothing() -> None:
+    vitals = Vitals(active_at=100)
+    vitals.note(taken_bytes=5, is_blocked=True, is_busy=False, now=100)
+    vitals.note(taken_bytes=9, is_blocked=False, is_busy=False, now=125)
+    assert why(vitals, 500) is None
+
+
+@pytest.mark.parametrize(("shortest", "interval"), [(600.0, 5.0), (2.0, 0.5), (0.01, 0.05)])
+def test_the_watch_looks_often_enough_and_not_too_often(shortest: float, interval: float) -> None:
+    settings = KafkaSettings(
+        idle_timeout_s=shortest, partial_request_timeout_s=shortest, slow_reader_timeout_s=shortest
+    )
+    assert check_interval_s(settings) == interval

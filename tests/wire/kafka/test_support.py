@@ -1,0 +1,38 @@
+"""The table of APIs, and the page that is made of it."""
+
+import re
+
+import pytest
+
+from streamhouse.wire.kafka import handlers
+from streamhouse.wire.kafka.support import APIS, Api, describe
+from tools.protocol_support import PAGE
+
+
+def test_the_page_is_what_the_handlers_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == describe(), "stale: run `make docs`"
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_a_handlers_docstring_names_its_key_and_versions(api: Api) -> None:
+    head = re.match(r"(\w+), API key (\d+), versions (\d+)-(\d+): ", api.about)
+    assert head is not None
+    assert head.groups() == (api.name, str(api.key), str(api.first), str(api.last))
+    assert [word for word in ("Behaviour", "Left out", "Versions") if f"\n{word} " not in api.about] == []
+
+
+def test_every_handler_serves_something() -> None:
+    assert len(APIS) == len(handlers.__all__)
+
+
+# Highest versions that clients of 2026 ask for; each must find its own or a lower one.
+CLIENTS = {
+    "java 4.x": {0: 13, 1: 17, 2: 10, 3: 13, 18: 4, 19: 7, 20: 6, 22: 5, 23: 4},
+    "librdkafka 2.x": {0: 10, 1: 16, 2: 7, 3: 13, 18: 3, 19: 4, 20: 1, 22: 4, 23: 2},
+    "kafkajs 2": {0: 7, 1: 11, 2: 3, 3: 6, 18: 2, 19: 3, 20: 1, 22: 1},
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_what_clients_negotiate_is_served(client: str) -> None:
+    assert [key for key, highest in CLIENTS[client].items() if not APIS[key].serves(highest)] == []
