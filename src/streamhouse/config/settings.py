@@ -148,6 +148,42 @@ class ProducerSettings(Section, frozen=True, kw_only=True):
     max_decompressed_bytes: Annotated[int, about("largest batch after decompression", gt=0)] = 256 * MIB
 
 
+class GroupSettings(Section, frozen=True, kw_only=True):
+    shards: Annotated[
+        int, about("parts into which groups are divided among agents; fixed when the first group appears", gt=0)
+    ] = 16
+    initial_rebalance_delay_s: Annotated[
+        float, about("how long an empty group waits for more members after the first", ge=0)
+    ] = 3.0
+    min_session_timeout_s: Annotated[float, about("shortest session timeout a member may ask for", gt=0)] = 6.0
+    max_session_timeout_s: Annotated[float, about("longest session timeout a member may ask for", gt=0)] = 1800.0
+    new_member_timeout_s: Annotated[
+        float, about("a new member that waits so long for its first generation is forgotten", gt=0)
+    ] = 300.0
+    max_groups: Annotated[int, about("groups that one agent coordinates", gt=0)] = 10_000
+    max_members: Annotated[int, about("members that one group may have", gt=0)] = 1000
+    max_pending_members: Annotated[
+        int, about("new members of one group that were given an id and have not come back with it", gt=0)
+    ] = 1000
+    max_member_bytes: Annotated[int, about("metadata that one member may join with; one member's assignment", gt=0)] = (
+        MIB
+    )
+    max_group_bytes: Annotated[int, about("metadata of all members of a group; their assignments together", gt=0)] = (
+        16 * MIB
+    )
+    max_id_chars: Annotated[int, about("length of a group id or of a group instance id", gt=0)] = 1000
+    offset_metadata_bytes: Annotated[int, about("text that may be committed with an offset", ge=0)] = 4096
+    offsets_retention_s: Annotated[
+        float, about("offsets of a group that is empty, or not subscribed any more, are kept for so long", gt=0)
+    ] = 7 * 86_400.0
+    offsets_check_s: Annotated[float, about("time between looks at which offsets have expired", gt=0)] = 600.0
+    commit_changes: Annotated[int, about("changes of groups and offsets in one metadata transaction", gt=0)] = 10_000
+    max_waiting_changes: Annotated[
+        int, about("changes of groups and offsets that wait for their transaction; more are refused", gt=0)
+    ] = 100_000
+    watch_s: Annotated[float, about("longest time until the end of a session is noticed", gt=0)] = 1.0
+
+
 class Settings(Section, frozen=True, kw_only=True):
     agent: AgentSettings = AgentSettings()
     kafka: KafkaSettings = KafkaSettings()
@@ -162,3 +198,4 @@ class Settings(Section, frozen=True, kw_only=True):
     fetch: FetchSettings = FetchSettings()
     retention: RetentionSettings = RetentionSettings()
     producers: ProducerSettings = ProducerSettings()
+    groups: GroupSettings = GroupSettings()

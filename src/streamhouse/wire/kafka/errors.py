@@ -31,11 +31,20 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_OR_PARTITION = 3
     NOT_LEADER_OR_FOLLOWER = 6
     MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
@@ -49,11 +58,17 @@ class ErrorCode(IntEnum):
     INVALID_PRODUCER_EPOCH = 47
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     KAFKA_STORAGE_ERROR = 56
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNKNOWN_TOPIC_ID = 100
 
@@ -66,6 +81,9 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.AppendFailed: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     errors.Overloaded: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.Unavailable: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,
+    errors.CoordinatorLoading: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    errors.CoordinatorUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors.Rejected: ErrorCode.INVALID_REQUEST,
     errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
@@ -86,6 +104,20 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.StaleProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     errors.FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     errors.UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    errors.GroupIdInvalid: ErrorCode.INVALID_GROUP_ID,
+    errors.GroupNotFound: ErrorCode.GROUP_ID_NOT_FOUND,
+    errors.MemberIdRequired: ErrorCode.MEMBER_ID_REQUIRED,
+    errors.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
+    errors.IllegalGeneration: ErrorCode.ILLEGAL_GENERATION,
+    errors.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
+    errors.FencedInstance: ErrorCode.FENCED_INSTANCE_ID,
+    errors.InconsistentProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
+    errors.GroupFull: ErrorCode.GROUP_MAX_SIZE_REACHED,
+    errors.GroupDataTooLarge: ErrorCode.INVALID_REQUEST,
+    errors.NonEmptyGroup: ErrorCode.NON_EMPTY_GROUP,
+    errors.GroupSubscribed: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     errors.Misconfigured: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.Internal: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.CorruptObject: ErrorCode.CORRUPT_MESSAGE,

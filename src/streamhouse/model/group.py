@@ -1,0 +1,141 @@
+"""Consumer groups: what is kept of them, and where.
+
+Owns        the nouns at rest (a group, its members, committed offsets, the changes to them), and which shard of the
+            internal topic a group belongs to
+Leaves      how a group lives to `broker.groups`, rows to the metadata store
+
+A shard is a partition of `__consumer_offsets`, which exists for its leases alone: whoever holds the lease coordinates
+the shard's groups, and every durable change names the lease's epoch.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from streamhouse.model.names import Epoch, PartitionId
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+CONSUMER: Final = "consumer"
+"""The protocol type of consumers: the one whose member metadata names topics."""
+
+
+class GroupState(StrEnum):
+    """Kafka's names, which tools print."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class OfferedProtocol(NamedTuple):
+    """One way of assigning that a member understands, with what it wants the assigning leader to know."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMember:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[OfferedProtocol, ...]
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGroup:
+    """A group as of its last generation that was handed out, or as it became empty.
+
+    `protocol_type` is None for a simple group: somebody commits offsets under its name, and nobody ever joined.
+    """
+
+    group_id: str
+    generation: int
+    protocol_type: str | None
+    protocol: str | None
+    leader: str | None
+    members: tuple[StoredMember, ...]
+    changed_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """`expires_at_ms` is set when an old client asked for a retention of its own."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    committed_at_ms: int
+    expires_at_ms: int | None = None
+
+
+class GroupOffset(NamedTuple):
+    """Where an offset stands: the group's place in a partition."""
+
+    group_id: str
+    partition: PartitionId
+
+
+# --- changes: what one transaction does to a shard, in order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutGroup:
+    group: StoredGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropGroup:
+    """Forget a group with all its offsets; with `unless_offsets`, only when it has none."""
+
+    group_id: str
+    unless_offsets: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutOffset:
+    at: GroupOffset
+    committed: CommittedOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropOffset:
+    """Forget an offset; with `committed_at_ms`, only the one committed then, so that a newer one survives."""
+
+    at: GroupOffset
+    committed_at_ms: int | None = None
+
+
+GroupChange = PutGroup | DropGroup | PutOffset | DropOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardCommit:
+    """Changes to the groups of one shard, under the epoch of its lease.
+
+    `sequence` grows with every commit of an epoch: a commit that arrives after a later one is refused, so that a write
+    whose answer was given up can't undo what came after it.
+    """
+
+    shard: PartitionId
+    epoch: Epoch
+    sequence: int
+    changes: tuple[GroupChange, ...]
+
+
+@lru_cache(maxsize=8192)
+def shard_of(group_id: str, shards: int) -> int:
+    """Kafka's choice: Java's hash of the string, its sign dropped, modulo the number of shards."""
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    hashed = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        hashed = (31 * hashed + (high << 8 | low)) & 0xFFFF_FFFF
+    magnitude = hashed if hashed < 2**31 else 2**32 - hashed
+    return (magnitude if magnitude < 2**31 else 0) % shards
