@@ -18,17 +18,8 @@ from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings
 from streamhouse.stores.metadata.sqlite.failures import translate
 from streamhouse.stores.metadata.statements import Statements, load_statements
 from tests.contracts.clocks import ManualClock
-from tests.contracts.metadata_store import (
-    ALICE,
-    ORDERS,
-    MetadataStoreContract,
-    lead,
-    new_session,
-    part,
-    publish,
-    spans,
-    topic,
-)
+from tests.contracts.metadata_scene import ALICE, ORDERS, lead, new_session, part, publish, spans, topic
+from tests.contracts.metadata_store import MetadataStoreContract
 
 
 class TestSqliteInMemory(MetadataStoreContract):
