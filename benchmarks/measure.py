@@ -91,6 +91,7 @@ class Plan:
     client_s: float
     idle_connections: int
     settle_max_s: float
+    patience_s: float
 
 
 ALL_LOADS: Final = tuple(
@@ -112,6 +113,7 @@ FULL: Final = Plan(
     client_s=2.5,
     idle_connections=1000,
     settle_max_s=3.0,
+    patience_s=120.0,
 )
 QUICK: Final = Plan(
     repetitions=1,
@@ -126,6 +128,7 @@ QUICK: Final = Plan(
     client_s=1.5,
     idle_connections=1000,
     settle_max_s=1.0,
+    patience_s=5.0,
 )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+LOOK_S: Final = 1.0
 
 
 def cpu_s(pid: int) -> float:
@@ -52,6 +53,26 @@ def cpu_s_when_quiet(pid: int, *, max_wait_s: float, quiet_share: float = 0.05, 
     return before
 
 
-def load_per_core() -> float:
-    """The machine's one-minute load average per core, so that a reader can judge how noisy a run was."""
-    return os.getloadavg()[0] / (os.cpu_count() or 1)
+def busy_cores(look_s: float = 1.0) -> float:
+    """How many cores the whole machine keeps busy just now; looks for a while."""
+    before = _busy_ticks()
+    time.sleep(look_s)
+    return (_busy_ticks() - before) / TICKS_PER_S / look_s
+
+
+def _busy_ticks() -> int:
+    user, nice, system, _idle, _waiting, irq, softirq, steal = Path("/proc/stat").read_text().split()[1:9]
+    return sum(map(int, (user, nice, system, irq, softirq, steal)))
+
+
+class Patience:
+    """Waits for a quiet machine before a measurement begins, as long as its time, given once for a whole run, lasts."""
+
+    def __init__(self, seconds: float, *, quiet_cores: float = 0.3) -> None:
+        self._left_s, self._quiet_cores = seconds, quiet_cores
+
+    def wait(self) -> float:
+        """The cores that others kept busy when the waiting ended."""
+        while (busy := busy_cores(LOOK_S)) > self._quiet_cores and self._left_s > 0:
+            self._left_s -= LOOK_S
+        return busy

@@ -5,6 +5,7 @@ Owns        the part of the page between its two marks
 Leaves      everything else on the page to people
 """
 
+import statistics
 from pathlib import Path
 from typing import Final
 
@@ -30,10 +31,10 @@ def with_numbers(page: str, run: Run) -> str:
 
 def _numbers(run: Run) -> str:
     versions = " and ".join(run.peers.values())
-    load = sum(run.load_per_core) / max(1, len(run.load_per_core))
+    busy = statistics.median(run.busy_cores) if run.busy_cores else 0.0
     head = (
         f"{versions}; {run.machine}; {run.plan} run of {run.began_at[:10]} at commit {run.commit}, {run.took_s:.0f} s; "
-        f"load average per core between measures {load:.1f}. "
+        f"others kept {busy:.1f} cores busy (median, looked at before each turn). "
         "Ratios are StreamHouse : Kafka, bold where StreamHouse is ahead."
     )
     notes = [f"- {note}" for note in [*run.notes, *table.busy_clients(run)]]

@@ -52,7 +52,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     peers: dict[str, str]
     notes: list[str]
     took_s: float
-    load_per_core: list[float]
+    busy_cores: list[float]
     samples: list[Sample]
     curves: list[CurveSample]
 

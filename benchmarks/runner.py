@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import process, results
+from benchmarks import results
 from benchmarks.kafka_jars import PeerUnavailable
 from benchmarks.measure import Curve, Measure, Plan, Reading
 from benchmarks.peer import Peer, PeerFailed
+from benchmarks.process import Patience
 from benchmarks.raw_client import BrokerRefused
 from benchmarks.results import CurveSample, Run, Sample
 
@@ -51,7 +52,8 @@ class Runner:
         self._samples: list[Sample] = []
         self._curves: list[CurveSample] = []
         self._versions: dict[str, str] = {}
-        self._loads: list[float] = []
+        self._busy_cores: list[float] = []
+        self._patience = Patience(plan.patience_s)
         self.notes: list[str] = []
         self.asked = 0
 
@@ -68,7 +70,7 @@ class Runner:
 
     def _take(self, turn: Turn) -> Iterator[tuple[Turn, Measure]]:
         yield turn, turn.measures[0]
-        self._loads.append(round(process.load_per_core(), 2))
+        self._busy_cores.append(round(self._patience.wait(), 2))
         with self._makers[turn.peer]() as peer:
             self._versions[turn.peer] = peer.version
             self._keep("footprint", Reading(scenario="until it answers", metric="start-up", value=peer.startup_s), turn)
@@ -119,7 +121,7 @@ class Runner:
             peers=self._versions,
             notes=self.notes,
             took_s=round(time.perf_counter() - self._began, 1),
-            load_per_core=self._loads,
+            busy_cores=self._busy_cores,
             samples=self._samples,
             curves=self._curves,
         )

@@ -40,7 +40,7 @@ def a_run(values: dict[str, list[float]], *, scenario: str = "produce x", metric
         peers={peer: peer.upper() for peer in values},
         notes=[],
         took_s=1.0,
-        load_per_core=[0.5],
+        busy_cores=[0.5],
         samples=samples,
         curves=[curve],
     )
