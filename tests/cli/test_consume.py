@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from streamhouse.cli.consume import Span, decide_starts
+from streamhouse.cli.consume import LOOK_AFTER_S, POLL_S, Span, Watch, decide_starts
 from streamhouse.cli.records_out import Parts, as_json, columns, raw
 from streamhouse.cli.words import parse_when
-from streamhouse.client.nouns import Record
-from streamhouse.errors import OffsetOutOfRange
+from streamhouse.client.nouns import Cluster, Record
+from streamhouse.errors import OffsetOutOfRange, Unavailable
 from tests.cli.conftest import Run
-from tests.cli.fakes import World
+from tests.cli.fakes import FakeAdmin, World, gone
 
 HOUR_MS = 3_600_000
 NASTY = Record(
@@ -158,3 +158,38 @@ def test_times_as_people_write_them(text: str, expected: int) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"isoformat|not a number|unknown unit|month"):
         parse_when(text, now_ms=0)
+
+
+class FlakyAdmin(FakeAdmin):
+    async def cluster(self) -> Cluster:
+        if self._world.away:
+            raise gone()
+        return await super().cluster()
+
+
+SILENT_POLLS = int(LOOK_AFTER_S / POLL_S)
+
+
+async def test_reading_to_the_end_fails_when_the_agent_has_gone(world: World) -> None:
+    watch = Watch(FlakyAdmin(world, "127.0.0.1:9092"), patient=False)
+    for _ in range(SILENT_POLLS):
+        await watch.after([])
+    world.away = True
+    for _ in range(SILENT_POLLS - 1):
+        await watch.after([])
+    with pytest.raises(Unavailable):
+        await watch.after([])
+
+
+async def test_a_follower_waits_for_an_agent_and_says_so_once(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    watch = Watch(FlakyAdmin(world, "127.0.0.1:9092"), patient=True)
+    world.away = True
+    for _ in range(3 * SILENT_POLLS):
+        await watch.after([])
+    world.away = False
+    for _ in range(2 * SILENT_POLLS):
+        await watch.after([])
+    assert capsys.readouterr().err.splitlines() == [
+        "no agent answers on 127.0.0.1:9092; start one with: streamhouse up (waiting for it)",
+        "the agent is back",
+    ]

@@ -219,6 +219,22 @@ def test_a_reader_that_goes_away_is_no_error_text(live: Live, agent: Agent) -> N
     assert (reader.stdout, reader.stderr) == ("x" * 100 + "\n", "")
 
 
+def test_the_shell_completes_topic_names(live: Live, agent: Agent) -> None:
+    told(live("topics", "create", "completed-one"))
+    told(live("topics", "create", "completed-two"))
+    words = {
+        "_STREAMHOUSE_COMPLETE": "complete_bash",
+        "COMP_WORDS": "streamhouse consume completed-",
+        "COMP_CWORD": "2",
+    }
+    env = environment() | words | {"STREAMHOUSE_KAFKA_LISTEN": agent.kafka}
+    shell = subprocess.run(command(), capture_output=True, text=True, env=env, timeout=LIMIT_S, check=False)
+    assert shell.stdout.split() == ["completed-one", "completed-two"]
+    env["STREAMHOUSE_KAFKA_LISTEN"] = "127.0.0.1:1"
+    shell = subprocess.run(command(), capture_output=True, text=True, env=env, timeout=LIMIT_S, check=False)
+    assert (shell.stdout.strip(), shell.stderr) == ("", "")
+
+
 def refused(*args: str) -> str:
     result = subprocess.run(
         command("up", *args), capture_output=True, text=True, env=environment(), timeout=LIMIT_S, check=False

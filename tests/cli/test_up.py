@@ -1,7 +1,10 @@
 """up: flags become settings, and one screen says what runs where."""
 
+from pathlib import Path
+
 import pytest
 
+from streamhouse.cli.up import typed_name
 from streamhouse.errors import Misconfigured
 from tests.cli.conftest import Run
 from tests.cli.fakes import World
@@ -77,3 +80,16 @@ def test_an_agent_that_can_not_start_says_why_in_one_line(run: Run, world: World
     assert result.exit_code == 2
     assert result.stderr == "error: port 9092 is in use; choose another with --kafka\n"
     assert result.stdout == ""
+
+
+def test_commands_to_try_can_be_typed_as_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / ".venv" / "bin" / "streamhouse"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", "")
+    assert typed_name(str(program)) == ".venv/bin/streamhouse"
+    assert typed_name("/elsewhere/bin/streamhouse") == "/elsewhere/bin/streamhouse"
+    assert typed_name("/x/__main__.py") == "streamhouse"
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert typed_name(str(program)) == "streamhouse"

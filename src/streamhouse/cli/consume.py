@@ -157,7 +157,7 @@ class _Reader:
     async def _copy(self, consumer: "Consumer", admin: "Admin", ends: dict[int, int] | None) -> None:
         """Copy records out until there are enough; `ends` is where to stop, None is never."""
         left = self.limit
-        watch = _Watch(admin, patient=ends is None)
+        watch = Watch(admin, patient=ends is None)
         while ends is None or not _reached(await consumer.positions(), ends):
             most = POLL_RECORDS if left is None else min(POLL_RECORDS, left)
             records = await consumer.poll(max_records=most, timeout_s=POLL_S)
@@ -184,7 +184,7 @@ def _within(records: Iterable[Record], ends: Mapping[int, int] | None) -> Iterab
     return records if ends is None else (record for record in records if record.offset < ends[record.partition])
 
 
-class _Watch:
+class Watch:
     """Looks after an agent that has been silent: the consumer alone would wait for ever without a word."""
 
     def __init__(self, admin: "Admin", *, patient: bool) -> None:

@@ -5,6 +5,8 @@ Leaves      reading settings to `config`, running to `agent`
 """
 
 import os
+import shutil
+import sys
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
@@ -27,7 +29,7 @@ HELP: Final = described(
     "streamhouse up --kafka 0.0.0.0:9092 --set flush.age_s=5s",
     "streamhouse up --config production.toml",
 )
-_DEFAULT_PORTS: Final = {"kafka": "127.0.0.1:9092", "http": "127.0.0.1:8080"}
+_DEFAULT_KAFKA: Final = "127.0.0.1:9092"
 
 
 def up(
@@ -97,14 +99,23 @@ def screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str
         ("WAL", f"{_wal_words(settings)}{recovered}"),
         ("agent", f"node {ready.node_id}, session {ready.session_id}"),
     ]
-    kafka = "" if str(ready.kafka) == _DEFAULT_PORTS["kafka"] else f" -b {ready.kafka}"
+    kafka = "" if str(ready.kafka) == _DEFAULT_KAFKA else f" -b {ready.kafka}"
+    name = typed_name(sys.argv[0])
     hints = [
-        f"streamhouse topics create orders --partitions 3{kafka}",
-        f"streamhouse produce orders hello{kafka}",
-        f"streamhouse consume orders --follow{kafka}",
+        f"{name} topics create orders --partitions 3{kafka}",
+        f"{name} produce orders hello{kafka}",
+        f"{name} consume orders --follow{kafka}",
         f"curl http://{ready.http}/metrics",
     ]
     return f"StreamHouse {__version__} is running", facts, hints
+
+
+def typed_name(program: str) -> str:
+    """How to call this command from here: by its name where the shell finds it, else by its path."""
+    if os.path.basename(program) != "streamhouse" or shutil.which("streamhouse"):
+        return "streamhouse"
+    path = os.path.relpath(program)
+    return path if not path.startswith("..") else program
 
 
 def _wal_words(settings: Settings) -> str:
