@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from streamhouse.errors import (
+    AppendFailed,
     InvalidRecord,
     InvalidTimestamp,
-    LeaseLost,
     RecordTooLarge,
     StreamhouseError,
     Unavailable,
@@ -57,7 +57,7 @@ class Broker:
         self.offsets = Offsets(doors.settings.producers, reader=self.reader, metadata=doors.metadata)
         self._fetcher = Fetcher(doors.settings.fetch, reader=self.reader, open_log=self.open_log, clock=doors.clock)
         self._tenure: Tenure | None = None
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
         self.recovered = Recovered()
@@ -74,44 +74,51 @@ class Broker:
 
     async def run(self) -> None:
         """Serve until `stop`: keep the tenure, begin another when it ends, collect."""
-        async with asyncio.TaskGroup() as loops:
-            collector = loops.create_task(self.collector.run(), name="collector")
-            while True:
+        try:
+            async with asyncio.TaskGroup() as loops:
+                collector = loops.create_task(self.collector.run(), name="collector")
                 await self._current().run()
-                if self._stopping:
-                    break
-                log.warning("tenure ended, beginning another", extra={"why": str(self._current().end_reason)})
-                await self._begin_again()
-            collector.cancel()
-        await self.reader.aclose()
+                while not self._stopping.is_set():
+                    log.warning("tenure ended, beginning another", extra={"why": str(self._current().end_reason)})
+                    if await self._begin_again():
+                        await self._current().run()
+                collector.cancel()
+        finally:
+            await self.reader.aclose()
 
     def stop(self) -> None:
         """Refuse new appends, flush, hand over; `run` returns when that is done."""
-        self._stopping = True
+        self._stopping.set()
         if self._tenure is not None:
             self._tenure.stop()
 
     async def _begin(self) -> Tenure:
         tenure = await Tenure.begin(self._doors, reader=self.reader, budget=self.budget)
+        recovery = Recovery(self._doors, by=tenure.session.session_id, reader=self.reader)
         try:
-            recovery = Recovery(self._doors, by=tenure.session.session_id, reader=self.reader)
-            self.recovered += await recovery.recover_all()
-            await tenure.renew()  # a long recovery must not leave a session that has expired already
+            async with tenure.kept_alive():
+                self.recovered += await recovery.recover_all()
         except BaseException:
             await tenure.abandon()
             raise
         return tenure
 
-    async def _begin_again(self) -> None:
+    async def _begin_again(self) -> bool:
+        """Try until there is a tenure to run, which is told to stop if that was asked for meanwhile; False when it was
+        asked for before there was one."""
         wait = self._settings.flush.retry_s
-        while not self._stopping:
+        while not self._stopping.is_set():
             try:
                 self._tenure = await self._begin()
-                return
             except (StreamhouseError, OSError) as error:
                 log.warning("no new tenure yet", extra={"why": str(error), "after_s": wait})
                 await self._doors.clock.sleep(self._doors.ids.jitter(wait))
                 wait = min(wait * 2, self._settings.flush.retry_max_s)
+            else:
+                if self._stopping.is_set():
+                    self._tenure.stop()
+                return True
+        return False
 
     def _current(self) -> Tenure:
         if self._tenure is None:
@@ -130,7 +137,7 @@ class Broker:
 
     def not_ready(self) -> str | None:
         """Why the agent should get no traffic now; None when it should."""
-        if self._stopping:
+        if self._stopping.is_set():
             return "stopping"
         if self._tenure is None or self._tenure.end_reason is not None:
             return "no session"
@@ -170,9 +177,7 @@ class Broker:
     async def delete_topic(self, topic: Topic) -> None:
         await self.catalogue.delete(topic)
         if self._tenure is not None:
-            for partition in range(topic.partitions):
-                name = TopicPartition(topic.name, partition)
-                await self._tenure.drop(name, LeaseLost([name], why="the topic was deleted"))
+            await self._tenure.drop_topic(topic)
 
     async def open_log(self, name: TopicPartition) -> PartitionLog:
         """The log of a partition that exists; opened under a lease when it isn't open yet."""
@@ -189,9 +194,9 @@ class Broker:
         The buffer becomes the log's: it is written into (offset, epoch) and must not be touched by the caller again.
         """
         opened = await self.open_log(name)
-        header = check_batch(data)
         if len(data) > opened.config.max_message_bytes:
             raise RecordTooLarge(name, size_bytes=len(data), limit_bytes=opened.config.max_message_bytes)
+        header = check_batch(data)
         summary = await self._validate(data, header)
         _check_records(name, summary, opened.config, now_ms=self._doors.clock.now_ms())
         if summary.max_timestamp_ms != header.max_timestamp_ms:
@@ -214,7 +219,8 @@ class Broker:
     async def acknowledge(self, placed: Placed) -> None:
         """Wait until the append is durable and may still be acknowledged under its lease."""
         await placed.durable()
-        self._current().require_valid(placed.log.name)
+        if not self._current().vouches_for(placed.log):
+            raise AppendFailed(f"lease ended before the append was acknowledged; partition={placed.log.name}")
 
     async def _validate(self, data: memoryview, header: BatchHeader) -> RecordsSummary:
         limit = self._settings.producers.max_decompressed_bytes

@@ -6,11 +6,20 @@ Leaves      the rows to the metadata store, logs and objects of a deleted topic 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 from streamhouse.config import TopicSettings
-from streamhouse.errors import InvalidPartitions, Rejected, TopicExists, UnknownTopic, UnknownTopicId
+from streamhouse.errors import (
+    InvalidPartitions,
+    InvalidTopicName,
+    Rejected,
+    TopicExists,
+    Unavailable,
+    UnknownTopic,
+    UnknownTopicId,
+)
 from streamhouse.model.names import TopicId, check_topic_name
 from streamhouse.model.topic import Topic, parse_topic_config
 
@@ -28,19 +37,21 @@ class Catalogue:
         self._by_id: dict[TopicId, Topic] = {}
         self._loaded_at: float | None = None
         self._creating = asyncio.Lock()
+        self._changing = asyncio.Lock()
+        """Held while topics are read or changed: an answer that was asked for before a change must not undo it."""
 
     def __repr__(self) -> str:
         return f"<Catalogue topics={len(self._by_name)}>"
 
     async def all(self) -> Sequence[Topic]:
-        await self._refresh(FRESH_S)
+        await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
         return sorted(self._by_name.values(), key=lambda topic: topic.name)
 
     async def find(self, name: str) -> Topic:
         """The topic of this name; raises `UnknownTopic`. On the hot path: no suspension while the cache is fresh."""
         if (topic := self._by_name.get(name)) is not None and self._is_fresh(FRESH_S):
             return topic
-        await self._refresh(FRESH_S if topic is not None else MISS_S)
+        await self._refresh(FRESH_S if topic is not None else MISS_S, is_known=topic is not None)
         if (topic := self._by_name.get(name)) is None:
             raise UnknownTopic(name)
         return topic
@@ -48,7 +59,7 @@ class Catalogue:
     async def find_by_id(self, topic_id: TopicId) -> Topic:
         if (topic := self._by_id.get(topic_id)) is not None and self._is_fresh(FRESH_S):
             return topic
-        await self._refresh(FRESH_S if topic is not None else MISS_S)
+        await self._refresh(FRESH_S if topic is not None else MISS_S, is_known=topic is not None)
         if (topic := self._by_id.get(topic_id)) is None:
             raise UnknownTopicId(topic_id)
         return topic
@@ -83,8 +94,9 @@ class Catalogue:
             created_at_ms=self._doors.clock.now_ms(),
         )
         if not dry_run:
-            await self._doors.metadata.create_topic(topic)
-            self._keep(topic)
+            async with self._change():
+                await self._doors.metadata.create_topic(topic)
+                self._keep(topic)
         return topic
 
     async def find_or_create(self, name: str) -> Topic:
@@ -93,32 +105,57 @@ class Catalogue:
             try:
                 return await self.find(name)
             except UnknownTopic:
+                pass
+            try:
                 return await self.create(name)
+            except TopicExists:
+                return await self.find(name)  # another agent was quicker
 
     def _check_collision(self, name: str) -> None:
         """Kafka's rule: names that differ only in `.` and `_` would share their metrics."""
         folded = name.replace(".", "_")
         for other in self._by_name:
             if other.replace(".", "_") == folded:
-                raise TopicExists(f"{other} (collides with {name}: '.' and '_' count as the same)")
+                raise InvalidTopicName(f"topic name collides: '.' and '_' count as the same; name={name} other={other}")
 
     async def delete(self, topic: Topic) -> None:
-        await self._doors.metadata.delete_topic(topic.topic_id)
-        if self._by_name.get(topic.name) == topic:
-            del self._by_name[topic.name]
-        self._by_id.pop(topic.topic_id, None)
+        async with self._change():
+            await self._doors.metadata.delete_topic(topic.topic_id)
+            if self._by_name.get(topic.name) == topic:
+                del self._by_name[topic.name]
+            self._by_id.pop(topic.topic_id, None)
 
     def _is_fresh(self, seconds: float) -> bool:
         return self._loaded_at is not None and self._doors.clock.monotonic() - self._loaded_at < seconds
 
-    async def _refresh(self, seconds: float) -> None:
-        if self._is_fresh(seconds):
-            return
-        asked = self._doors.clock.monotonic()
-        topics = await self._doors.metadata.topics()
-        self._by_name = {topic.name: topic for topic in topics}
-        self._by_id = {topic.topic_id: topic for topic in topics}
-        self._loaded_at = asked
+    async def _refresh(self, seconds: float, *, is_known: bool = False) -> None:
+        """Read the topics again unless that was done within `seconds`; all who want it wait for one reading.
+
+        What is known goes on being served while the store is away.
+        """
+        async with self._changing:
+            if self._is_fresh(seconds):
+                return
+            asked = self._doors.clock.monotonic()
+            try:
+                topics = await self._doors.metadata.topics()
+            except Unavailable:
+                if is_known:
+                    return
+                raise
+            self._by_name = {topic.name: topic for topic in topics}
+            self._by_id = {topic.topic_id: topic for topic in topics}
+            self._loaded_at = asked
+
+    @asynccontextmanager
+    async def _change(self) -> AsyncIterator[None]:
+        """For a change in the store. One that failed may have happened: what we know is old then."""
+        async with self._changing:
+            try:
+                yield
+            except BaseException:
+                self._loaded_at = None
+                raise
 
     def _keep(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic

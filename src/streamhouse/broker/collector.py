@@ -78,14 +78,17 @@ class Collector:
     async def _retained_from(self, partition: PartitionId, log_start: int, config: TopicConfig) -> int:
         if not config.deletes or (config.retention_ms < 0 and config.retention_bytes < 0):
             return log_start
+        now_ms = self._doors.clock.now_ms()
         runs: list[Run] = []
         offset = log_start
         while page := await self._doors.metadata.runs(partition, from_offset=offset, limit=PAGE):
             runs.extend(page)
             offset = page[-1].end
-            if len(page) < PAGE:
+            # By age the oldest decide; only a limit of size needs to know how much there is in all.
+            by_age_only = config.retention_bytes < 0 and page[-1].max_timestamp_ms >= now_ms - config.retention_ms
+            if len(page) < PAGE or by_age_only:
                 break
-        return retained_from(runs, config, log_start=log_start, now_ms=self._doors.clock.now_ms())
+        return retained_from(runs, config, log_start=log_start, now_ms=now_ms)
 
     async def collect(self) -> int:
         """Delete doomed objects whose grace time is over; returns how many went."""
@@ -96,7 +99,7 @@ class Collector:
                 await self._doors.objects.delete(item.key)
             await self._doors.metadata.forget_objects([item.key for item in doomed])
             gone += len(doomed)
-        self.deleted_objects += gone
+            self.deleted_objects += len(doomed)
         return gone
 
     async def sweep(self) -> int:
@@ -112,6 +115,6 @@ class Collector:
         ]
         for key in orphans:
             await self._doors.objects.delete(key)
+            self.deleted_orphans += 1
             log.info("orphan deleted", extra={"key": key})
-        self.deleted_orphans += len(orphans)
         return len(orphans)

@@ -20,7 +20,6 @@ from streamhouse.errors import (
     UnknownLeaderEpoch,
 )
 from streamhouse.model.names import TopicPartition
-from streamhouse.stores.objects.base import ObjectMissing
 
 from .log import PartitionLog
 from .reader import SegmentReader
@@ -108,7 +107,8 @@ class Fetcher:
                 found = await self._pass(wanted, limit, poll)
                 size = sum(item.size_bytes for item in found)
                 left = deadline - self._clock.monotonic()
-                if size >= min(min_bytes, limit) or left <= 0 or any(item.error is not None for item in found):
+                is_enough = size >= min(min_bytes, limit) or not wanted
+                if is_enough or left <= 0 or any(item.error is not None for item in found):
                     return found
                 await poll.wait(left)
 
@@ -130,6 +130,9 @@ class Fetcher:
             check_leader_epoch(log, item.leader_epoch)
             _check_range(log, item.offset)
             records = await self._read(log, item.offset, max_bytes, at_least_one=at_least_one)
+            if not records and log.closed is not None:
+                # It will never have more; whoever leads next is found by asking again.
+                raise log.closed.with_traceback(None)
         except StreamhouseError as error:
             return Fetched(name=item.name, error=error)
         return Fetched(name=item.name, high_watermark=log.high_watermark, log_start=log.log_start, records=records)
@@ -141,9 +144,9 @@ class Fetcher:
             return log.read_tail(offset, max_bytes=max_bytes, at_least_one=at_least_one)
         try:
             found = await self._reader.read(log.partition, offset, max_bytes=max_bytes, at_least_one=at_least_one)
-        except ObjectMissing as error:
+        except Unavailable:
             _check_range(log, offset)  # retention may have passed by in the meantime
-            raise Unavailable(str(error)) from None
+            raise
         if found or not at_least_one:
             return found
         # Nothing but a gap between here and the flushed end.

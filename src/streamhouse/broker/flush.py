@@ -5,7 +5,8 @@ Owns        when a partition is due, which partitions share an object, trying ag
 Leaves      segment bytes to `format.segment`, offsets to `log`, deleting to `collector`
 
 Invariants  a segment is registered only after its PUT returned, and in offset order: a partition is in one flush at
-            a time bytes leave the tail, the budget and the WAL only after their registration returned
+            a time
+            bytes leave the tail, the budget and the WAL only after their registration returned
             every try of a PUT has a key of its own, so that a late one can never stand in for another
 """
 
@@ -132,7 +133,7 @@ class Flusher:
         """Look for what is due until `stop`; a failure that isn't the stores' takes the tenure down."""
         async with asyncio.TaskGroup() as packs:
             while not self._stopping:
-                self._start(packs, pressed=self._budget.pressed.is_set())
+                self._start(packs, pressed=self._budget.is_short)
                 await self._doors.clock.sleep(self._settings.check_s)
 
     def stop(self) -> None:
@@ -198,7 +199,8 @@ class Flusher:
             runs=tuple(layout.run(key) for layout in encoded.layouts),
         )
         published = await self._register(commit, taken)
-        await self._settle(commit, published)
+        if published:
+            await self._settle(commit, published)
 
     async def _put(self, encoded: EncodedSegment) -> str:
         self._sequence += 1
@@ -218,12 +220,18 @@ class Flusher:
                 kept = tuple(run for run in commit.runs if run.partition not in lost)
                 if len(kept) == len(commit.runs):
                     raise
+                await self._stubbornly(self._require_session)
                 for share in taken:
                     if share.log.partition in lost:
                         await self._dropped(share.log, error)
                 commit = SegmentCommit(segment=commit.segment, runs=kept)
         published = {run.partition for run in commit.runs}
         return [share for share in taken if share.log.partition in published]
+
+    async def _require_session(self) -> None:
+        """Raise `SessionLost` when not one lease is gone but all: then what is buffered belongs to the recoverer, who
+        reads it in the WAL, and nothing of it may be dropped."""
+        await self._doors.metadata.renew_session(self._session_id, round(self._doors.settings.lease.ttl_s * 1000))
 
     async def _settle(self, commit: SegmentCommit, published: list[_Taken]) -> None:
         """The segment holds it now: let go of tail, memory and WAL."""

@@ -116,8 +116,7 @@ class PartitionLog:
 
     def append(self, header: BatchHeader, data: memoryview, *, now: float, now_ms: int) -> Placed:
         """Judge, place and queue one checked batch. No await in here: nobody can come between check and write."""
-        if self.closed is not None:
-            raise self.closed
+        self._require_open()
         idempotent = header.producer_id >= 0
         if idempotent and (known := self._producers.judge(self.name, header)) is not None:
             return Placed(self, known.base_offset, known.end_offset, -1, None)
@@ -165,8 +164,7 @@ class PartitionLog:
         """Return once the high watermark has reached `end`."""
         if end <= self.high_watermark:
             return
-        if self.closed is not None:
-            raise self.closed
+        self._require_open()
         waiting = asyncio.get_running_loop().create_future()
         self._waiting[waiting] = end
         try:
@@ -174,8 +172,14 @@ class PartitionLog:
         finally:
             self._waiting.pop(waiting, None)
 
+    def _require_open(self) -> None:
+        if self.closed is not None:
+            # One error is raised many times; with its old traceback it would keep the frames, and so the batches, of
+            # everybody who was refused.
+            raise self.closed.with_traceback(None)
+
     def close(self, why: Retriable) -> None:
-        """Accept nothing more. What is durable stays readable; what isn't will never be seen."""
+        """Accept nothing more. What is durable stays readable; what isn't may be found by recovery, if by anybody."""
         if self.closed is not None:
             return
         self.closed = why
@@ -196,7 +200,8 @@ class PartitionLog:
         """Durable whole batches from the one that holds `offset`, up to `max_bytes`, or one if asked for."""
         found: list[Buffer] = []
         size = 0
-        for item in self._tail[bisect_right(self._tail_ends, offset) :]:
+        for index in range(bisect_right(self._tail_ends, offset), len(self._tail)):
+            item = self._tail[index]
             size_after = size + len(item.data)
             if item.end > self.high_watermark or (size_after > max_bytes and (found or not at_least_one)):
                 break

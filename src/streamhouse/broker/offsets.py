@@ -42,22 +42,24 @@ class Offsets:
 
     async def at_time(self, log: PartitionLog, timestamp_ms: int) -> FoundOffset | None:
         """The first record with this timestamp or a later one; None when there is none."""
+        # Both at one moment: a flush that ends meanwhile moves batches from the one to the other.
+        flushed_end, tail = log.flushed_end, log.durable_tail()
         offset = log.log_start
-        while offset < log.flushed_end:
+        while offset < flushed_end:
             run = await self._metadata.run_at_time(log.partition, timestamp_ms=timestamp_ms, from_offset=offset)
             if run is None:
                 break
             if (found := await self._in_run(run, offset, timestamp_ms)) is not None:
                 return found
             offset = run.end
-        tail = (item.data for item in log.durable_tail() if item.header.max_timestamp_ms >= timestamp_ms)
-        found = await self._in_batches(tail, log.log_start, timestamp_ms)
+        late = (item.data for item in tail if item.header.max_timestamp_ms >= timestamp_ms)
+        found = await self._in_batches(late, log.log_start, timestamp_ms)
         return found._replace(leader_epoch=log.epoch) if found is not None else None
 
     async def at_max_timestamp(self, log: PartitionLog) -> FoundOffset | None:
         """The first record that has the largest timestamp of the whole log; None for an empty log."""
-        run = await self._metadata.latest_run(log.partition, from_offset=log.log_start)
         times = [item.header.max_timestamp_ms for item in log.durable_tail()]
+        run = await self._metadata.latest_run(log.partition, from_offset=log.log_start)
         if run is not None:
             times.append(run.max_timestamp_ms)
         return await self.at_time(log, max(times)) if times else None

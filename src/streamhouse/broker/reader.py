@@ -11,7 +11,7 @@ import asyncio
 from typing import NamedTuple
 
 from streamhouse.config import FetchSettings
-from streamhouse.errors import CorruptObject
+from streamhouse.errors import CorruptObject, StreamhouseError, Unavailable
 from streamhouse.format import batch as batches
 from streamhouse.format import segment as segments
 from streamhouse.model.names import PartitionId
@@ -47,10 +47,15 @@ class SegmentReader:
         found: list[Buffer] = []
         left = max_bytes
         while left > 0 or (at_least_one and not found):
-            run = await self.runs.find(partition, offset)
-            if run is None:
-                break
-            piece, offset, more = await self._read_run(run, offset, left, at_least_one=at_least_one and not found)
+            try:
+                run = await self.runs.find(partition, offset)
+                if run is None:
+                    break
+                piece, offset, more = await self._read_run(run, offset, left, at_least_one=at_least_one and not found)
+            except StreamhouseError:
+                if found:
+                    break  # served without it; whoever asks for that range itself gets the error
+                raise
             if len(piece):
                 found.append(piece)
                 left -= len(piece)
@@ -97,9 +102,9 @@ class SegmentReader:
     async def _get(self, run: Run, start: int, end: int) -> bytes:
         try:
             data = await self._objects.get_range(run.object_key, start, end)
-        except ObjectMissing:
+        except ObjectMissing as error:
             self.runs.forget(run.partition)
-            raise
+            raise Unavailable(f"a run's object is gone; run={run}") from error
         if len(data) != end - start:
             raise CorruptObject(run.object_key, why=f"ends at {start + len(data)}, before {end}")
         return data

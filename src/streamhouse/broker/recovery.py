@@ -11,10 +11,12 @@ dies half-way leaves objects that nobody refers to, and the next claim begins ag
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+from streamhouse.errors import LeaseLost, SessionLost
 from streamhouse.format.batch import read_header
 from streamhouse.format.keys import segment_key
 from streamhouse.format.producers import decode_producers, encode_producers
@@ -105,14 +107,13 @@ class Recovery:
     async def _recover(self, dead: SessionId) -> Recovered:
         claim = await self._doors.metadata.claim_recovery(dead, by=self._by, proven_dead=True)
         if claim is None:
-            # It had ended: everything in its log was flushed before that.
-            await self._doors.wals.remove(dead)
+            await self._remove_ended(dead)
             return Recovered()
         held = await self._doors.metadata.held_by(dead)
         async with self._doors.wals.read(dead) as reading:
             rescue = _Publication(self._doors, dead, claim, self._reader)
             commits, records = await rescue.publish(reading, held)
-            await self._doors.metadata.finish_recovery(dead, claim, commits)
+            await self._finish(dead, claim, commits)
             damage = reading.damage
             await reading.remove()
         log.info(
@@ -120,6 +121,35 @@ class Recovery:
             extra={"session": dead, "records": records, "skipped": damage.skipped, "cut_bytes": damage.cut_bytes},
         )
         return Recovered(sessions=1, records=records, skipped_entries=damage.skipped)
+
+    async def _remove_ended(self, dead: SessionId) -> None:
+        """A session that ended had flushed everything. One that the store never heard of is another story: its log
+        belongs to other metadata, and may be all that is left of what was acknowledged."""
+        try:
+            await self._doors.metadata.end_session(dead)
+        except SessionLost as error:
+            log.warning("write-ahead log left alone", extra={"session": dead, "why": str(error)})
+        else:
+            await self._doors.wals.remove(dead)
+
+    async def _finish(self, dead: SessionId, claim: int, commits: Sequence[SegmentCommit]) -> None:
+        """Publish and end; without the partitions whose topic was deleted in the meantime."""
+        while True:
+            try:
+                return await self._doors.metadata.finish_recovery(dead, claim, commits)
+            except LeaseLost as error:
+                kept = _without(commits, set(error.partitions))
+                if kept == commits:
+                    raise
+                commits = kept
+
+
+def _without(commits: Sequence[SegmentCommit], lost: Container[object]) -> list[SegmentCommit]:
+    kept = [
+        SegmentCommit(segment=commit.segment, runs=tuple(run for run in commit.runs if run.partition not in lost))
+        for commit in commits
+    ]
+    return [commit for commit in kept if commit.runs]
 
 
 class _Publication:
@@ -166,7 +196,8 @@ class _Publication:
             return
         now_ms = self._doors.clock.now_ms()
         inputs = [rescue.run_input(now_ms=now_ms) for rescue in full]
-        encoded = await asyncio.get_running_loop().run_in_executor(None, encode_segment, inputs)
+        encode = partial(encode_segment, inputs, block_bytes=self._doors.settings.flush.block_bytes)
+        encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
         self._sequence += 1
         key = segment_key(self._dead, self._sequence)
         await self._doors.objects.put_new(key, encoded.body)

@@ -12,7 +12,9 @@ begins another one from what is durable.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from weakref import WeakValueDictionary
 
 from streamhouse.errors import AppendFailed, LeaseLost, Retriable, SessionLost, Stopping, StreamhouseError, Unavailable
 from streamhouse.format.producers import decode_producers
@@ -49,8 +51,9 @@ class Tenure:
         self._reader = reader
         self._budget = budget
         self._valid_until = valid_until
+        self._is_lost = False
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._opening: dict[TopicPartition, asyncio.Lock] = {}
+        self._opening: WeakValueDictionary[TopicPartition, asyncio.Lock] = WeakValueDictionary()
         self._end_reason: StreamhouseError | None = None
         self._ending = asyncio.Event()
         self._stop_asked = asyncio.Event()
@@ -81,7 +84,12 @@ class Tenure:
                 ttl_ms=round(lease.ttl_s * 1000),
             )
         )
-        wal = await doors.wals.open(session.session_id)
+        try:
+            wal = await doors.wals.open(session.session_id)
+        except BaseException:
+            with suppress(StreamhouseError):
+                await doors.metadata.end_session(session.session_id)
+            raise
         valid_until = asked + lease.ttl_s - lease.margin_s
         return cls(doors, session, wal, valid_until=valid_until, reader=reader, budget=budget)
 
@@ -92,8 +100,8 @@ class Tenure:
 
     @property
     def is_valid(self) -> bool:
-        """Whether leases may be acted on, by the agent's own monotonic clock."""
-        return self._doors.clock.monotonic() < self._valid_until
+        """Whether leases may be acted on, by the agent's own monotonic clock; never again once the session is lost."""
+        return not self._is_lost and self._doors.clock.monotonic() < self._valid_until
 
     @property
     def end_reason(self) -> StreamhouseError | None:
@@ -103,6 +111,10 @@ class Tenure:
         """Raise unless an append to `name` may be accepted, or acknowledged, now."""
         if not self.is_valid:
             raise LeaseLost([name], why="the heartbeat is late")
+
+    def vouches_for(self, item: PartitionLog) -> bool:
+        """Whether what this log made durable may be acknowledged now: it is ours, and our time isn't over."""
+        return self.is_valid and self._logs.get(item.name) is item
 
     # --- opening and closing logs
 
@@ -114,14 +126,14 @@ class Tenure:
         name = TopicPartition(topic.name, partition)
         if (found := self._find(name, topic)) is not None:
             return found
-        lock = self._opening.setdefault(name, asyncio.Lock())
-        async with lock:
+        # The lock is there for as long as somebody holds it or waits for it.
+        async with self._opening.setdefault(name, asyncio.Lock()):
             if (found := self._find(name, topic)) is not None:
                 return found
-            opened = await self._open(name, topic)
-            self._logs[name] = opened
-        self._opening.pop(name, None)
-        return opened
+            if (stale := self._logs.get(name)) is not None:
+                await self._drop([stale], LeaseLost([name], why="another topic has the name now"))
+            opened = self._logs[name] = await self._open(name, topic)
+            return opened
 
     def _find(self, name: TopicPartition, topic: Topic) -> PartitionLog | None:
         found = self._logs.get(name)
@@ -155,19 +167,26 @@ class Tenure:
         if self._end_reason is not None:
             raise LeaseLost([name], why=f"the session is ending: {self._end_reason}")
 
-    async def drop(self, name: TopicPartition, why: Retriable) -> None:
-        """Forget a log whose topic or lease is gone, with all that it held."""
-        dropped = self._logs.pop(name, None)
-        if dropped is None:
-            return
-        dropped.close(why)
-        self._budget.give_back(dropped.discard())
-        self._reader.runs.forget(dropped.partition)
-        await self.wal.truncate({dropped.partition: MAX_LONG})
+    async def drop_topic(self, topic: Topic) -> None:
+        """Forget the logs of a topic that was deleted, with all that they held."""
+        gone = [item for item in self.logs() if item.partition.topic_id == topic.topic_id]
+        names = [item.name for item in gone]
+        await self._drop(gone, LeaseLost(names, why="the topic was deleted"))
 
     async def _drop_lost(self, lost: PartitionLog, why: LeaseLost) -> None:
         log.warning("lease lost, log dropped", extra={"partition": str(lost.name), "epoch": lost.epoch})
-        await self.drop(lost.name, why)
+        await self._drop([lost], why)
+
+    async def _drop(self, gone: Sequence[PartitionLog], why: Retriable) -> None:
+        """By identity, not by name: a topic of the same name may have been created and opened meanwhile."""
+        for item in gone:
+            if self._logs.get(item.name) is item:
+                del self._logs[item.name]
+            item.close(why)
+            item.seal()
+            self._budget.give_back(item.discard())
+            self._reader.runs.forget(item.partition)
+        await self.wal.truncate({item.partition: MAX_LONG for item in gone})
 
     # --- life and end
 
@@ -182,12 +201,30 @@ class Tenure:
             for task in (heartbeat, watch, flush):
                 task.cancel()
 
+    @asynccontextmanager
+    async def kept_alive(self) -> AsyncIterator[None]:
+        """Heartbeats before `run`: recovering what others left may take longer than a session lives."""
+        heartbeat = asyncio.get_running_loop().create_task(self._heartbeat(), name="heartbeat")
+        try:
+            yield
+        finally:
+            heartbeat.cancel()
+            await asyncio.gather(heartbeat, return_exceptions=True)
+
+    async def abandon(self) -> None:
+        """Let go of a tenure that never got to `run`; nothing is in its log. Recovery finds what can't be let go."""
+        with suppress(StreamhouseError):
+            await self.wal.aclose(remove=True)
+        with suppress(StreamhouseError):
+            await self._doors.metadata.end_session(self.session.session_id)
+
     def stop(self) -> None:
         """End gracefully: hand everything over, or leave it to the WAL when that takes too long."""
         self._stop_asked.set()
         self._end(Stopping("the agent is stopping"))
 
     def _end(self, why: StreamhouseError) -> None:
+        self._is_lost = self._is_lost or isinstance(why, SessionLost)
         if self._end_reason is None:
             self._end_reason = why
             self._ending.set()
@@ -215,10 +252,6 @@ class Tenure:
         await self._doors.metadata.renew_session(self.session.session_id, round(lease.ttl_s * 1000))
         self._valid_until = asked + lease.ttl_s - lease.margin_s
 
-    async def abandon(self) -> None:
-        """Let go of a tenure that never got to `run`; recovery finds its session and its empty log."""
-        await self.wal.aclose(remove=False)
-
     async def _watch_wal(self) -> None:
         failure = await self.wal.wait_failed()
         log.error("write-ahead log failed", extra={"session": self.session.session_id, "why": str(failure)})
@@ -242,7 +275,7 @@ class Tenure:
         self.flusher.stop()
         if isinstance(why, SessionLost) or not await self._hand_over(flush):
             log.warning("session ends with its log in place", extra={"session": self.session.session_id})
-            await self.wal.aclose(remove=False)
+            await self._close_wal(remove=False)
         for item in self.logs():
             self._budget.give_back(item.discard())
 
@@ -289,5 +322,12 @@ class Tenure:
             except SessionLost:
                 return False
             else:
-                await self.wal.aclose(remove=True)
+                await self._close_wal(remove=True)
                 return True
+
+    async def _close_wal(self, *, remove: bool) -> None:
+        """A log that doesn't close, or go, is found by the next recovery: it is read, or removed, then."""
+        try:
+            await self.wal.aclose(remove=remove)
+        except AppendFailed as error:
+            log.warning("write-ahead log did not close", extra={"why": str(error), "remove": remove})
