@@ -73,7 +73,7 @@ test-compat: $(STAMP) ## real Kafka clients against a live agent
 	$(BIN)/pytest -m compat $(ARGS)
 
 .PHONY: simulate
-simulate: $(STAMP) ## the broker on a seeded event loop with faults; SEEDS=200, or SEEDS=17 ARGS=--one to replay one
+simulate: $(STAMP) ## the broker on a seeded event loop with faults; SEEDS=200; one again: ARGS='--seed 17 --trace'
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 .PHONY: crash
