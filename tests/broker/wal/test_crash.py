@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.broker.wal.support import OTHER, read_all
 
 from streamhouse.broker.wal.files import LocalFiles
 from streamhouse.broker.wal.recovery import DiskWals
 from streamhouse.model.names import SessionId
+from tests.broker.wal.support import OTHER, read_all
 
 APPENDER = """
 import asyncio, os, sys

@@ -6,6 +6,12 @@ import threading
 from contextlib import suppress
 
 import pytest
+
+from streamhouse.broker.wal.base import Wal, WalEntry
+from streamhouse.broker.wal.recovery import DiskWals
+from streamhouse.errors import AppendFailed, Misconfigured, Overloaded
+from streamhouse.format.wal import FILE_HEADER_BYTES
+from streamhouse.model.names import Epoch, PartitionId, SessionId
 from tests.broker.wal.support import (
     CLICKS,
     ORDERS,
@@ -21,12 +27,6 @@ from tests.broker.wal.support import (
     settle,
 )
 from tests.simulation.files import SimFiles
-
-from streamhouse.broker.wal.base import Wal, WalEntry
-from streamhouse.broker.wal.recovery import DiskWals
-from streamhouse.errors import AppendFailed, Misconfigured, Overloaded
-from streamhouse.format.wal import FILE_HEADER_BYTES
-from streamhouse.model.names import Epoch, PartitionId, SessionId
 
 POLICIES = ["always", "interval", "never"]
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.broker.wal.support import CLICKS, OTHER, SESSION, entry, flushed, open_wal, read_all
 
 from streamhouse.broker.wal.files import Files, LocalFiles, LockedError
 from streamhouse.broker.wal.recovery import DiskWals
 from streamhouse.clock import SystemClock
 from streamhouse.errors import AppendFailed
+from tests.broker.wal.support import CLICKS, OTHER, SESSION, entry, flushed, open_wal, read_all
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 import random
 
 import pytest
-from tests.broker.wal.support import OTHER, ROOT, SESSION, entry, open_wal, plain, read_all
-from tests.simulation.files import SimFiles
 
 from streamhouse.broker.wal.base import WalRecovery
 from streamhouse.broker.wal.files import LockedError
@@ -12,6 +10,8 @@ from streamhouse.broker.wal.recovery import DiskWals
 from streamhouse.errors import Misconfigured
 from streamhouse.format.wal import ENTRY_HEADER_BYTES, FILE_HEADER_BYTES, FileHeader, encode_file_header
 from streamhouse.model.names import SessionId
+from tests.broker.wal.support import OTHER, ROOT, SESSION, entry, open_wal, plain, read_all
+from tests.simulation.files import SimFiles
 
 ENTRY_BYTES = ENTRY_HEADER_BYTES + len(b"batch")
 
