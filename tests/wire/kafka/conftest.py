@@ -8,8 +8,8 @@ import pytest
 import uvloop
 
 from streamhouse.broker.broker import Broker
-from streamhouse.config import KafkaSettings, Settings, WalSettings
-from tests.wire.kafka.talk import Client, Served, a_broker, a_server
+from streamhouse.config import KafkaSettings, Settings
+from tests.wire.kafka.talk import Client, Served, a_broker, a_server, quick_settings
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -24,7 +24,7 @@ def kafka_settings() -> KafkaSettings:
 
 @pytest.fixture
 def settings(kafka_settings: KafkaSettings) -> Settings:
-    return Settings(kafka=kafka_settings, wal=WalSettings(fsync="never"))
+    return quick_settings(kafka_settings)
 
 
 @pytest.fixture

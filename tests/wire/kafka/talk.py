@@ -17,7 +17,7 @@ from streamhouse.broker.doors import Doors
 from streamhouse.broker.wal.files import LocalFiles
 from streamhouse.broker.wal.local import LocalWals
 from streamhouse.clock import Clock, Ids, SystemClock
-from streamhouse.config import Settings, parse_address
+from streamhouse.config import FlushSettings, KafkaSettings, Settings, WalSettings, parse_address
 from streamhouse.format.batch import spans
 from streamhouse.format.records import Record, build_batch
 from streamhouse.model.lease import Address
@@ -43,6 +43,11 @@ R = TypeVar("R", bound=Response)
 
 PATIENCE_S = 20.0
 NOWHERE = Address(host="127.0.0.1", port=1)
+
+
+def quick_settings(kafka: KafkaSettings) -> Settings:
+    """A broker that starts and stops in no time."""
+    return Settings(kafka=kafka, wal=WalSettings(fsync="never"), flush=FlushSettings(check_s=0.01))
 
 
 @asynccontextmanager
@@ -96,7 +101,7 @@ class Served:
 @asynccontextmanager
 async def a_server(broker: Broker, settings: Settings, clock: Clock | None = None) -> AsyncIterator[Served]:
     registry = CollectorRegistry()
-    listener = bind(parse_address("127.0.0.1:0"), flag="--kafka")  # type: ignore[arg-type]
+    listener = bind(parse_address("127.0.0.1:0"), flag="--kafka")
     server = KafkaServer(settings.kafka, broker, listener=listener, clock=clock or SystemClock(), registry=registry)
     host, port = await server.start()
     served = Served(broker=broker, server=server, registry=registry, host=host, port=port)

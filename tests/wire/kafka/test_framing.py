@@ -73,8 +73,8 @@ def test_a_frame_that_is_not_admitted_waits_and_loses_nothing() -> None:
     frames.received(len(data))
     assert frames.next_frame(lambda _: False) is None
     frames.settle()
-    assert frames.next_frame(lambda _: True) == b"x" * 30
-    assert frames.next_frame(lambda _: True) == b"y" * 5
+    assert frames.next_frame(lambda _: True) == bytearray(b"x" * 30)
+    assert frames.next_frame(lambda _: True) == bytearray(b"y" * 5)
 
 
 def test_the_rest_of_a_large_frame_is_received_straight_into_its_own_buffer() -> None:
@@ -88,5 +88,5 @@ def test_the_rest_of_a_large_frame_is_received_straight_into_its_own_buffer() ->
     space[:] = b"b" * len(space)
     frames.received(len(space))
     frame = frames.next_frame(lambda _: True)
-    assert frame == b"a" * 12 + b"b" * 488
+    assert frame == bytearray(b"a" * 12 + b"b" * 488)
     assert space.obj is frame

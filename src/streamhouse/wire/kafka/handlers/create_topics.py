@@ -6,7 +6,8 @@ Behaviour   each topic on its own: created, or refused with a code and a text
             answered as it was asked for, and otherwise means nothing
             assignments by hand are checked as Kafka does (partitions from 0 on without gaps, no broker twice, known
             brokers) and then mean nothing either
-            a name that occurs twice in a request is INVALID_REQUEST; names that differ only in `.` and `_` collide
+            a name that occurs twice in a request is INVALID_REQUEST
+            names that differ only in `.` and `_` collide, which is INVALID_TOPIC_EXCEPTION
             validate_only does everything but create
             the answer lists all settings of the topic (v5)
 Left out    timeout_ms: a topic is there when the answer comes
@@ -70,6 +71,7 @@ async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> 
     return CreatableTopicResult(
         name=topic.name,
         topic_id=ZERO_UUID if dry_run else topic.topic_id,
+        error_message=None,
         num_partitions=topic.partitions,
         replication_factor=factor,
         configs=_configs(topic),

@@ -1,0 +1,43 @@
+"""ApiVersions: how clients and we find a common language."""
+
+import struct
+
+import pytest
+
+from streamhouse.wire.kafka.codec import decode, encode_bytes
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from streamhouse.wire.kafka.messages.header import RequestHeader
+from streamhouse.wire.kafka.support import APIS
+from tests.wire.kafka.talk import Client
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_every_version_lists_what_is_served(client: Client, version: int) -> None:
+    request = ApiVersionsRequest(client_software_name="test-client", client_software_version="1.2.3-rc.1")
+    answer = await client.call(request, ApiVersionsResponse, version)
+    assert answer.error_code == ErrorCode.NONE
+    listed = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+    assert listed == {key: (api.advertised, api.last) for key, api in APIS.items()}
+    assert listed[0] == (0, 13)
+
+
+@pytest.mark.parametrize("version", [5, 99, -1])
+async def test_a_version_from_the_future_gets_the_oldest_answer_and_may_ask_again(client: Client, version: int) -> None:
+    header = RequestHeader(request_api_key=18, request_api_version=version, correlation_id=3, client_id="x")
+    body = encode_bytes(header, 2) + b"\xff\xff what this version means by it"
+    await client.send_raw(struct.pack(">i", len(body)) + body)
+    answer = await client.receive_raw()
+    assert answer[:4] == struct.pack(">i", 3)
+    response, _ = decode(ApiVersionsResponse, 0, answer, 4, strict=True)
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert 18 in [api.api_key for api in response.api_keys]
+    again = await client.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
+    assert again.error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("name", "software_version"), [("", "1"), ("a", ""), ("a b", "1"), ("-a", "1"), ("a\n", "1")])
+async def test_names_that_kafka_would_refuse_are_refused(client: Client, name: str, software_version: str) -> None:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
+    answer = await client.call(request, ApiVersionsResponse, 3)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST

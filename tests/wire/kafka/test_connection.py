@@ -1,0 +1,378 @@
+"""One connection: order, limits, and clients that don't behave."""
+
+import asyncio
+import os
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from streamhouse.broker.broker import Broker
+from streamhouse.config import KafkaSettings, Settings
+from streamhouse.model.names import TopicPartition
+from streamhouse.wire.kafka.codec import encode_bytes
+from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from streamhouse.wire.kafka.messages.fetch import FetchResponse
+from streamhouse.wire.kafka.messages.header import RequestHeader
+from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
+from streamhouse.wire.kafka.messages.produce import ProduceResponse
+from tests.contracts.clocks import ManualClock
+from tests.wire.kafka.talk import (
+    Client,
+    Served,
+    a_batch,
+    a_broker,
+    a_server,
+    create_topic,
+    fetch_request,
+    produce,
+    produce_request,
+    quick_settings,
+    request_bytes,
+    until,
+)
+
+LIMIT_BYTES = 64 * 1024
+
+
+@pytest.fixture
+def kafka_settings() -> KafkaSettings:
+    return KafkaSettings(
+        max_request_bytes=LIMIT_BYTES,
+        max_inflight_bytes=4 * LIMIT_BYTES,
+        max_inflight_requests=5,
+        max_connections=20,
+        write_buffer_bytes=16 * 1024,
+    )
+
+
+async def is_served(served: Served) -> bool:
+    """Whether somebody else still gets answers."""
+    other = await served.client()
+    answer = await other.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+    await other.close()
+    return len(answer.brokers) == 1
+
+
+# --- frames ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_may_come_byte_by_byte(client: Client) -> None:
+    frame = request_bytes(MetadataRequest(topics=[]), 9, correlation=77)
+    for n in range(len(frame)):
+        await client.send_raw(frame[n : n + 1])
+        await asyncio.sleep(0)
+    assert (await client.receive_raw())[:4] == struct.pack(">i", 77)
+
+
+async def test_many_requests_may_come_in_one_piece(client: Client) -> None:
+    frames = b"".join(request_bytes(MetadataRequest(topics=[]), 9, correlation=n) for n in range(100))
+    await client.send_raw(frames)
+    for n in range(100):
+        assert (await client.receive_raw())[:4] == struct.pack(">i", n)
+
+
+@pytest.mark.parametrize("size", [0, -1, LIMIT_BYTES + 1, 2**31 - 1])
+async def test_an_impossible_size_closes_the_connection(client: Client, served: Served, size: int) -> None:
+    await client.send_raw(struct.pack(">i", size) + b"whatever")
+    assert await client.is_closed()
+    assert await is_served(served)
+
+
+async def test_the_largest_request_is_still_read(client: Client, served: Served) -> None:
+    await create_topic(client, "orders")
+    overhead = len(request_bytes(produce_request("orders", (0, a_batch(b"x" * 32_000))), 9)) - 4 - 32_000
+    batch = a_batch(b"x" * (LIMIT_BYTES - overhead))
+    frame = request_bytes(produce_request("orders", (0, batch)), 9)
+    assert LIMIT_BYTES - 4 <= len(frame) - 4 <= LIMIT_BYTES
+    await client.send_raw(frame)
+    await client.receive_raw()
+    log = await served.broker.open_log(TopicPartition("orders", 0))
+    assert log.high_watermark == 1
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\r\n\r\n",
+        b"PRI * HTTP/2",
+    ],
+    ids=["http", "tls", "newlines", "http2"],
+)
+async def test_another_protocol_is_closed_quietly(
+    client: Client, served: Served, hello: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        await client.send_raw(hello)
+        assert await client.is_closed()
+    lines = [record for record in caplog.records if record.name.startswith("streamhouse.wire")]
+    assert [record.levelname for record in lines] == ["INFO"]
+    assert await is_served(served)
+
+
+async def test_garbage_never_harms_others(served: Served) -> None:
+    for seed in range(15):
+        client = await served.client()
+        body = bytes((n * 31 + seed * 17) % 256 for n in range(200 + seed))
+        await client.send_raw(struct.pack(">i", len(body)) + body)
+        assert await client.is_closed()
+    assert await is_served(served)
+
+
+async def test_damaged_requests_never_harm_others(served: Served) -> None:
+    frame = request_bytes(produce_request("orders", (0, a_batch(b"x"))), 9)
+    for position in range(12, 60, 3):
+        client = await served.client()
+        damaged = bytearray(frame)
+        damaged[position] ^= 0xFF
+        await client.send_raw(bytes(damaged))
+        client.writer.write_eof()
+        await client.reader.read()
+        await client.close()
+    assert await is_served(served)
+
+
+async def test_a_header_that_is_cut_off_closes_the_connection(client: Client) -> None:
+    await client.send_raw(struct.pack(">i", 3) + b"\0\x12\0")
+    assert await client.is_closed()
+
+
+@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 99), (1, 3), (3, 14), (11, 5), (4, 0), (999, 0), (-1, 0)])
+async def test_an_api_or_version_that_is_not_served_closes_the_connection(
+    client: Client, served: Served, key: int, version: int
+) -> None:
+    header = RequestHeader(request_api_key=key, request_api_version=version, correlation_id=1, client_id="x")
+    body = encode_bytes(header, 1) + bytes(20)
+    await client.send_raw(struct.pack(">i", len(body)) + body)
+    assert await client.is_closed()
+    assert await is_served(served)
+
+
+async def test_what_came_before_a_fatal_request_is_answered_and_what_comes_after_is_not(
+    client: Client, served: Served
+) -> None:
+    await create_topic(client, "orders")
+    batch = bytes(a_batch(b"x"))
+    await client.send(produce_request("orders", (0, batch)), 9)
+    await client.send_raw(struct.pack(">i", 2) + b"??" + request_bytes(produce_request("orders", (0, batch)), 9))
+    answer = await client.receive(ProduceResponse, 9)
+    assert answer.responses[0].partition_responses[0].base_offset == 0
+    assert await client.is_closed()
+    log = await served.broker.open_log(TopicPartition("orders", 0))
+    assert log.next_offset == 1
+
+
+async def test_a_client_id_with_control_characters_is_only_a_name(client: Client) -> None:
+    await client.send_raw(
+        request_bytes(MetadataRequest(topics=[]), 9, 5, client_id="a\nERROR forged\x00\x1b[31m" * 300)
+    )
+    assert (await client.receive_raw())[:4] == struct.pack(">i", 5)
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+async def test_more_requests_than_a_connection_may_have_wait_in_the_socket(client: Client, served: Served) -> None:
+    await create_topic(client, "orders")
+    for _ in range(30):
+        await client.send(fetch_request("orders", (0, 0), max_wait_ms=60_000), 12)
+    await until(lambda: served.counted("streamhouse_kafka_pauses_total", why="inflight_requests"))
+    (connection,) = served.server.connections
+    assert "unanswered=5 " in repr(connection)
+    other = await served.client()
+    await produce(other, "orders", (0, a_batch(b"x")))
+    for _ in range(30):
+        await client.receive(FetchResponse, 12)
+
+
+async def test_frames_beyond_the_budget_wait_for_their_turn_and_are_all_served(client: Client, served: Served) -> None:
+    await create_topic(client, "orders")
+    stalled = []
+    for _ in range(4):
+        sender = await served.client()
+        frame = request_bytes(produce_request("orders", (0, a_batch(os.urandom(60_000)))), 9)
+        await sender.send_raw(frame[:-1])
+        stalled.append((sender, frame))
+    waiting = []
+    for _ in range(6):
+        late = await served.client()
+        await late.send_raw(request_bytes(produce_request("orders", (0, a_batch(os.urandom(60_000)))), 9))
+        waiting.append(late)
+    await until(lambda: served.counted("streamhouse_kafka_pauses_total", why="inflight_bytes") >= 6)
+    assert "waiting=6" in repr(served.server)
+    for sender, frame in stalled:
+        await sender.send_raw(frame[-1:])
+    for each in [sender for sender, _ in stalled] + waiting:
+        await each.receive_raw()
+    log = await served.broker.open_log(TopicPartition("orders", 0))
+    assert log.high_watermark == 10
+    assert "used=0KiB" in repr(served.server)
+
+
+async def test_bytes_of_a_client_that_hangs_up_in_the_middle_come_back(served: Served) -> None:
+    for _ in range(5):
+        client = await served.client()
+        await client.send_raw(struct.pack(">i", LIMIT_BYTES) + b"x" * 1000)
+        await until(lambda: "used=64KiB" in repr(served.server))
+        await client.close()
+        await until(lambda: "used=0KiB" in repr(served.server))
+
+
+async def test_a_waiting_client_that_hangs_up_lets_the_next_one_in(served: Served) -> None:
+    holders = [await served.client() for _ in range(4)]
+    for holder in holders:
+        await holder.send_raw(struct.pack(">i", LIMIT_BYTES) + b"x")
+    await until(lambda: "used=256KiB" in repr(served.server))
+    gone, patient = await served.client(), await served.client()
+    await gone.send_raw(struct.pack(">i", LIMIT_BYTES))
+    await until(lambda: "waiting=1" in repr(served.server))
+    await patient.send_raw(request_bytes(MetadataRequest(topics=[]), 9))
+    await until(lambda: "waiting=2" in repr(served.server))
+    gone.writer.transport.abort()
+    await holders[0].close()
+    await patient.receive_raw()
+
+
+async def test_connections_beyond_the_limit_are_closed_and_make_room_when_others_go(served: Served) -> None:
+    clients = [await served.client() for _ in range(20)]
+    for client in clients:
+        await client.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+    assert await (await served.client()).is_closed()
+    await clients[0].close()
+    await until(lambda: len(served.server.connections) == 19)
+    assert await is_served(served)
+    assert served.counted("streamhouse_kafka_closed_total", why="connections") == 1
+
+
+async def test_a_client_that_does_not_read_stops_being_read_and_holds_one_answer(served: Served) -> None:
+    client = await served.client()
+    await create_topic(client, "orders")
+    for _ in range(20):
+        await produce(client, "orders", (0, a_batch(os.urandom(50_000))))
+    slow = await served.client()
+    slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    for _ in range(50):
+        await slow.send(fetch_request("orders", (0, 0)), 12)
+    await until(lambda: served.counted("streamhouse_kafka_pauses_total", why="slow_reader"))
+    sent = served.counted("streamhouse_kafka_sent_bytes_total")
+    assert await is_served(served)
+    assert served.counted("streamhouse_kafka_sent_bytes_total") < sent + 1_000_000
+    slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    for _ in range(50):
+        await slow.receive(FetchResponse, 12)
+
+
+# --- patience -------------------------------------------------------------------------------------------------------
+
+
+class PatientClock(ManualClock):
+    """Time that only the test moves: whoever sleeps, sleeps until the end of the test."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+@pytest.fixture
+async def timed(tmp_path: Path, settings: Settings) -> AsyncIterator[tuple[Served, PatientClock]]:
+    clock = PatientClock()
+    async with a_broker(tmp_path, settings) as broker, a_server(broker, settings, clock) as served:
+        yield served, clock
+
+
+async def test_an_idle_connection_is_closed_and_an_active_one_is_not(timed: tuple[Served, PatientClock]) -> None:
+    served, clock = timed
+    idle, active = await served.client(), await served.client()
+    await idle.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+    clock.advance(ms=599_000)
+    await active.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+    served.server.close_overdue()
+    clock.advance(ms=1_000)
+    served.server.close_overdue()
+    assert await idle.is_closed()
+    await active.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+
+
+async def test_a_request_that_trickles_in_for_too_long_is_cut_off(timed: tuple[Served, PatientClock]) -> None:
+    served, clock = timed
+    client = await served.client()
+    await client.send_raw(struct.pack(">i", 1000))
+    await until(lambda: "of=1000" in repr(next(iter(served.server.connections), None)))
+    for _ in range(59):
+        clock.advance(ms=1_000)
+        await client.send_raw(b"x")
+        served.server.close_overdue()
+    assert len(served.server.connections) == 1
+    clock.advance(ms=1_000)
+    served.server.close_overdue()
+    assert await client.is_closed()
+    assert served.counted("streamhouse_kafka_closed_total", why="slow_sender") == 1
+
+
+async def test_a_client_that_never_takes_its_answers_is_cut_off(timed: tuple[Served, PatientClock]) -> None:
+    served, clock = timed
+    client = await served.client()
+    await create_topic(client, "orders")
+    for _ in range(20):
+        await produce(client, "orders", (0, a_batch(os.urandom(50_000))))
+    client.shrink_receive_buffer()
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    for _ in range(20):
+        await client.send(fetch_request("orders", (0, 0)), 12)
+    await until(lambda: served.counted("streamhouse_kafka_pauses_total", why="slow_reader"))
+    served.server.close_overdue()
+    clock.advance(ms=60_000)
+    served.server.close_overdue()
+    await until(lambda: not served.server.connections)
+    assert served.counted("streamhouse_kafka_closed_total", why="slow_reader") == 1
+
+
+async def test_idle_connections_need_no_tasks(tmp_path: Path) -> None:
+    settings = quick_settings(KafkaSettings())
+    async with a_broker(tmp_path, settings) as broker, a_server(broker, settings) as served:
+        clients = [await served.client() for _ in range(300)]
+        for client in clients:
+            await client.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+        await until(lambda: len(served.server.connections) == 300)
+        names = [task.get_name() for task in asyncio.all_tasks()]
+        assert [name for name in names if name.startswith("kafka")] == ["kafka-watch"]
+
+
+# --- stopping -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stop_answers_what_was_produced_and_cuts_long_polls_short(broker: Broker, settings: Settings) -> None:
+    async with a_server(broker, settings) as served:
+        producer, consumer, idle = [await served.client() for _ in range(3)]
+        await create_topic(producer, "orders")
+        await consumer.send(fetch_request("orders", (0, 5)), 12)
+        await consumer.receive(FetchResponse, 12)
+        await consumer.send(fetch_request("orders", (0, 0), max_wait_ms=60_000, min_bytes=1 << 20), 12)
+        for _ in range(5):
+            await producer.send(produce_request("orders", (0, a_batch(b"x"))), 9)
+        log = await broker.open_log(TopicPartition("orders", 0))
+        await until(lambda: log.next_offset == 5)
+        await served.server.stop()
+        for n in range(5):
+            answer = await producer.receive(ProduceResponse, 9)
+            assert answer.responses[0].partition_responses[0].base_offset == n
+        assert await producer.is_closed()
+        assert await consumer.is_closed()
+        assert await idle.is_closed()
+        with pytest.raises(ConnectionRefusedError):
+            await Client.connect(served.host, served.port)
+
+
+async def test_stopping_twice_is_stopping_once(served: Served) -> None:
+    await served.server.stop()
+    await served.server.stop()
+
+
+async def test_times_bytes_and_connections_are_counted(client: Client, served: Served) -> None:
+    await client.call(ApiVersionsRequest(client_software_name="a", client_software_version="1"), ApiVersionsResponse, 3)
+    assert served.counted("streamhouse_kafka_connections") == 1
+    assert served.counted("streamhouse_kafka_request_seconds_count", api="ApiVersions") == 1
+    assert served.counted("streamhouse_kafka_received_bytes_total") > 10
+    assert served.counted("streamhouse_kafka_sent_bytes_total") > 50

@@ -1,0 +1,143 @@
+"""Metadata: topics, partitions, and who leads them."""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from streamhouse.broker.broker import Broker
+from streamhouse.config import KafkaSettings, Settings, TopicSettings
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.wire.kafka.talk import Client, Served, a_batch, a_broker, a_server, create_topic, produce, quick_settings
+
+VERSIONS = range(14)
+
+
+async def ask(client: Client, *names: str, version: int = 12, create: bool = True) -> MetadataResponse:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+    request.allow_auto_topic_creation = create
+    return await client.call(request, MetadataResponse, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_every_version_describes_a_topic(client: Client, served: Served, version: int) -> None:
+    await create_topic(client, "orders", partitions=3)
+    topic = await served.broker.topic("orders")
+    answer = await ask(client, "orders", version=version)
+    (broker,) = answer.brokers
+    assert (broker.host, broker.port) == (served.host, served.port)
+    if version >= 1:
+        assert answer.controller_id == broker.node_id
+    if version >= 2:
+        assert answer.cluster_id
+    (found,) = answer.topics
+    assert (found.error_code, found.name, found.is_internal) == (ErrorCode.NONE, "orders", False)
+    assert found.topic_id == (topic.topic_id if version >= 10 else UUID(int=0))
+    assert [part.partition_index for part in found.partitions] == [0, 1, 2]
+    for part in found.partitions:
+        assert part.error_code == ErrorCode.NONE
+        assert part.leader_id == broker.node_id
+        assert part.replica_nodes == part.isr_nodes == [broker.node_id]
+        assert part.offline_replicas == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_asking_for_all_lists_all_by_name(client: Client, version: int) -> None:
+    for name in ("b", "a", "c"):
+        await create_topic(client, name)
+    request = MetadataRequest(topics=[] if version == 0 else None)
+    answer = await client.call(request, MetadataResponse, version)
+    assert [topic.name for topic in answer.topics] == ["a", "b", "c"]
+
+
+async def test_asking_for_none_gets_the_brokers_alone(client: Client) -> None:
+    await create_topic(client, "orders")
+    answer = await client.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+    assert (len(answer.brokers), answer.topics) == (1, [])
+
+
+async def test_the_leader_epoch_is_known_once_the_partition_is_open(client: Client) -> None:
+    await create_topic(client, "orders", partitions=2)
+    await produce(client, "orders", (0, a_batch(b"x")))
+    answer = await ask(client, "orders")
+    epochs = [part.leader_epoch for part in answer.topics[0].partitions]
+    assert epochs[0] >= 0
+    assert epochs[1] == -1
+
+
+# --- creating by asking ---------------------------------------------------------------------------------------------
+
+
+async def test_asking_creates_a_topic(client: Client) -> None:
+    answer = await ask(client, "new")
+    assert (answer.topics[0].error_code, len(answer.topics[0].partitions)) == (ErrorCode.NONE, 1)
+
+
+async def test_asking_does_not_create_when_the_client_does_not_want_it(client: Client, served: Served) -> None:
+    answer = await ask(client, "new", create=False)
+    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await served.broker.topics() == []
+
+
+async def test_asking_does_not_create_when_the_settings_forbid_it(tmp_path: Path, settings: Settings) -> None:
+    strict = Settings(wal=settings.wal, flush=settings.flush, topics=TopicSettings(auto_create=False))
+    async with a_broker(tmp_path, strict) as broker, a_server(broker, strict) as served:
+        answer = await ask(await served.client(), "new")
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../etc", "x" * 250, "ü", "a\0b", "a b"])
+async def test_a_name_that_cannot_be_a_topic_is_refused(client: Client, served: Served, name: str) -> None:
+    answer = await ask(client, name)
+    assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert answer.topics[0].name == name
+    assert await served.broker.topics() == []
+
+
+async def test_a_topic_asked_for_twice_is_answered_once(client: Client) -> None:
+    answer = await ask(client, "orders", "orders")
+    assert [topic.name for topic in answer.topics] == ["orders"]
+
+
+# --- by id ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_topic_may_be_asked_for_by_id(client: Client, served: Served) -> None:
+    await create_topic(client, "orders")
+    topic = await served.broker.topic("orders")
+    request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=topic.topic_id, name=None)])
+    answer = await client.call(request, MetadataResponse, 12)
+    assert (answer.topics[0].error_code, answer.topics[0].name) == (ErrorCode.NONE, "orders")
+
+
+async def test_an_unknown_id_says_so_and_creates_nothing(client: Client, served: Served) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=UUID(int=5), name=None)])
+    answer = await client.call(request, MetadataResponse, 12)
+    (topic,) = answer.topics
+    assert (topic.error_code, topic.name, topic.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, UUID(int=5))
+    assert await served.broker.topics() == []
+
+
+async def test_before_version_12_ids_are_no_way_to_ask(client: Client) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=UUID(int=5), name=None)])
+    await client.send(request, 11)
+    assert await client.is_closed()
+
+
+# --- addresses ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_advertised_address_is_what_clients_are_told(broker: Broker) -> None:
+    settings = quick_settings(KafkaSettings(advertise="kafka.example:1234"))
+    async with a_server(broker, settings) as served:
+        answer = await ask(await served.client())
+        assert (answer.brokers[0].host, answer.brokers[0].port) == ("kafka.example", 1234)
+
+
+async def test_the_cluster_id_is_the_same_after_a_restart(broker: Broker, settings: Settings) -> None:
+    ids = set()
+    for _ in range(2):
+        async with a_server(broker, settings) as served:
+            ids.add((await ask(await served.client())).cluster_id)
+    assert len(ids) == 1
