@@ -3,10 +3,11 @@
 A subclass gives the fixture `store` (open, empty, on the `clock` fixture).
 """
 
+from tests.contracts.metadata_groups import GroupContract
 from tests.contracts.metadata_leases import LeaseContract
 from tests.contracts.metadata_recovery import RecoveryContract
 from tests.contracts.metadata_segments import SegmentContract
 
 
-class MetadataStoreContract(LeaseContract, SegmentContract, RecoveryContract):
+class MetadataStoreContract(LeaseContract, SegmentContract, RecoveryContract, GroupContract):
     """All of it; the parts are apart only so that each can be read with coffee."""

@@ -11,8 +11,9 @@ happened, and every call here may be repeated with the same arguments. Every imp
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from streamhouse.model.group import CommittedOffset, GroupOffset, ShardCommit, StoredGroup
 from streamhouse.model.lease import Address, PartitionState, Session
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
@@ -41,6 +42,23 @@ class EpochEnd:
     end: int
 
 
+class ShardGroup(NamedTuple):
+    shard: PartitionId
+    group: StoredGroup
+
+
+class OffsetsAsked(NamedTuple):
+    """Of which partitions a group's offsets are wanted; None: of all."""
+
+    group_id: str
+    partitions: Sequence[PartitionId] | None
+
+
+class OffsetStored(NamedTuple):
+    at: GroupOffset
+    committed: CommittedOffset
+
+
 class MetadataStore(Protocol):
     @property
     def failures_in_a_row(self) -> int:
@@ -56,7 +74,10 @@ class MetadataStore(Protocol):
         ...
 
     async def delete_topic(self, topic_id: TopicId) -> None:
-        """Remove topic, partitions and runs, and doom objects left without runs; no error when it isn't there."""
+        """Remove topic, partitions, runs and offsets committed in it, and doom objects left without runs.
+
+        With the internal topic go the groups of its shards. No error when it isn't there.
+        """
         ...
 
     async def topics(self) -> Sequence[Topic]: ...
@@ -179,6 +200,30 @@ class MetadataStore(Protocol):
 
     async def known_objects(self) -> frozenset[str]:
         """Every key that any row names, live or doomed, read in one snapshot."""
+        ...
+
+    # --- groups
+    async def commit_groups(self, session_id: SessionId, commits: Sequence[ShardCommit]) -> None:
+        """Change groups and offsets of shards that this session holds, each shard once, its changes in order.
+
+        All or nothing: raise `LeaseLost` naming the shards whose guard failed: another holder or epoch, a session that
+        is no longer live (all of them), or a commit that comes after a later one of its epoch. Repeating the last
+        commit of a shard is a no-op. An offset of a partition that is gone is passed over.
+        """
+        ...
+
+    async def load_groups(self, shards: Sequence[PartitionId]) -> Sequence[ShardGroup]:
+        """All groups of these shards, by shard and group id."""
+        ...
+
+    async def committed_offsets(self, asked: Sequence[OffsetsAsked]) -> Sequence[OffsetStored]:
+        """What the groups have committed, in the order asked, each group's by partition; what is not there is left
+        out."""
+        ...
+
+    async def groups_to_review(self, shards: Sequence[PartitionId], *, before_ms: int, now_ms: int) -> Sequence[str]:
+        """Groups of these shards that have no offset at all, or one committed at `before_ms` or earlier, or one that
+        was to expire by `now_ms`."""
         ...
 
     # --- producers

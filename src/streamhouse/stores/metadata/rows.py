@@ -10,13 +10,15 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from streamhouse.format.group import decode_members, encode_members
+from streamhouse.model.group import CommittedOffset, GroupOffset, StoredGroup
 from streamhouse.model.lease import Address, PartitionState, Session, SessionState
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic
-from streamhouse.stores.metadata.base import DoomedObject, NewSession
+from streamhouse.stores.metadata.base import DoomedObject, NewSession, OffsetStored
 
-Params = Mapping[str, str | int | None]
+Params = Mapping[str, str | int | bytes | None]
 
 
 class Row(Protocol):
@@ -128,6 +130,56 @@ def run_of(row: Row) -> Run:
         records=row["records"],
         max_timestamp_ms=row["max_timestamp_ms"],
     )
+
+
+def group_params(group: StoredGroup) -> Params:
+    return {
+        "group_id": group.group_id,
+        "generation": group.generation,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "leader": group.leader,
+        "changed_at_ms": group.changed_at_ms,
+        "members": encode_members(group.members),
+    }
+
+
+def group_of(row: Row) -> StoredGroup:
+    return StoredGroup(
+        group_id=row["group_id"],
+        generation=row["generation"],
+        protocol_type=row["protocol_type"],
+        protocol=row["protocol"],
+        leader=row["leader"],
+        members=decode_members(row["members"]),
+        changed_at_ms=row["changed_at_ms"],
+    )
+
+
+def place_params(at: GroupOffset) -> Params:
+    return {"group_id": at.group_id, **partition_params(at.partition)}
+
+
+def offset_params(at: GroupOffset, committed: CommittedOffset) -> Params:
+    return {
+        **place_params(at),
+        "committed_offset": committed.offset,
+        "leader_epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+        "committed_at_ms": committed.committed_at_ms,
+        "expires_at_ms": committed.expires_at_ms,
+    }
+
+
+def offset_of(row: Row) -> OffsetStored:
+    committed = CommittedOffset(
+        offset=row["committed_offset"],
+        leader_epoch=row["leader_epoch"],
+        metadata=row["metadata"],
+        committed_at_ms=row["committed_at_ms"],
+        expires_at_ms=row["expires_at_ms"],
+    )
+    return OffsetStored(GroupOffset(row["group_id"], partition_of(row)), committed)
 
 
 def doomed_of(row: Row) -> DoomedObject:

@@ -67,6 +67,23 @@ class Statements:
     runs_of_object: str
     drop_runs_below: str
     drop_runs_of_topic: str
+    # groups
+    shard_commits: str
+    put_shard_commit: str
+    put_group: str
+    groups_of_shards: str
+    drop_group: str
+    groups_to_review: str
+    drop_groups_of_topic: str
+    drop_shards_of_topic: str
+    # offsets
+    put_offset: str
+    offsets_of_group: str
+    find_offsets: str
+    drop_offset: str
+    drop_offsets_of_group: str
+    drop_offsets_of_topic: str
+    drop_offsets_of_shards: str
     # counters
     next_epoch: str
     reserve_producer_ids: str

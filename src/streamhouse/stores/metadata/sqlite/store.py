@@ -2,7 +2,7 @@
 
 Data path   broker -> **store** -> one transaction each
 Owns        nothing but the connection between the door's calls and their transactions
-Leaves      the transactions to `topics`, `sessions` and `segments`, running them to `database`
+Leaves      the transactions to `topics`, `sessions`, `segments` and `groups`, running them to `database`
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,20 @@ from functools import partial
 from typing import Self
 
 from streamhouse.clock import Clock
+from streamhouse.model.group import ShardCommit
 from streamhouse.model.lease import PartitionState, Session
 from streamhouse.model.names import PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
-from streamhouse.stores.metadata.base import DoomedObject, EpochEnd, NewSession
-from streamhouse.stores.metadata.sqlite import segments, sessions, topics
+from streamhouse.stores.metadata.base import (
+    DoomedObject,
+    EpochEnd,
+    NewSession,
+    OffsetsAsked,
+    OffsetStored,
+    ShardGroup,
+)
+from streamhouse.stores.metadata.sqlite import groups, segments, sessions, topics
 from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings
 
 
@@ -124,6 +132,20 @@ class SqliteMetadataStore:
 
     async def known_objects(self) -> frozenset[str]:
         return await self._database.read(segments.known_objects)
+
+    # --- groups
+    async def commit_groups(self, session_id: SessionId, commits: Sequence[ShardCommit]) -> None:
+        await self._database.write(partial(groups.commit_groups, session_id=session_id, commits=commits))
+
+    async def load_groups(self, shards: Sequence[PartitionId]) -> Sequence[ShardGroup]:
+        return await self._database.read(partial(groups.load_groups, shards=shards))
+
+    async def committed_offsets(self, asked: Sequence[OffsetsAsked]) -> Sequence[OffsetStored]:
+        return await self._database.read(partial(groups.committed_offsets, asked=asked))
+
+    async def groups_to_review(self, shards: Sequence[PartitionId], *, before_ms: int, now_ms: int) -> Sequence[str]:
+        work = partial(groups.groups_to_review, shards=shards, before_ms=before_ms, now_ms=now_ms)
+        return await self._database.read(work)
 
     # --- producers
     async def allocate_producer_ids(self, count: int) -> int:

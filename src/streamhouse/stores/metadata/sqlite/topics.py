@@ -33,6 +33,13 @@ def delete_topic(tx: Transaction, topic_id: TopicId) -> None:
     params = {"topic_id": str(topic_id)}
     objects = [row["object_id"] for row in tx.rows(tx.sql.drop_runs_of_topic, params)]
     doom_unused(tx, objects)
+    for statement in (
+        tx.sql.drop_offsets_of_topic,
+        tx.sql.drop_offsets_of_shards,
+        tx.sql.drop_groups_of_topic,
+        tx.sql.drop_shards_of_topic,
+    ):
+        tx.change(statement, params)
     tx.change(tx.sql.delete_partitions, params)
     tx.change(tx.sql.delete_topic, params)
 

@@ -1,0 +1,55 @@
+-- name: shard_commits
+-- The last commits of the shards in a JSON array of [topic id, partition].
+SELECT s.topic_id, s.partition, s.epoch, s.sequence
+FROM json_each(:partitions) AS wanted
+JOIN group_shards AS s ON s.topic_id = wanted.value ->> 0 AND s.partition = CAST(wanted.value ->> 1 AS INTEGER);
+
+-- name: put_shard_commit
+-- Remember a shard's last commit, in the transaction that makes it.
+INSERT INTO group_shards (topic_id, partition, epoch, sequence) VALUES (:topic_id, :partition, :epoch, :sequence)
+ON CONFLICT (topic_id, partition) DO UPDATE SET epoch = excluded.epoch, sequence = excluded.sequence;
+
+-- name: put_group
+-- A group as it is now, whatever it was before.
+INSERT INTO consumer_groups (
+    topic_id, partition, group_id, generation, protocol_type, protocol, leader, changed_at_ms, members
+) VALUES (
+    :topic_id, :partition, :group_id, :generation, :protocol_type, :protocol, :leader, :changed_at_ms, :members
+)
+ON CONFLICT (topic_id, partition, group_id) DO UPDATE SET
+    generation = excluded.generation, protocol_type = excluded.protocol_type, protocol = excluded.protocol,
+    leader = excluded.leader, changed_at_ms = excluded.changed_at_ms, members = excluded.members;
+
+-- name: groups_of_shards
+-- The groups of the shards in a JSON array of [topic id, partition].
+SELECT g.topic_id, g.partition, g.group_id, g.generation, g.protocol_type, g.protocol, g.leader, g.changed_at_ms,
+       g.members
+FROM json_each(:partitions) AS wanted
+JOIN consumer_groups AS g ON g.topic_id = wanted.value ->> 0 AND g.partition = CAST(wanted.value ->> 1 AS INTEGER)
+ORDER BY g.topic_id, g.partition, g.group_id;
+
+-- name: drop_group
+-- Forget a group. Its offsets were dropped before, or are a reason to keep it.
+DELETE FROM consumer_groups
+WHERE topic_id = :topic_id AND partition = :partition AND group_id = :group_id
+  AND NOT EXISTS (SELECT 1 FROM committed_offsets AS o WHERE o.group_id = consumer_groups.group_id);
+
+-- name: groups_to_review
+-- Groups of the shards that have an offset so old, or one whose own time is up, or none at all.
+SELECT g.group_id
+FROM json_each(:partitions) AS wanted
+JOIN consumer_groups AS g ON g.topic_id = wanted.value ->> 0 AND g.partition = CAST(wanted.value ->> 1 AS INTEGER)
+WHERE NOT EXISTS (SELECT 1 FROM committed_offsets AS o WHERE o.group_id = g.group_id)
+   OR EXISTS (
+       SELECT 1 FROM committed_offsets AS o
+       WHERE o.group_id = g.group_id AND (o.committed_at_ms <= :before_ms OR o.expires_at_ms <= :now_ms)
+   )
+ORDER BY g.group_id;
+
+-- name: drop_groups_of_topic
+-- Part of deleting the internal topic: its shards' groups.
+DELETE FROM consumer_groups WHERE topic_id = :topic_id;
+
+-- name: drop_shards_of_topic
+-- Part of deleting the internal topic: its shards' last commits.
+DELETE FROM group_shards WHERE topic_id = :topic_id;
