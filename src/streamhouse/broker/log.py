@@ -86,7 +86,7 @@ class PartitionLog:
         self._tail: list[TailBatch] = []
         self._tail_ends: list[int] = []
         self._tail_bytes = 0
-        self._watchers: set[Watcher] = set()
+        self._watchers: dict[Watcher, None] = {}  # woken in the order in which they came
         self._waiting: dict[asyncio.Future[None], int] = {}
 
     def __repr__(self) -> str:
@@ -214,10 +214,10 @@ class PartitionLog:
         return self._tail[: bisect_right(self._tail_ends, self.high_watermark)]
 
     def watch(self, watcher: Watcher) -> None:
-        self._watchers.add(watcher)
+        self._watchers[watcher] = None
 
     def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.discard(watcher)
+        self._watchers.pop(watcher, None)
 
     def _wake(self) -> None:
         for watcher in tuple(self._watchers):
