@@ -94,6 +94,7 @@ class Faulty:
         self._refused: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
         self._held: dict[str, asyncio.Event] = {}
+        self._held_answers: dict[str, asyncio.Event] = {}
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
 
     def refuse(self, call: str, times: int = 1) -> None:
@@ -108,6 +109,11 @@ class Faulty:
         """Calls wait, before anything happens, until the event is set."""
         self._held[call] = asyncio.Event()
         return self._held[call]
+
+    def hold_answer(self, call: str) -> asyncio.Event:
+        """Calls happen, and answer when the event is set."""
+        self._held_answers[call] = asyncio.Event()
+        return self._held_answers[call]
 
     def heal(self) -> None:
         self._refused.clear()
@@ -129,6 +135,8 @@ class Faulty:
         async def call(*args: Any, **kwargs: Any) -> Any:
             await self._before(name, args)
             answer = await inner(*args, **kwargs)
+            if (gate := self._held_answers.get(name)) is not None:
+                await gate.wait()
             if self._lost[name] > 0:
                 self._lost[name] -= 1
                 raise Unavailable(f"the answer got lost; call={name}")

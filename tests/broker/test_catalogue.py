@@ -1,0 +1,210 @@
+"""Topics as an agent knows them: creating, refusing, and asking the store no more than needed."""
+
+import asyncio
+import uuid
+
+import pytest
+
+from streamhouse.broker.catalogue import FRESH_S, MISS_S, Catalogue
+from streamhouse.config import TopicSettings
+from streamhouse.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidTopicName,
+    Rejected,
+    TopicExists,
+    Unavailable,
+    UnknownTopic,
+    UnknownTopicId,
+)
+from streamhouse.model.names import TopicId
+from streamhouse.model.topic import Topic
+from tests.broker.conftest import MakeWorld
+from tests.broker.support import World, settle
+
+
+@pytest.fixture
+async def catalogue(world: World) -> Catalogue:
+    return Catalogue(world.doors())
+
+
+def other_agents_topic(name: str, number: int = 1) -> Topic:
+    return Topic(topic_id=TopicId(uuid.UUID(int=number)), name=name, partitions=1, created_at_ms=0)
+
+
+async def test_a_created_topic_is_found_by_name_and_by_id(catalogue: Catalogue) -> None:
+    made = await catalogue.create("orders", partitions=3, overrides={"retention.ms": "1000"})
+    assert (made.partitions, made.overrides) == (3, {"retention.ms": "1000"})
+    assert await catalogue.find("orders") == made
+    assert await catalogue.find_by_id(made.topic_id) == made
+    assert list(await catalogue.all()) == [made]
+
+
+async def test_a_topic_without_a_number_of_partitions_has_the_default(make_world: MakeWorld) -> None:
+    world = await make_world(topics=TopicSettings(default_partitions=7))
+    assert (await Catalogue(world.doors()).create("orders")).partitions == 7
+
+
+async def test_what_could_not_be_created_is_refused_with_its_reason(catalogue: Catalogue, world: World) -> None:
+    for name in ("", "..", "a/b", "x" * 250):
+        with pytest.raises(InvalidTopicName):
+            await catalogue.create(name)
+    for partitions in (0, -1, world.settings.topics.max_partitions + 1):
+        with pytest.raises(InvalidPartitions):
+            await catalogue.create("orders", partitions=partitions)
+    for overrides in ({"retention.ms": "soon"}, {"no.such.setting": "1"}):
+        with pytest.raises(InvalidConfig):
+            await catalogue.create("orders", overrides=overrides)
+    assert list(await catalogue.all()) == []
+
+
+async def test_a_name_is_given_once(catalogue: Catalogue, world: World) -> None:
+    await catalogue.create("orders")
+    with pytest.raises(TopicExists):
+        await catalogue.create("orders")
+    await world.sqlite.create_topic(other_agents_topic("clicks"))
+    with pytest.raises(TopicExists):
+        await catalogue.create("clicks")
+
+
+async def test_names_that_differ_only_in_dots_and_underscores_collide(catalogue: Catalogue) -> None:
+    await catalogue.create("a.b_c")
+    with pytest.raises(InvalidTopicName, match=r"a\.b_c"):
+        await catalogue.create("a_b.c")
+    await catalogue.create("a-b-c")
+
+
+async def test_there_is_a_limit_to_topics(make_world: MakeWorld) -> None:
+    world = await make_world(topics=TopicSettings(max_topics=1))
+    catalogue = Catalogue(world.doors())
+    first = await catalogue.create("first")
+    with pytest.raises(Rejected, match="too many topics"):
+        await catalogue.create("second")
+    await catalogue.delete(first)
+    await catalogue.create("second")
+
+
+async def test_a_dry_run_says_what_would_be_and_changes_nothing(catalogue: Catalogue, world: World) -> None:
+    assert (await catalogue.create("orders", partitions=3, dry_run=True)).partitions == 3
+    assert list(await world.sqlite.topics()) == []
+    await catalogue.create("orders")
+    with pytest.raises(TopicExists):
+        await catalogue.create("orders", dry_run=True)
+
+
+async def test_a_deleted_topic_is_unknown_and_its_name_is_free(catalogue: Catalogue) -> None:
+    made = await catalogue.create("orders")
+    await catalogue.delete(made)
+    with pytest.raises(UnknownTopic):
+        await catalogue.find("orders")
+    with pytest.raises(UnknownTopicId):
+        await catalogue.find_by_id(made.topic_id)
+    assert (await catalogue.create("orders")).topic_id != made.topic_id
+
+
+async def test_deleting_a_topic_again_does_not_touch_its_successor(catalogue: Catalogue) -> None:
+    first = await catalogue.create("orders")
+    await catalogue.delete(first)
+    second = await catalogue.create("orders")
+    await catalogue.delete(first)
+    assert await catalogue.find("orders") == second
+
+
+async def test_known_topics_are_found_without_asking_the_store(catalogue: Catalogue, world: World) -> None:
+    await catalogue.create("orders")
+    asked = world.metadata.count("topics")
+    for _ in range(100):
+        await catalogue.find("orders")
+    assert world.metadata.count("topics") == asked
+
+
+async def test_topics_of_other_agents_are_found_after_a_moment(catalogue: Catalogue, world: World) -> None:
+    with pytest.raises(UnknownTopic):
+        await catalogue.find("orders")
+    await world.sqlite.create_topic(other_agents_topic("orders"))
+    with pytest.raises(UnknownTopic):
+        await catalogue.find("orders")
+    await world.clock.advance(MISS_S)
+    assert (await catalogue.find("orders")).name == "orders"
+
+
+async def test_topics_deleted_by_other_agents_are_gone_after_a_while(catalogue: Catalogue, world: World) -> None:
+    made = await catalogue.create("orders")
+    await world.sqlite.delete_topic(made.topic_id)
+    assert await catalogue.find("orders") == made
+    await world.clock.advance(FRESH_S)
+    with pytest.raises(UnknownTopic):
+        await catalogue.find("orders")
+
+
+async def test_unknown_names_do_not_storm_the_store(catalogue: Catalogue, world: World) -> None:
+    gate = world.metadata.hold("topics")
+    asking = [asyncio.ensure_future(catalogue.find(f"nobody-{number}")) for number in range(100)]
+    await settle()
+    gate.set()
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+    assert all(isinstance(outcome, UnknownTopic) for outcome in outcomes)
+    assert world.metadata.count("topics") == 1
+
+
+async def test_what_is_known_is_served_while_the_store_is_away(catalogue: Catalogue, world: World) -> None:
+    made = await catalogue.create("orders")
+    await world.clock.advance(FRESH_S)
+    world.metadata.refuse("topics", 10)
+    assert await catalogue.find("orders") == made
+    assert await catalogue.find_by_id(made.topic_id) == made
+    assert list(await catalogue.all()) == [made]
+    with pytest.raises(Unavailable):
+        await catalogue.find("clicks")
+
+
+async def test_a_reading_that_began_before_a_topic_was_created_does_not_undo_it(
+    catalogue: Catalogue, world: World
+) -> None:
+    gate = world.metadata.hold("topics")
+    reading = asyncio.ensure_future(catalogue.all())
+    creating = asyncio.ensure_future(catalogue.create("orders"))
+    await settle()
+    gate.set()
+    made = await creating
+    await reading
+    assert await catalogue.find("orders") == made
+
+
+async def test_a_reading_that_began_before_a_topic_was_deleted_does_not_bring_it_back(
+    catalogue: Catalogue, world: World
+) -> None:
+    made = await catalogue.create("orders")
+    await world.clock.advance(FRESH_S)
+    gate = world.metadata.hold("topics")
+    reading = asyncio.ensure_future(catalogue.all())
+    await settle()
+    deleting = asyncio.ensure_future(catalogue.delete(made))
+    await settle()
+    gate.set()
+    await asyncio.gather(reading, deleting)
+    with pytest.raises(UnknownTopic):
+        await catalogue.find("orders")
+
+
+async def test_a_topic_whose_creation_got_no_answer_is_found(catalogue: Catalogue, world: World) -> None:
+    world.metadata.lose_answer("create_topic")
+    with pytest.raises(Unavailable):
+        await catalogue.create("orders")
+    assert (await catalogue.find("orders")).name == "orders"
+
+
+async def test_many_who_want_a_topic_that_is_not_there_get_the_same_one(catalogue: Catalogue, world: World) -> None:
+    made = await asyncio.gather(*(catalogue.find_or_create("orders") for _ in range(20)))
+    assert len({topic.topic_id for topic in made}) == 1
+    assert world.metadata.count("create_topic") == 1
+
+
+async def test_another_agent_who_creates_it_first_wins_and_is_no_error(catalogue: Catalogue, world: World) -> None:
+    gate = world.metadata.hold("create_topic")
+    creating = asyncio.ensure_future(catalogue.find_or_create("orders"))
+    await settle()
+    theirs = other_agents_topic("orders")
+    await world.sqlite.create_topic(theirs)
+    gate.set()
+    assert (await creating).topic_id == theirs.topic_id
