@@ -105,7 +105,9 @@ class PartitionLog:
         """Bytes of the tail that are durable; all of it, as a rule, because the WAL is milliseconds behind."""
         if self.high_watermark == self.next_offset:
             return self._tail_bytes
-        return sum(len(item.data) for item in self.durable_tail())
+        # Counted from the end: what isn't durable yet is short, the tail may hold a million batches.
+        pending = self._tail[bisect_right(self._tail_ends, self.high_watermark) :]
+        return self._tail_bytes - sum(len(item.data) for item in pending)
 
     @property
     def oldest_at(self) -> float | None:
