@@ -1,0 +1,357 @@
+"""A tenure: may we append, what ends us, and what the next one finds."""
+
+import asyncio
+
+import pytest
+
+from streamhouse.broker.broker import Broker
+from streamhouse.config import AgentSettings
+from streamhouse.errors import AppendFailed, LeaseLost, Retriable, SessionLost, Stopping
+from streamhouse.model.lease import SessionState
+from tests.broker.conftest import MakeWorld
+from tests.broker.support import (
+    CLICKS,
+    ORDERS,
+    World,
+    batch,
+    current,
+    fetch,
+    idempotent,
+    produce,
+    settle,
+    values_of,
+)
+
+
+async def claimed_by_a_rival(world: World, broker: Broker) -> None:
+    """Another agent takes the broker for dead and claims its session."""
+    rival = Broker(world.doors(alone=False))
+    await rival.start()
+    by = current(rival).session.session_id
+    assert await world.sqlite.claim_recovery(current(broker).session.session_id, by=by, proven_dead=True)
+    await current(rival).wal.aclose(remove=True)
+
+
+# --- the heartbeat
+
+
+async def test_heartbeats_keep_a_tenure_valid(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    await world.clock.advance(10 * world.settings.lease.ttl_s)
+    assert broker.not_ready() is None
+    await produce(broker, batch(b"a"))
+    await world.stop(broker, task)
+
+
+async def test_a_late_heartbeat_means_no_append_until_it_is_made_up_for(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    await produce(broker, batch(b"a"))
+    world.metadata.refuse("renew_session", 1000)
+    await world.clock.advance(world.settings.lease.ttl_s)
+    assert broker.not_ready() is not None
+    with pytest.raises(LeaseLost, match="heartbeat"):
+        await broker.append(ORDERS, batch(b"b"))
+    assert await values_of(broker) == {0: b"a"}
+    world.metadata.heal()
+    await world.clock.advance(2.0)
+    assert (await produce(broker, batch(b"b"))).base_offset == 1
+    await world.stop(broker, task)
+
+
+async def test_a_late_heartbeat_means_no_ack_for_what_was_placed_in_time(world: World) -> None:
+    broker = await world.start_with()
+    placed = await broker.append(ORDERS, batch(b"a"))
+    world.clock.skip(world.settings.lease.ttl_s - world.settings.lease.margin_s)
+    with pytest.raises(AppendFailed, match="lease ended"):
+        await broker.acknowledge(placed)
+
+
+async def test_the_time_of_a_heartbeat_counts_from_the_question_not_from_the_answer(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    lease = world.settings.lease
+    gate = world.metadata.hold_answer("renew_session")
+    await world.clock.advance(lease.renew_s)
+    world.clock.skip(lease.ttl_s - lease.margin_s)
+    gate.set()
+    await settle()
+    assert not current(broker).is_valid
+    await world.stop(broker, task)
+
+
+# --- the end of a session
+
+
+async def test_a_lost_session_ends_the_tenure_without_touching_the_wal_and_the_next_recovers_it(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    first = current(broker)
+    await produce(broker, idempotent(b"a", sequence=0))
+    await claimed_by_a_rival(world, broker)
+    await world.clock.advance(2 * world.settings.lease.renew_s)
+    assert current(broker) is not first
+    assert isinstance(first.end_reason, SessionLost)
+    assert world.objects.count("put_new") == 1  # by the recovery, not by the tenure that had lost it
+    assert (await produce(broker, idempotent(b"a", sequence=0))).base_offset == 0
+    assert (await produce(broker, idempotent(b"b", sequence=1))).base_offset == 1
+    assert await values_of(broker) == {0: b"a", 1: b"b"}
+    await world.stop(broker, task)
+
+
+async def test_once_a_commit_says_that_the_session_is_lost_nothing_is_acknowledged_any_more(world: World) -> None:
+    broker = await world.start_with(ORDERS, CLICKS)
+    task = world.run(broker)
+    first = current(broker)
+    await produce(broker, batch(b"a"))
+    placed = await broker.append(CLICKS, batch(b"b"))
+    await claimed_by_a_rival(world, broker)
+    with pytest.raises(ExceptionGroup):
+        await first.flusher.flush_all()
+    first._end(SessionLost(first.session.session_id, why="said so"))
+    assert not first.is_valid
+    with pytest.raises(Retriable):
+        await broker.acknowledge(placed)
+    await world.clock.advance(1.0)
+    assert (await values_of(broker), await values_of(broker, CLICKS)) == ({0: b"a"}, {0: b"b"})
+    await world.stop(broker, task)
+
+
+async def test_the_budget_is_empty_after_a_tenure_that_lost_its_session(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    await produce(broker, batch(b"a"))
+    await claimed_by_a_rival(world, broker)
+    await world.clock.advance(2 * world.settings.lease.renew_s)
+    assert broker.budget.used_bytes == 0
+    await world.stop(broker, task)
+
+
+# --- a failed WAL
+
+
+async def test_a_failed_wal_loses_nothing_acknowledged_and_the_next_tenure_goes_on(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    first = current(broker)
+    await produce(broker, idempotent(b"a", sequence=0))
+    world.files.fill_up_after(10)
+    placed = await broker.append(ORDERS, idempotent(b"b", sequence=1))
+    with pytest.raises(AppendFailed):
+        await broker.acknowledge(placed)
+    with pytest.raises(Retriable):
+        await broker.append(ORDERS, idempotent(b"c", sequence=2))
+    world.files.make_room()
+    await world.clock.advance(5.0)
+    assert current(broker) is not first
+    assert first.session.session_id not in {each.session_id for each in await world.sqlite.sessions()}
+    assert world.wal_sessions() == [current(broker).session.session_id]
+    assert await values_of(broker) == {0: b"a"}
+    # The state of the producers is what is durable: a is a duplicate, b is new.
+    assert (await produce(broker, idempotent(b"a", sequence=0))).base_offset == 0
+    assert (await produce(broker, idempotent(b"b", sequence=1))).base_offset == 1
+    assert await values_of(broker) == {0: b"a", 1: b"b"}
+    await world.stop(broker, task)
+
+
+async def test_acknowledged_records_survive_a_failed_wal_and_a_store_that_is_away_for_a_while(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    await produce(broker, batch(b"a"))
+    world.objects.refuse("put_new", 5)
+    world.files.fill_up_after(0)
+    with pytest.raises(Retriable):
+        await produce(broker, batch(b"b"))
+    world.files.make_room()
+    await world.clock.advance(60.0)
+    assert await values_of(broker) == {0: b"a"}
+    assert broker.not_ready() is None
+    await world.stop(broker, task)
+
+
+async def test_a_long_poll_meets_the_next_tenure(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    await produce(broker, batch(b"a"))
+    world.files.fill_up_after(0)
+    with pytest.raises(Retriable):
+        await produce(broker, batch(b"b"))
+    world.files.make_room()
+    await world.clock.advance(5.0)
+    await produce(broker, batch(b"b"))
+    assert (await fetch(broker, 1)).high_watermark == 2
+    await world.stop(broker, task)
+
+
+async def test_a_tenure_that_cannot_begin_is_tried_again_and_leaves_nothing_behind(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    await produce(broker, batch(b"a"))
+    await claimed_by_a_rival(world, broker)
+    world.objects.refuse("put_new", 6)  # so that recovery fails, and the new tenure with it
+    await world.clock.advance(120.0)
+    sessions = [each for each in await world.sqlite.sessions() if each.state is SessionState.LIVE]
+    assert current(broker).session.session_id in {each.session_id for each in sessions}
+    assert len(sessions) == 1
+    assert world.wal_sessions() == [current(broker).session.session_id]
+    assert await values_of(broker) == {0: b"a"}
+    await world.stop(broker, task)
+
+
+async def test_a_stop_during_the_search_for_a_new_tenure_ends_the_search(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    await produce(broker, batch(b"a"))
+    await claimed_by_a_rival(world, broker)
+    world.objects.refuse("put_new", 1000)
+    await world.clock.advance(30.0)
+    await world.stop(broker, task, within_s=30.0)
+    world.objects.heal()
+    world.kill()
+    assert await values_of(await world.start()) == {0: b"a"}
+
+
+async def test_a_stop_while_a_new_tenure_begins_stops_that_one(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    await claimed_by_a_rival(world, broker)
+    gate = world.metadata.hold("finish_recovery")
+    await world.clock.advance(2 * world.settings.lease.renew_s)
+    broker.stop()
+    gate.set()
+    await world.until_done(task, within_s=10.0)
+    assert list(await world.sqlite.sessions()) == []
+    assert world.wal_sessions() == []
+
+
+# --- stopping
+
+
+async def test_a_graceful_stop_flushes_ends_the_session_and_leaves_no_wal(world: World) -> None:
+    broker = await world.start_with(ORDERS, CLICKS)
+    task = world.run(broker)
+    for name in (ORDERS, CLICKS):
+        await produce(broker, idempotent(b"a", sequence=0), name)
+    await world.stop(broker, task, within_s=1.0)
+    assert list(await world.sqlite.sessions()) == []
+    assert world.wal_sessions() == []
+    assert len(await world.object_keys()) == 1
+    assert broker.budget.used_bytes == 0
+    broker = await world.start()
+    assert broker.recovered.sessions == 0
+    assert (await produce(broker, idempotent(b"a", sequence=0))).base_offset == 0
+    assert await values_of(broker) == {0: b"a"}
+
+
+async def test_a_stopping_agent_refuses_appends_and_acknowledges_what_it_had_taken(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    await settle()
+    placed = await broker.append(ORDERS, batch(b"a"))
+    broker.stop()
+    assert broker.not_ready() == "stopping"
+    await broker.acknowledge(placed)
+    await settle()
+    with pytest.raises(Stopping):
+        await broker.append(ORDERS, batch(b"b"))
+    late = await broker.create_topic("late", partitions=1, overrides={})
+    with pytest.raises(LeaseLost, match="stopping"):
+        await current(broker).open_log(late, 0)
+    await world.until_done(task)
+    assert await values_of(await world.start()) == {0: b"a"}
+
+
+async def test_a_stop_while_the_object_store_is_away_keeps_the_wal_and_the_next_start_recovers(
+    make_world: MakeWorld,
+) -> None:
+    world = await make_world(agent=AgentSettings(stop_timeout_s=5.0))
+    broker = await world.start_with()
+    task = world.run(broker)
+    await produce(broker, idempotent(b"a", sequence=0))
+    world.objects.refuse("put_new", 1000)
+    await world.stop(broker, task, within_s=10.0)
+    assert world.wal_sessions() == [current(broker).session.session_id]
+    assert broker.budget.used_bytes == 0
+    world.objects.heal()
+    world.kill()
+    broker = await world.start()
+    assert (broker.recovered.sessions, broker.recovered.records) == (1, 1)
+    assert (await produce(broker, idempotent(b"a", sequence=0))).base_offset == 0
+    assert (await produce(broker, idempotent(b"b", sequence=1))).base_offset == 1
+
+
+async def test_a_stop_without_metadata_keeps_the_wal_too(make_world: MakeWorld) -> None:
+    world = await make_world(agent=AgentSettings(stop_timeout_s=5.0))
+    broker = await world.start_with()
+    task = world.run(broker)
+    await produce(broker, batch(b"a"))
+    world.metadata.refuse("commit_segments", 1000)
+    await world.stop(broker, task, within_s=10.0)
+    world.metadata.heal()
+    world.kill()
+    assert await values_of(await world.start()) == {0: b"a"}
+
+
+# --- opening logs
+
+
+async def test_a_log_is_opened_once_however_many_want_it(world: World) -> None:
+    broker = await world.start_with()
+    opened = await asyncio.gather(*(broker.open_log(ORDERS) for _ in range(20)))
+    assert len({id(log) for log in opened}) == 1
+    assert world.metadata.count("acquire") == 1
+    assert len(current(broker)._opening) == 0
+
+
+async def test_a_failed_opening_is_tried_again_by_the_next_who_waits(world: World) -> None:
+    broker = await world.start_with()
+    world.metadata.refuse("last_run")
+    opened = await asyncio.gather(*(broker.open_log(ORDERS) for _ in range(3)), return_exceptions=True)
+    assert [isinstance(log, Exception) for log in opened] == [True, False, False]
+    assert opened[1] is opened[2]
+
+
+async def test_a_lease_that_another_session_holds_is_not_opened(world: World) -> None:
+    broker = await world.start_with()
+    await broker.open_log(ORDERS)
+    rival = Broker(world.doors(alone=False))
+    await rival.start()
+    with pytest.raises(LeaseLost):
+        await rival.open_log(ORDERS)
+
+
+async def test_a_tenure_that_ends_while_a_log_is_being_opened_does_not_get_it(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    gate = world.metadata.hold_answer("acquire")
+    opening = asyncio.ensure_future(broker.open_log(ORDERS))
+    await settle()
+    broker.stop()
+    gate.set()
+    with pytest.raises(LeaseLost, match="ending"):
+        await opening
+    await world.until_done(task)
+    assert list(await world.sqlite.sessions()) == []
+
+
+async def test_a_log_of_a_deleted_topic_gives_way_to_its_successor_and_returns_its_memory(world: World) -> None:
+    broker = await world.start_with()
+    await produce(broker, batch(b"old"))
+    old = await broker.open_log(ORDERS)
+    await world.sqlite.delete_topic(old.partition.topic_id)  # by another agent
+    broker.catalogue._loaded_at = None
+    await broker.create_topic("orders", partitions=1, overrides={})
+    await produce(broker, batch(b"new"))
+    assert isinstance(old.closed, LeaseLost)
+    assert broker.budget.used_bytes == len(batch(b"new"))
+    assert await values_of(broker) == {0: b"new"}
+
+
+async def test_what_a_dropped_log_had_in_flight_is_not_acknowledged(world: World) -> None:
+    broker = await world.start_with()
+    placed = await broker.append(ORDERS, batch(b"a"))
+    await broker.delete_topic(await broker.topic("orders"))
+    with pytest.raises(Retriable):
+        await broker.acknowledge(placed)
+    assert placed.log.high_watermark == 0
