@@ -161,7 +161,8 @@ class DiskWal:
             return self._refused()
         size = sum([len(entry[4]) for entry in entries]) + ENTRY_HEADER_BYTES * len(entries)
         limit = self._settings.max_pending_bytes
-        if self._queued_bytes and self._queued_bytes + size > limit:
+        # An empty append only asks when everything before it is done.
+        if size and self._queued_bytes and self._queued_bytes + size > limit:
             raise Overloaded("write-ahead log", limit_bytes=limit, retry_after_s=_RETRY_AFTER_S)
         group = self._group_for(size)
         self._add(group, entries)
