@@ -52,6 +52,13 @@ def test_five_batches_are_remembered_and_older_ones_are_known_to_be_duplicates()
         producers.judge(NAME, header(0))
 
 
+def test_what_lies_before_a_window_that_has_forgotten_nothing_was_never_stored() -> None:
+    producers = table()
+    store(producers, header(3), header(4))
+    with pytest.raises(OutOfOrderSequence):
+        producers.judge(NAME, header(2))
+
+
 def test_a_gap_is_out_of_order() -> None:
     producers = table()
     store(producers, header(0))

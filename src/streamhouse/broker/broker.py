@@ -8,18 +8,22 @@ Leaves      frames and codes to the wires, each promise's mechanics to its own m
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from streamhouse.errors import (
     AppendFailed,
     InvalidRecord,
     InvalidTimestamp,
+    OutOfOrderSequence,
     RecordTooLarge,
+    Rejected,
+    Retriable,
     StreamhouseError,
     Unavailable,
     UnknownTopic,
 )
-from streamhouse.format.batch import BatchHeader, check_batch, correct_max_timestamp
+from streamhouse.format.batch import BatchHeader, check_batch, correct_max_timestamp, read_header
 from streamhouse.format.records import RecordsSummary, validate_records
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.segment import Run
@@ -34,6 +38,7 @@ from .log import PartitionLog, Placed
 from .offsets import FoundOffset, Offsets
 from .reader import SegmentReader
 from .recovery import Recovered, Recovery
+from .refusals import Refusals
 from .tenure import Tenure
 from .traffic import Traffic
 
@@ -60,6 +65,7 @@ class Broker:
         self._stopping = asyncio.Event()
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
+        self._refusals = Refusals(limit=doors.settings.producers.max_per_partition)
         self.recovered = Recovered()
         self.traffic = Traffic()
 
@@ -77,14 +83,19 @@ class Broker:
         try:
             async with asyncio.TaskGroup() as loops:
                 collector = loops.create_task(self.collector.run(), name="collector")
-                await self._current().run()
+                await self._serve(self._current())
                 while not self._stopping.is_set():
                     log.warning("tenure ended, beginning another", extra={"why": str(self._current().end_reason)})
                     if await self._begin_again():
-                        await self._current().run()
+                        await self._serve(self._current())
                 collector.cancel()
         finally:
             await self.reader.aclose()
+
+    async def _serve(self, tenure: Tenure) -> None:
+        await tenure.run()
+        for item in tenure.logs():
+            self._refusals.refused(item.name, item.refused)
 
     def stop(self) -> None:
         """Refuse new appends, flush, hand over; `run` returns when that is done."""
@@ -193,28 +204,44 @@ class Broker:
 
         The buffer becomes the log's: it is written into (offset, epoch) and must not be touched by the caller again.
         """
-        opened = await self.open_log(name)
-        if len(data) > opened.config.max_message_bytes:
-            raise RecordTooLarge(name, size_bytes=len(data), limit_bytes=opened.config.max_message_bytes)
-        header = check_batch(data)
-        summary = await self._validate(data, header)
-        _check_records(name, summary, opened.config, now_ms=self._doors.clock.now_ms())
-        if summary.max_timestamp_ms != header.max_timestamp_ms:
-            header = correct_max_timestamp(data, summary.max_timestamp_ms)
-        if not self.budget.fits_freely(len(data)):
-            await self.budget.admit(len(data))
+        try:
             opened = await self.open_log(name)
-        return self._place(opened, header, data)
+            if len(data) > opened.config.max_message_bytes:
+                raise RecordTooLarge(name, size_bytes=len(data), limit_bytes=opened.config.max_message_bytes)
+            header = check_batch(data)
+            summary = await self._validate(data, header)
+            _check_records(name, summary, opened.config, now_ms=self._doors.clock.now_ms())
+            if summary.max_timestamp_ms != header.max_timestamp_ms:
+                header = correct_max_timestamp(data, summary.max_timestamp_ms)
+            if not self.budget.fits_freely(len(data)):
+                await self.budget.admit(len(data))
+                opened = await self.open_log(name)
+            return self._place(opened, header, data)
+        except Retriable:
+            with suppress(Rejected):  # a batch that can't be read is refused for good when it comes again
+                self._refusals.refused(name, [read_header(data)])
+            raise
 
     def _place(self, opened: PartitionLog, header: BatchHeader, data: memoryview) -> Placed:
         tenure = self._current()
         tenure.require_valid(opened.name)
         clock = self._doors.clock
+        if self._refusals:
+            self._check_turn(opened, header)
         placed = opened.append(header, data, now=clock.monotonic(), now_ms=clock.now_ms())
         if placed.commit is not None:
             self.budget.take(len(data))
             self.traffic.appended(records=header.record_count, size_bytes=len(data))
         return placed
+
+    def _check_turn(self, opened: PartitionLog, header: BatchHeader) -> None:
+        """Raise when a batch comes before one that was refused and that its producer will send again."""
+        if opened.knows_producer(header):
+            self._refusals.stored(opened.name, header)
+        elif (awaited := self._refusals.awaited(opened.name, header)) is not None:
+            raise OutOfOrderSequence(
+                opened.name, producer_id=header.producer_id, expected=awaited, got=header.base_sequence
+            )
 
     async def acknowledge(self, placed: Placed) -> None:
         """Wait until the append is durable and may still be acknowledged under its lease."""

@@ -79,6 +79,8 @@ class PartitionLog:
         self.next_offset = state.flushed_end
         self.closed: Retriable | None = None
         self.sealed = False
+        self.refused: Sequence[BatchHeader] = ()
+        """Batches that had been placed and were never acknowledged; known once the log is sealed."""
         self.flushing = False
         self._wal = wal
         self._producers = producers
@@ -195,6 +197,10 @@ class PartitionLog:
         """The end of a closed log: the high watermark stays, and nothing above it is acknowledged any more."""
         assert self.closed is not None, "only a closed log is sealed"
         self.sealed = True
+        self.refused = [item.header for item in self._tail if item.end > self.high_watermark]
+
+    def knows_producer(self, header: BatchHeader) -> bool:
+        return self._producers.knows(header)
 
     # --- reading
 

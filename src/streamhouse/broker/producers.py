@@ -34,6 +34,11 @@ class ProducerTable:
     def copy(self) -> "ProducerTable":
         return ProducerTable(self._entries.values(), limit=self._limit, expire_ms=self._expire_ms)
 
+    def knows(self, header: BatchHeader) -> bool:
+        """Whether this incarnation of the producer has stored anything that is remembered."""
+        entry = self._entries.get(header.producer_id)
+        return entry is not None and entry.epoch >= header.producer_epoch
+
     def judge(self, partition: object, header: BatchHeader) -> SequenceSpan | None:
         """None for a batch that may be appended; the original span for a duplicate; an error for everything else."""
         entry = self._entries.get(header.producer_id)
@@ -55,7 +60,10 @@ class ProducerTable:
         expected = (entry.batches[-1].last_sequence + 1) % SEQUENCES
         if header.base_sequence == expected:
             return None
-        if _precedes(header.last_sequence, entry.batches[0].first_sequence):
+        # Only a full window has forgotten anything. Before the first batch of one that isn't full nothing was stored:
+        # the producer began there, or what came before was lost with its WAL entry.
+        is_full = len(entry.batches) >= WINDOW
+        if is_full and precedes(header.last_sequence, entry.batches[0].first_sequence):
             raise DuplicateSequence(
                 f"batch was stored before and its offset is no longer known; partition={partition} "
                 f"producer={header.producer_id} sequence={header.base_sequence}"
@@ -99,6 +107,6 @@ class ProducerTable:
         return [entry for entry in self._entries.values() if entry.last_timestamp_ms >= horizon]
 
 
-def _precedes(sequence: int, other: int) -> bool:
+def precedes(sequence: int, other: int) -> bool:
     """Whether `sequence` comes before `other`, on a circle of 2^31 numbers."""
     return 0 < (other - sequence) % SEQUENCES < SEQUENCES // 2

@@ -1,0 +1,51 @@
+"""Refusals: batches of idempotent producers that were refused for now, so that none of their successors overtakes them.
+
+Data path   broker asks **refusals** just before a log judges a batch
+Owns        the first refused sequence per producer and partition, for as long as no log knows the producer
+Leaves      the rules of sequences to `producers`
+
+A log takes an unknown producer at its word (it may have forgotten it), so it would also take the second batch of a
+new one whose first was just refused: memory was full, or the lease could not be had. The first, sent again, would then
+come before everything that the log remembers, and look like a duplicate of something stored.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from streamhouse.format.batch import BatchHeader
+from streamhouse.model.names import TopicPartition
+
+from .producers import precedes
+
+
+class Refusals:
+    def __init__(self, *, limit: int) -> None:
+        self._limit = limit
+        self._first: OrderedDict[tuple[TopicPartition, int, int], int] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<Refusals producers={len(self._first)}>"
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def refused(self, name: TopicPartition, headers: Iterable[BatchHeader]) -> None:
+        """These batches were not stored, and their producers were told to send them again."""
+        for header in headers:
+            if header.producer_id < 0:
+                continue
+            key = (name, header.producer_id, header.producer_epoch)
+            first = self._first.get(key)
+            if first is None or precedes(header.base_sequence, first):
+                self._first[key] = header.base_sequence
+                if len(self._first) > self._limit:
+                    self._first.popitem(last=False)
+
+    def awaited(self, name: TopicPartition, header: BatchHeader) -> int | None:
+        """The refused sequence that must come before this batch, if there is one."""
+        first = self._first.get((name, header.producer_id, header.producer_epoch))
+        return first if first is not None and precedes(first, header.base_sequence) else None
+
+    def stored(self, name: TopicPartition, header: BatchHeader) -> None:
+        """A log knows the producer now, and looks after the order itself."""
+        self._first.pop((name, header.producer_id, header.producer_epoch), None)

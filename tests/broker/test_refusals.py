@@ -1,0 +1,58 @@
+"""Whose turn it is after a refusal: the refused batch comes before its successors."""
+
+from streamhouse.broker.refusals import Refusals
+from streamhouse.format.batch import BatchHeader, read_header
+from streamhouse.format.records import Record, build_batch
+from streamhouse.model.names import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def header(sequence: int, *, producer: int = 7, epoch: int = 0) -> BatchHeader:
+    return read_header(
+        build_batch([Record(value=b"v")], producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    )
+
+
+def test_successors_of_a_refused_batch_wait_for_it() -> None:
+    refusals = Refusals(limit=10)
+    refusals.refused(ORDERS, [header(0), header(1)])
+    assert refusals.awaited(ORDERS, header(1)) == 0
+    assert refusals.awaited(ORDERS, header(0)) is None
+
+
+def test_nobody_waits_once_a_log_knows_the_producer() -> None:
+    refusals = Refusals(limit=10)
+    refusals.refused(ORDERS, [header(0)])
+    refusals.stored(ORDERS, header(0))
+    assert refusals.awaited(ORDERS, header(1)) is None
+    assert not refusals
+
+
+def test_other_partitions_producers_and_epochs_do_not_wait() -> None:
+    refusals = Refusals(limit=10)
+    refusals.refused(ORDERS, [header(0)])
+    assert refusals.awaited(TopicPartition("orders", 1), header(1)) is None
+    assert refusals.awaited(ORDERS, header(1, producer=8)) is None
+    assert refusals.awaited(ORDERS, header(1, epoch=1)) is None
+
+
+def test_the_earliest_refused_batch_counts_whatever_the_order_of_the_refusals() -> None:
+    refusals = Refusals(limit=10)
+    refusals.refused(ORDERS, [header(5)])
+    refusals.refused(ORDERS, [header(3)])
+    refusals.refused(ORDERS, [header(9)])
+    assert refusals.awaited(ORDERS, header(5)) == 3
+
+
+def test_batches_without_a_producer_are_not_remembered() -> None:
+    refusals = Refusals(limit=10)
+    refusals.refused(ORDERS, [read_header(build_batch([Record(value=b"v")]))])
+    assert not refusals
+
+
+def test_only_so_many_producers_are_remembered() -> None:
+    refusals = Refusals(limit=2)
+    refusals.refused(ORDERS, [header(0, producer=number) for number in range(5)])
+    assert len(refusals) == 2
+    assert refusals.awaited(ORDERS, header(1, producer=4)) == 0
