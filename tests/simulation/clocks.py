@@ -1,0 +1,30 @@
+"""Clocks of the simulated world: all run on virtual time, wall clocks also jump."""
+
+import asyncio
+
+from .loop import SimLoop
+
+EPOCH_MS = 1_700_000_000_000
+
+
+class SimClock:
+    """A `streamhouse.clock.Clock`. The monotonic clock is the loop's; the wall clock jumps when told to."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self._jumped_ms = 0
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + self._jumped_ms + int(self._loop.time() * 1000)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def jump(self, by_ms: int) -> None:
+        self._jumped_ms += by_ms
+
+    def correct(self) -> None:
+        self._jumped_ms = 0

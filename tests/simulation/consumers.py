@@ -1,0 +1,121 @@
+"""Consumers: one that follows its partitions from the start, one that reads anywhere and asks for offsets by time.
+
+Owns        positions, what is asked
+Leaves      requests to `clients`, the verdict to `history`
+"""
+
+from collections.abc import Sequence
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.fetch import Wanted
+from streamhouse.errors import OffsetOutOfRange, StreamhouseError
+from streamhouse.model.names import TopicPartition
+
+from .clients import Client, simply
+from .network import Lost
+from .world import World
+
+
+class Follower(Client):
+    """Reads everything in order; where the log has moved past it, goes on at the start."""
+
+    def __init__(self, world: World, name: str, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(world, name)
+        self.positions = dict.fromkeys(partitions, 0)
+
+    async def run(self) -> None:
+        while not self.world.is_quiet:
+            await self.pause(0.05)
+            await self.step(max_wait_s=self.chance.choice((0.0, 0.1, 1.0)))
+
+    async def step(self, *, max_wait_s: float) -> None:
+        order = list(self.positions)
+        self.chance.shuffle(order)
+        wanted = [Wanted(name, self.positions[name], self.chance.choice((1, 300, 100_000))) for name in order]
+        try:
+            reads = await self.fetch(wanted, max_bytes=100_000, min_bytes=1, max_wait_s=max_wait_s)
+        except (StreamhouseError, Lost):
+            return
+        for read in reads:
+            if isinstance(read.got.error, OffsetOutOfRange):
+                await self._reset(read.got.name)
+            else:
+                self.positions[read.got.name] = read.end
+
+    async def _reset(self, name: TopicPartition) -> None:
+        try:
+            earliest = await self.call(simply(lambda broker: broker.earliest(name)))
+            self.positions[name] = earliest.offset
+        except (StreamhouseError, Lost):
+            return
+
+    async def catch_up(self) -> None:
+        """Faults are over and nobody produces: reach the end of every partition."""
+        for name in self.positions:
+            while True:
+                try:
+                    latest = await self.call(simply(lambda broker, name=name: broker.latest(name)))  # type: ignore[misc]
+                except (StreamhouseError, Lost):
+                    await self.pause(0.05)
+                    continue
+                if self.positions[name] >= latest.offset:
+                    break
+                await self.step(max_wait_s=0.1)
+
+
+class RandomReader(Client):
+    """Reads at any offset, also in the middle of a batch, and asks which offset a time has."""
+
+    def __init__(self, world: World, name: str, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(world, name)
+        self._partitions = partitions
+
+    async def run(self) -> None:
+        while not self.world.is_quiet:
+            await self.pause(0.1)
+            name = self.chance.choice(self._partitions)
+            try:
+                await self.chance.choice((self._read, self._read, self._ask_bounds, self._ask_time))(name)
+            except (StreamhouseError, Lost):
+                continue
+
+    async def _read(self, name: TopicPartition) -> None:
+        partition = self.world.partition(name)
+        if partition is None:
+            return
+        log = self.history.of(partition, name)
+        offset = self.chance.randint(0, log.high_watermark + 1)
+        wanted = Wanted(name, offset, self.chance.choice((1, 200, 2_000)))
+        await self.fetch([wanted], max_bytes=100_000, min_bytes=self.chance.choice((0, 1, 500)), max_wait_s=0.2)
+
+    async def _ask_bounds(self, name: TopicPartition) -> None:
+        await self.call(simply(lambda broker: self._bounds(broker, name)))
+
+    async def _bounds(self, broker: Broker, name: TopicPartition) -> None:
+        partition = self.world.partition(name)
+        if partition is None:
+            return
+        log = self.history.of(partition, name)
+        before = log.before()
+        latest = await broker.latest(name)
+        self.history.saw_bounds(log, before, high_watermark=latest.offset, log_start=before.log_start)
+        before = log.before()
+        earliest = await broker.earliest(name)
+        self.history.saw_bounds(log, before, high_watermark=before.high_watermark, log_start=earliest.offset)
+
+    async def _ask_time(self, name: TopicPartition) -> None:
+        await self.call(simply(lambda broker: self._by_time(broker, name)))
+
+    async def _by_time(self, broker: Broker, name: TopicPartition) -> None:
+        partition = self.world.partition(name)
+        if partition is None or self.world.stamps_append_time(name):
+            return
+        log = self.history.of(partition, name)
+        known = list(log.facts.values())
+        if self.chance.random() < 0.3:
+            self.history.found_latest(log, known, await broker.at_max_timestamp(name))
+            return
+        time_ms = self.world.clock.now_ms() - self.chance.randrange(8000)
+        got = await broker.at_time(name, time_ms)
+        self.world.loop.note(f"time {name} {time_ms} -> {got}")
+        self.history.found_by_time(log, known, time_ms, got)

@@ -1,0 +1,115 @@
+"""SimMetadata: one database that outlives agents, and the door through which one agent reaches it in any weather.
+
+Owns        what a fault of the metadata store looks like from outside; the database between two lives of an agent
+Leaves      the transactions to the product's SQLite store, when faults happen to `weather`
+
+The database is SQLite in memory. Each life of an agent gets a store of its own on the same connection, as each process
+would open the same file. A transaction runs inline, so a killed agent has done all of it or nothing.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from streamhouse.clock import Clock
+from streamhouse.errors import Unavailable
+from streamhouse.model.names import PartitionId
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
+
+from .loop import SimLoop
+from .weather import Weather
+
+T = TypeVar("T")
+
+CALL_S = 0.0005
+
+
+class SimDatabase:
+    """The durable rows, and a look at them from above."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._first = SqliteMetadataStore(":memory:", clock=clock)
+
+    async def open(self) -> None:
+        await self._first.open()
+        self.connection.set_progress_handler(None, 0)  # it watches the deadline of one store; we have many
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        connection = self._first._database._connection
+        assert connection is not None
+        return connection
+
+    def store(self) -> SqliteMetadataStore:
+        """The store of a new process."""
+        store = SqliteMetadataStore(":memory:", clock=self._clock)
+        store._database._connection = self.connection
+        return store
+
+    def topic_id(self, name: str) -> str | None:
+        row = self.connection.execute("SELECT topic_id FROM topics WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def bounds(self, partition: PartitionId) -> tuple[int, int] | None:
+        """Log start and flushed end; None when the partition is gone."""
+        row = self.connection.execute(
+            "SELECT log_start, flushed_end FROM partitions WHERE topic_id = ? AND partition = ?",
+            (str(partition.topic_id), partition.partition),
+        ).fetchone()
+        return None if row is None else (int(row[0]), int(row[1]))
+
+    def keys(self, table: str) -> list[str]:
+        return [row[0] for row in self.connection.execute(f"SELECT key FROM {table} ORDER BY key")]
+
+    def unended_sessions(self) -> list[str]:
+        rows = self.connection.execute("SELECT session_id FROM sessions WHERE state <> 'ended' ORDER BY session_id")
+        return [row[0] for row in rows]
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class MetadataDoor:
+    """A `MetadataStore`, as one agent sees it: every call of the inner store, in any weather."""
+
+    def __init__(self, loop: SimLoop, inner: SqliteMetadataStore, weather: Weather) -> None:
+        self._loop = loop
+        self._inner = inner
+        self._weather = weather
+        self._failures = 0
+
+    @property
+    def failures_in_a_row(self) -> int:
+        return self._failures + self._inner.failures_in_a_row
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._inner, name)
+        return lambda *args, **named: self._call(name, lambda: method(*args, **named))
+
+    async def _call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        weather = self._weather.metadata
+        await asyncio.sleep(self._weather.delay(weather, CALL_S))
+        fate = self._weather.fate(weather)
+        if fate == "refused":
+            raise self._failed(name, fate)
+        result = await call()
+        if fate in ("lost", "late"):
+            await asyncio.sleep(self._weather.delay(weather, CALL_S * 100))
+            raise self._failed(name, fate)
+        self._failures = 0
+        return result
+
+    def _failed(self, name: str, fate: str) -> Unavailable:
+        self._failures += 1
+        self._loop.note(f"metadata {name} {fate}")
+        return Unavailable(f"metadata store did not answer; call={name} fate={fate}")
+
+    async def aclose(self) -> None:
+        return
+
+
+def metadata_door(loop: SimLoop, inner: SqliteMetadataStore, weather: Weather) -> MetadataStore:
+    return cast(MetadataStore, MetadataDoor(loop, inner, weather))

@@ -1,0 +1,107 @@
+"""SimObjects: a bucket that outlives agents, and the door through which one agent reaches it in any weather.
+
+Owns        what a fault of an object store looks like from outside
+Leaves      when faults happen to `weather`, the objects themselves to the product's memory store
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import Context
+from typing import TypeVar
+
+from streamhouse.errors import Unavailable
+from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta
+from streamhouse.stores.objects.memory import MemoryObjectStore
+
+from .loop import SimLoop, Violation
+from .weather import Weather
+
+T = TypeVar("T")
+
+CALL_S = 0.004
+LATE_S = 8.0
+
+
+class ObjectDoor:
+    """An `ObjectStore`, as one agent sees it."""
+
+    def __init__(self, loop: SimLoop, bucket: MemoryObjectStore, weather: Weather) -> None:
+        self._loop = loop
+        self._bucket = bucket
+        self._weather = weather
+        self._chance = weather.chance
+
+    async def put_new(self, key: str, body: Buffers) -> None:
+        sent = b"".join(body)
+        fate = await self._travel()
+        if sent != b"".join(body):
+            self._loop.fail(Violation(f"the bytes of a PUT changed while it was under way; key={key}"))
+        self._loop.note(f"put {key} bytes={len(sent)} {fate}")
+        if fate == "late":
+            delay = self._chance.uniform(0, LATE_S)
+            self._loop.call_later(delay, self._land, key, sent, context=Context())
+            await asyncio.sleep(self._chance.uniform(0, 1))
+        elif fate != "refused":
+            await self._bucket.put_new(key, [sent])
+        await self._return(fate, key)
+
+    def _land(self, key: str, sent: bytes) -> None:
+        """A PUT that nobody waits for any more arrives."""
+        self._loop.note(f"late put lands {key}")
+        self._loop.create_task(self._put_quietly(key, sent), name="late-put")
+
+    async def _put_quietly(self, key: str, sent: bytes) -> None:
+        try:
+            await self._bucket.put_new(key, [sent])
+        except ObjectExists:
+            return
+
+    async def get_range(self, key: str, start: int, end: int) -> bytes:
+        return self._rotten(await self._read(lambda: self._bucket.get_range(key, start, end), key))
+
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        return self._rotten(await self._read(lambda: self._bucket.get_suffix(key, length), key))
+
+    def _rotten(self, data: bytes) -> bytes:
+        """Now and then a bit is wrong, and the store doesn't know."""
+        if not data or self._chance.random() >= self._weather.objects.rot:
+            return data
+        bit = self._chance.randrange(len(data) * 8)
+        self._loop.note(f"a bit is wrong; bit={bit}")
+        wrong = bytearray(data)
+        wrong[bit // 8] ^= 1 << bit % 8
+        return bytes(wrong)
+
+    async def head(self, key: str) -> ObjectMeta:
+        return await self._read(lambda: self._bucket.head(key), key)
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
+        await self._return(await self._travel(), prefix)
+        async for meta in self._bucket.list(prefix):
+            yield meta
+            if self._chance.random() < 0.1:
+                await self._return(await self._travel(), prefix)
+
+    async def delete(self, key: str) -> None:
+        fate = await self._travel()
+        self._loop.note(f"delete {key} {fate}")
+        if fate != "refused":
+            await self._bucket.delete(key)
+        await self._return(fate, key)
+
+    async def aclose(self) -> None:
+        return
+
+    async def _read(self, call: Callable[[], Awaitable[T]], key: str) -> T:
+        fate = await self._travel()
+        await self._return(fate, key)
+        return await call()
+
+    async def _travel(self) -> str:
+        await asyncio.sleep(self._weather.delay(self._weather.objects, CALL_S))
+        return self._weather.fate(self._weather.objects)
+
+    async def _return(self, fate: str, key: str) -> None:
+        await asyncio.sleep(self._weather.delay(self._weather.objects, CALL_S))
+        if fate != "fine":
+            raise Unavailable(f"object store answered 503; key={key} fate={fate}")

@@ -1,0 +1,280 @@
+"""Scenario: one seed from beginning to end.
+
+Owns        the phases: set up, faults, heal, liveness, stop, look at everything cold, collect
+Leaves      every part to its module
+
+Liveness is a promise too: once the faults are over, every producer must succeed and every reader must reach the end
+within `LIVELY_S` of virtual time.
+"""
+
+import asyncio
+import gc
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streamhouse.broker.fetch import Wanted
+from streamhouse.errors import StreamhouseError, TopicExists
+from streamhouse.format.batch import Buffer, spans
+from streamhouse.model.names import TopicPartition
+
+from .churn import TOPIC, Churner
+from .clients import Client, simply
+from .consumers import Follower, RandomReader
+from .loop import SimLoop, Violation
+from .nemesis import Nemesis
+from .network import Lost
+from .options import Options, choose
+from .producers import IdempotentProducer, PlainProducer
+from .world import World
+
+LIVELY_S = 120.0
+MAX_STEPS = 400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    seed: int
+    profile: str | None
+    options: Options
+    failure: str | None
+    digest: int
+    steps: int
+    virtual_s: float
+    wall_s: float
+    counts: dict[str, int]
+
+
+def run_seed(seed: int, *, profile: str | None = None, trace: Callable[[str], None] | None = None) -> Outcome:
+    """Run one seed; never raises for what the seed found."""
+    gc.freeze()  # what is there already stays there; looking through it after every seed would take a tenth of it
+    gc.disable()  # when garbage goes must not depend on what else lives in this Python
+    hook, sys.unraisablehook = sys.unraisablehook, _ignore
+    try:
+        outcome = _run(choose(seed, profile), profile, trace)
+        gc.collect()  # here, where the last words of killed coroutines are not heard
+        return outcome
+    finally:
+        sys.unraisablehook = hook
+        gc.enable()
+
+
+def _ignore(_: object) -> None:
+    """Coroutines of the dead protest when they are thrown away."""
+
+
+def _run(options: Options, profile: str | None, trace: Callable[[str], None] | None) -> Outcome:
+    loop = SimLoop(random.Random(f"loop-{options.seed}"), fifo=options.fifo, latency_s=options.latency_s)
+    loop.trace = trace
+    scenario = Scenario(loop, options)
+    started = time.monotonic()
+    failure = None
+    try:
+        loop.run(scenario.run(), max_steps=MAX_STEPS)
+    except Exception as error:  # noqa: BLE001 - whatever it is, this seed found it
+        failure = _describe(error)
+    if failure is None and loop.problems:
+        failure = "asyncio reported: " + "; ".join(loop.problems)
+    scenario.world.database.close()
+    return Outcome(
+        seed=options.seed,
+        profile=profile,
+        options=options,
+        failure=failure,
+        digest=loop.digest,
+        steps=loop.steps,
+        virtual_s=loop.time() - 1000,
+        wall_s=time.monotonic() - started,
+        counts=scenario.counts(),
+    )
+
+
+def _describe(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, BaseExceptionGroup):
+        text += "".join(f"\n  - {_describe(inner)}" for inner in error.exceptions)
+    elif not isinstance(error, Violation) and error.__traceback__ is not None:
+        frames = traceback.extract_tb(error.__traceback__)
+        text += " at " + " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames[::-1])
+    return text
+
+
+class Scenario:
+    def __init__(self, loop: SimLoop, options: Options) -> None:
+        self.loop = loop
+        self.options = options
+        self.world = World(loop, options)
+        self.nemesis = Nemesis(self.world)
+        self.names = [TopicPartition(plan.name, number) for plan in options.topics for number in range(plan.partitions)]
+
+    def counts(self) -> dict[str, int]:
+        history = self.world.history
+        return {
+            "acks": history.acks,
+            "duplicates": history.duplicates,
+            "reads": history.reads,
+            "forgiven": history.forgiven,
+            "agents": len(self.world.agents),
+            "segments": len(self.world.bucket._objects),
+            **{f"death:{how}": count for how, count in self.world.deaths.items()},
+            **{f"fault:{name}": count for name, count in self.nemesis.struck.items()},
+        }
+
+    async def run(self) -> None:
+        await self.world.open()
+        supervisor = self.loop.create_task(self.world.keep_alive(), name="supervisor")
+        admin = Client(self.world, "admin")
+        await self._lively("creating topics", self._create_topics(admin))
+        producers, followers, others = self._clients()
+        clients = [
+            self.loop.create_task(client.run(), name=client.name) for client in (*producers, *followers, *others)
+        ]
+        nemesis = self.loop.create_task(self.nemesis.run(), name="nemesis")
+        await asyncio.sleep(self.options.faults_s)
+        nemesis.cancel()
+        self.nemesis.heal()
+        self.loop.note("healed")
+        await self._lively("clients after the faults", asyncio.wait(clients))
+        for client in clients:
+            client.result()
+        for follower in followers:
+            await self._lively(f"{follower.name} reaches the end", follower.catch_up())
+        await self._lively("hot reading", self._read_everything(admin))
+        await self._lively("memory comes back", self._memory_is_free())
+        await self._lively("stop", self._stop())
+        await self._lively("cold reading", self._read_everything(admin))
+        await self._lively("collection", self._collect())
+        await self._lively("stop", self._stop())
+        supervisor.cancel()
+
+    async def _lively(self, what: str, work: Coroutine[Any, Any, object]) -> None:
+        try:
+            async with asyncio.timeout(LIVELY_S):
+                await work
+        except TimeoutError:
+            raise Violation(f"stuck: {what}; {self.world.agent!r}\n{self.loop.dump()}") from None
+
+    def _clients(self) -> tuple[list[PlainProducer | IdempotentProducer], list[Follower], list[RandomReader | Churner]]:
+        options, world = self.options, self.world
+        producers: list[PlainProducer | IdempotentProducer] = [
+            *(PlainProducer(world, f"plain{number}", self.names) for number in range(options.plain_producers)),
+            *(
+                IdempotentProducer(world, f"idem{number}", world.chance.sample(self.names, min(2, len(self.names))))
+                for number in range(options.idempotent_producers)
+            ),
+        ]
+        followers = [Follower(world, f"follower{number}", self.names) for number in range(options.followers)]
+        others: list[RandomReader | Churner] = [
+            RandomReader(world, f"reader{number}", self.names) for number in range(options.readers)
+        ]
+        if options.churns:
+            others.append(Churner(world))
+        return producers, followers, others
+
+    async def _create_topics(self, admin: Client) -> None:
+        for plan in self.options.topics:
+            while True:
+                try:
+                    await admin.call(
+                        simply(
+                            lambda broker, plan=plan: broker.create_topic(  # type: ignore[misc]
+                                plan.name, partitions=plan.partitions, overrides=plan.overrides
+                            )
+                        )
+                    )
+                except TopicExists:
+                    break
+                except (StreamhouseError, Lost):
+                    continue
+                break
+
+    # --- the end
+
+    async def _read_everything(self, reader: Client) -> None:
+        names = list(self.names)
+        if self.world.database.topic_id(TOPIC) is not None:
+            names += [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
+        for name in names:
+            await self._read_all(reader, name)
+        self._check_stored_unseen()
+
+    async def _read_all(self, reader: Client, name: TopicPartition) -> None:
+        """The whole log, again from its start where retention overtakes the reader."""
+        while True:
+            try:
+                start = (await reader.call(simply(lambda broker: broker.earliest(name)))).offset
+                batches = await self._scan(reader, name, start)
+            except (StreamhouseError, Lost):
+                await asyncio.sleep(0.05)
+                continue
+            partition = self.world.partition(name)
+            assert partition is not None
+            bounds = self.world.database.bounds(partition)
+            assert bounds is not None
+            log = self.world.history.of(partition, name)
+            self.world.history.complete(log, max(start, bounds[0]), batches)
+            return
+
+    async def _scan(self, reader: Client, name: TopicPartition, start: int) -> Sequence[Buffer]:
+        batches: list[Buffer] = []
+        offset = start
+        while True:
+            wanted = [Wanted(name, offset, 50_000)]
+            (read,) = await reader.fetch(wanted, max_bytes=100_000, min_bytes=0, max_wait_s=0)
+            if read.got.error is not None:
+                raise read.got.error
+            for buffer in read.copy:
+                view = memoryview(buffer)
+                batches += [view[span.position : span.position + span.size_bytes] for span in spans(buffer)]
+            if read.end >= read.got.high_watermark:
+                return batches
+            offset = read.end
+
+    def _check_stored_unseen(self) -> None:
+        """Batches that the broker called stored without their offset must be there, where nothing was deleted."""
+        for sent, cuts in self.world.must_be_stored:
+            partition = self.world.partition(sent.name)
+            if partition is None or cuts != self.world.power_cuts:
+                continue
+            log = self.world.history.of(partition, sent.name)
+            if log.log_start == 0 and not self.world.history.stored(log, sent):
+                self.world.history.violated(f"a batch was called stored and is not; {sent.name} {sent.label}")
+
+    async def _memory_is_free(self) -> None:
+        while True:
+            agent = self.world.agent
+            if agent is not None and agent.is_listening and not agent.broker.budget.used_bytes:
+                return
+            await asyncio.sleep(0.1)
+
+    async def _stop(self) -> None:
+        """A graceful stop in good weather leaves no session and no WAL, and every published object is there."""
+        agent = await self.world.listening_agent()
+        files = agent.files
+        await self.world.stop(agent)
+        if (how := agent.over.result()) != "stopped":
+            raise Violation(f"a graceful stop ended otherwise; {how}")
+        if sessions := self.world.database.unended_sessions():
+            raise Violation(f"sessions were left after a graceful stop; {sessions}")
+        left = [str(path) for path in files._disk.contents]
+        if left:
+            raise Violation(f"the WAL was left after a graceful stop; {left}")
+        self._check_objects()
+
+    def _check_objects(self) -> None:
+        there = set(self.world.bucket._objects)
+        if missing := [key for key in self.world.database.keys("segment_objects") if key not in there]:
+            raise Violation(f"published objects are missing; {missing}")
+
+    async def _collect(self) -> None:
+        """In the end the objects are exactly those that rows name: doomed ones and orphans are collected."""
+        while True:
+            known = {*self.world.database.keys("segment_objects"), *self.world.database.keys("doomed_objects")}
+            orphans = [key for key in self.world.bucket._objects if key not in known]
+            if not orphans and not self.world.database.keys("doomed_objects"):
+                return
+            await asyncio.sleep(0.5)

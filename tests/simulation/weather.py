@@ -1,0 +1,60 @@
+"""Weather: how the stores behave at the moment. The nemesis changes it; the doors obey it.
+
+Owns        the rates of faults, and until when a store is away
+Leaves      what a fault means to the doors (`objects`, `metadata`), when the weather turns to `nemesis`
+"""
+
+import random
+from dataclasses import dataclass
+
+from .loop import SimLoop
+
+
+@dataclass(slots=True, kw_only=True)
+class StoreWeather:
+    """Rates are shares of calls. `lost`: it happened, and the answer says that it did not. `late`: the answer is a
+    time-out, and it happens after that, perhaps when the caller is dead."""
+
+    refused: float = 0.0
+    lost: float = 0.0
+    late: float = 0.0
+    slow: float = 0.0
+    rot: float = 0.0
+    """Share of reads in which a bit is wrong."""
+    away_until: float = 0.0
+
+    def clear(self) -> None:
+        self.refused = self.lost = self.late = self.slow = self.rot = 0.0
+        self.away_until = 0.0
+
+
+class Weather:
+    def __init__(self, loop: SimLoop, chance: random.Random) -> None:
+        self._loop = loop
+        self.chance = chance
+        self.objects = StoreWeather()
+        self.metadata = StoreWeather()
+        self.disk_is_full = False
+
+    def clear(self) -> None:
+        self.objects.clear()
+        self.metadata.clear()
+        self.disk_is_full = False
+
+    def is_away(self, store: StoreWeather) -> bool:
+        return self._loop.time() < store.away_until
+
+    def delay(self, store: StoreWeather, mean_s: float) -> float:
+        slow = self.chance.uniform(20, 200) if self.chance.random() < store.slow else 1.0
+        return self.chance.expovariate(1 / mean_s) * slow
+
+    def fate(self, store: StoreWeather) -> str:
+        """What becomes of a call: `fine`, `refused`, `lost` or `late`."""
+        if self.is_away(store):
+            return "refused"
+        dice = self.chance.random()
+        for name, rate in (("refused", store.refused), ("lost", store.lost), ("late", store.late)):
+            if dice < rate:
+                return name
+            dice -= rate
+        return "fine"

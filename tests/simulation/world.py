@@ -1,0 +1,249 @@
+"""World: the machine, the stores and the lives of agents, in one process under one seed.
+
+Owns        building agents from the product's own parts behind simulated doors; their births, deaths and restarts
+Leaves      when they die to `nemesis`, what clients do to `workload`, what must hold to `history`
+
+One agent at a time uses the data folder, as its lock demands: the next begins when the one before it is dead. The
+world keeps agents in a list all the same, and everything that touches one is told which.
+"""
+
+import asyncio
+import random
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.wal.local import LocalWals
+from streamhouse.clock import Ids
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.lease import Address
+from streamhouse.model.names import PartitionId, TopicId, TopicPartition
+from streamhouse.stores.objects.base import ObjectStore
+from streamhouse.stores.objects.memory import MemoryObjectStore
+from streamhouse.stores.objects.retrying import RetryingStore, RetrySettings
+
+from .clocks import SimClock
+from .files import SimFiles
+from .history import Fact, History, PartitionHistory, Sent
+from .loop import SimLoop
+from .metadata import SimDatabase, metadata_door
+from .network import Connection
+from .objects import ObjectDoor
+from .options import PROFILES, Options
+from .weather import Weather
+
+WAL_ROOT: Final = Path("/data/wal")
+ADDRESS: Final = Address(host="127.0.0.1", port=9092)
+RETRIES: Final = RetrySettings(attempts=3, total_s=1.0, attempt_timeout_s=0.3, first_wait_s=0.02, max_wait_s=0.1)
+
+
+class Agent:
+    """One life of the agent."""
+
+    def __init__(self, world: "World", number: int) -> None:
+        self.world = world
+        self.number = number
+        self.process = world.loop.new_process(f"agent-{number}")
+        self.files = world.files
+        self.is_listening = False
+        self.connections: list[Connection] = []
+        self.over: asyncio.Future[str] = world.loop.create_future()
+        self.broker = self.process.context.run(Broker, self._doors())
+        self.main = world.loop.spawn(self.process, self._live(), name="agent")
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.process!r} {self.broker!r}>"
+
+    def _doors(self) -> Doors:
+        world = self.world
+        settings = world.options.settings
+        ids = Ids(random.Random(f"ids-{world.options.seed}-{self.number}"))
+        objects: ObjectStore = ObjectDoor(world.loop, world.bucket, world.weather)
+        if world.options.retries:
+            objects = RetryingStore(objects, world.clock, ids, RETRIES)
+        return Doors(
+            settings=settings,
+            objects=objects,
+            metadata=metadata_door(world.loop, world.database.store(), world.weather),
+            wals=LocalWals(WAL_ROOT, settings.wal, files=self.files, clock=world.clock, ids=ids),
+            clock=world.clock,
+            ids=ids,
+            kafka=ADDRESS,
+            http=ADDRESS,
+            alone=True,
+        )
+
+    async def _live(self) -> None:
+        try:
+            await self.broker.start()
+        except (StreamhouseError, OSError) as error:
+            self._end(f"did not start: {error}")
+            return
+        except Exception as error:
+            self.world.loop.fail(error)
+            raise
+        self.world.loop.note(f"started recovered={self.broker.recovered.records}")
+        self.is_listening = True
+        try:
+            await self.broker.run()
+        except Exception as error:
+            self.world.loop.fail(error)
+            raise
+        self.is_listening = False
+        await self._shut()
+        self._end("stopped")
+
+    async def _shut(self) -> None:
+        tasks = [task for connection in self.connections for task in connection.shut()]
+        if tasks:
+            await asyncio.wait(tasks)
+        self.world.check_stopped(self)
+
+    def _end(self, how: str) -> None:
+        if not self.over.done():
+            self.over.set_result(how)
+
+
+class World:
+    def __init__(self, loop: SimLoop, options: Options) -> None:
+        self.loop = loop
+        self.options = options
+        self.chance = random.Random(f"world-{options.seed}")
+        self.clock = SimClock(loop)
+        self.database = SimDatabase(SimClock(loop) if options.database_has_own_clock else self.clock)
+        self.bucket = MemoryObjectStore(SimClock(loop))
+        self.weather = Weather(loop, random.Random(f"weather-{options.seed}"))
+        self.files = SimFiles(random.Random(f"disk-{options.seed}"))
+        self.history = History(loop, self.database)
+        self.agents: list[Agent] = []
+        self.is_quiet = False
+        """Whether faults are over."""
+        self.deaths: dict[str, int] = {}
+        self.power_cuts = 0
+        """How often the power took what the policy had not synced, or a write that was under way."""
+        self.must_be_stored: list[tuple[Sent, int]] = []
+        """Batches that the broker called stored without saying where, and the power cuts before it did."""
+
+    @property
+    def profile(self) -> Mapping[str, int]:
+        return PROFILES[self.options.profile]
+
+    @property
+    def agent(self) -> Agent | None:
+        """The agent in force, if there is one."""
+        return self.agents[-1] if self.agents and not self.agents[-1].over.done() else None
+
+    async def listening_agent(self) -> Agent:
+        while True:
+            if (agent := self.agent) is not None and agent.is_listening:
+                return agent
+            await asyncio.sleep(0.05)
+
+    async def open(self) -> None:
+        await self.database.open()
+
+    # --- lives
+
+    async def keep_alive(self) -> None:
+        """Start agents, one after the other, until the task is cancelled."""
+        while True:
+            agent = self._boot()
+            how = await agent.over
+            self.loop.note(f"agent-{agent.number} {how}")
+            self._exit(agent)
+            self.deaths[how.partition(":")[0]] = self.deaths.get(how.partition(":")[0], 0) + 1
+            await asyncio.sleep(self.chance.expovariate(1 / 0.1))
+
+    def _boot(self) -> Agent:
+        agent = Agent(self, len(self.agents))
+        self.agents.append(agent)
+        if self.weather.disk_is_full:
+            agent.files.fill_up_after(self.chance.randrange(500))
+        if not self.is_quiet and self.chance.random() < self.options.restart_fuse:
+            steps = int(self.chance.choice((20, 100, 500)) * self.chance.random())
+            agent.process.fuse = (steps, lambda: self.kill(agent, power=False))
+        return agent
+
+    def kill(self, agent: Agent, *, power: bool) -> None:
+        """SIGKILL, or the power goes. Calls to the system that were under way may or may not have happened."""
+        if agent.over.done() or agent.process.is_dead:
+            return
+        self.loop.note(f"{'power cut' if power else 'kill'} {agent.process.name}")
+        for job in self.loop.kill(agent.process):
+            if self.chance.random() < 0.5:
+                # A write that SIGKILL interrupts leaves a prefix.
+                if self.chance.random() < 0.5:
+                    agent.files.fill_up_after(self.chance.randrange(400))
+                job.perform()
+        if power:
+            self._cut_power()
+        agent.over.set_result("power cut" if power else "killed")
+
+    def _cut_power(self) -> None:
+        self.power_cuts += 1
+        if self.options.settings.wal.fsync != "always":
+            self.history.power_cut(lambda _, fact: self._is_synced(fact.sent.identity))
+        self.files = self.files.power_cut()
+
+    def _exit(self, agent: Agent) -> None:
+        """The process is gone, however it ended: its locks are free and its connections break."""
+        if not agent.process.is_dead:
+            self.loop.kill(agent.process)
+        if self.files is agent.files:
+            self.files = agent.files.kill()
+        for connection in agent.connections:
+            connection.server_gone()
+
+    async def stop(self, agent: Agent) -> None:
+        """Ask for a graceful stop and wait for the end, whatever it is."""
+        if not agent.is_listening:
+            return
+        self.loop.note(f"stop {agent.process.name}")
+        self.loop.call_soon(agent.broker.stop, context=agent.process.context.copy())
+        await asyncio.wait({agent.over})
+
+    # --- what can be seen from above
+
+    def acknowledged(self, log: PartitionHistory, fact: Fact) -> None:
+        """Nothing may be acknowledged that neither the WAL nor a published segment holds under the policy."""
+        bounds = self.database.bounds(log.partition)
+        if bounds is None or fact.end <= bounds[1]:
+            return
+        always = self.options.settings.wal.fsync == "always"
+        holds = self._is_synced if always else self._is_written
+        if not holds(fact.sent.identity):
+            self.history.violated(f"acknowledged though the WAL does not hold it; {log.name} {fact}")
+
+    def _is_synced(self, identity: bytes) -> bool:
+        for content in self.files._disk.contents.values():
+            start = content.cached.find(identity)
+            if start < 0:
+                continue
+            end = start + len(identity)
+            lost = any(begin < end and start < until for begin, until in content.lost)
+            return end <= content.synced and not lost
+        return False
+
+    def _is_written(self, identity: bytes) -> bool:
+        return any(identity in content.cached for content in self.files._disk.contents.values())
+
+    def check_stopped(self, agent: Agent) -> None:
+        """After a graceful stop nothing is left of the agent but what it handed over."""
+        if agent.broker.budget.used_bytes:
+            self.history.violated(f"memory was not given back; {agent.broker.budget!r}")
+        # asyncio closes a forgotten async generator in a task of its own, which is on its way out.
+        left = [task for task in agent.process.living_tasks() if task is not agent.main and not task.is_closing]
+        if left:
+            self.history.violated(f"tasks were left running; {left}")
+
+    def stamps_append_time(self, name: TopicPartition) -> bool:
+        plans = {plan.name: plan for plan in self.options.topics}
+        return plans[name.topic].overrides.get("message.timestamp.type") == "LogAppendTime"
+
+    def partition(self, name: TopicPartition) -> PartitionId | None:
+        """Which partition a name means at the moment."""
+        topic_id = self.database.topic_id(name.topic)
+        return PartitionId(TopicId(uuid.UUID(topic_id)), name.partition) if topic_id is not None else None
