@@ -87,7 +87,9 @@ class LoadProducer(threading.Thread):
 
 def read_everything(bootstrap: str) -> dict[int, list[tuple[int, bytes]]]:
     """All records of the topic: partition -> [(offset, value)] in the order in which they were read."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "log_level": 0})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
+    )
     try:
         starts = [TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)]
         ends = {part.partition: consumer.get_watermark_offsets(part, timeout=30)[1] for part in starts}
@@ -95,10 +97,10 @@ def read_everything(bootstrap: str) -> dict[int, list[tuple[int, bytes]]]:
         found: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
         missing = {number for number, end in ends.items() if end > 0}
         while missing:
-            messages = consumer.consume(num_messages=10_000, timeout=30)
-            assert messages, f"nothing came within 30 s; missing={missing} ends={ends}"
-            for message in messages:
-                partition, offset, value = place_of(message)
+            message = consumer.poll(30)
+            assert message is not None, f"nothing came within 30 s; missing={missing} ends={ends}"
+            for each in (message, *consumer.consume(num_messages=10_000, timeout=0.05)):
+                partition, offset, value = place_of(each)
                 found[partition].append((offset, value))
                 if offset + 1 >= ends[partition]:
                     missing.discard(partition)

@@ -24,7 +24,8 @@ BUSY = ("--set", "flush.segment_bytes=262144", "--set", "flush.age_s=0.3", "--se
 
 
 def create_topic(bootstrap: str) -> None:
-    (created,) = AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(TOPIC, PARTITIONS)]).values()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (created,) = admin.create_topics([NewTopic(TOPIC, PARTITIONS)]).values()
     created.result(30)
 
 
