@@ -1,5 +1,6 @@
 """Metadata: topics, partitions, and who leads them."""
 
+import struct
 from pathlib import Path
 from uuid import UUID
 
@@ -9,7 +10,17 @@ from streamhouse.broker.broker import Broker
 from streamhouse.config import KafkaSettings, Settings, TopicSettings
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.wire.kafka.talk import Client, Served, a_batch, a_broker, a_server, create_topic, produce, quick_settings
+from tests.wire.kafka.talk import (
+    Client,
+    Served,
+    a_batch,
+    a_broker,
+    a_server,
+    create_topic,
+    produce,
+    quick_settings,
+    request_bytes,
+)
 
 VERSIONS = range(14)
 
@@ -55,6 +66,15 @@ async def test_asking_for_none_gets_the_brokers_alone(client: Client) -> None:
     await create_topic(client, "orders")
     answer = await client.call(MetadataRequest(topics=[]), MetadataResponse, 9)
     assert (len(answer.brokers), answer.topics) == (1, [])
+
+
+async def test_bytes_behind_the_request_are_not_looked_at(client: Client) -> None:
+    """librdkafka asks for all topics with an array count of four bytes where one would do."""
+    await create_topic(client, "orders")
+    frame = request_bytes(MetadataRequest(topics=None, allow_auto_topic_creation=False), 13, 2) + b"\x01\x00\x00"
+    await client.send_raw(struct.pack(">i", len(frame) - 4) + frame[4:])
+    answer = await client.receive(MetadataResponse, 13)
+    assert [topic.name for topic in answer.topics] == ["orders"]
 
 
 async def test_the_leader_epoch_is_known_once_the_partition_is_open(client: Client) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 from streamhouse.errors import Rejected
 
 SIZE_BYTES: Final = 4
-SCRATCH_BYTES: Final = 16 * 1024
+SCRATCH_BYTES: Final = 64 * 1024
 """What is copied of a large frame at most, and how many bytes of small ones arrive with one call."""
 
 _SIZE: Final = struct.Struct(">i")
