@@ -96,6 +96,18 @@ async def test_whoever_came_first_goes_in_first_and_small_ones_do_not_overtake()
     assert order == ["a", "b", "c"]
 
 
+async def test_whoever_was_held_back_long_enough_still_does_not_overtake() -> None:
+    made = budget(limit=100, throttle_at=0.5, max_throttle_s=1.0)
+    made.take(60)
+    first = asyncio.ensure_future(made.admit(90))
+    second = asyncio.ensure_future(made.admit(10))
+    done, _ = await asyncio.wait({first, second}, timeout=0.2)  # ten times as long as the second is held back
+    assert not done
+    made.give_back(60)
+    await first
+    await second
+
+
 async def test_nobody_comes_in_freely_past_those_who_wait() -> None:
     made = budget(limit=100, throttle_at=1.0)
     made.take(50)

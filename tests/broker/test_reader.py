@@ -251,6 +251,17 @@ async def test_cold_reads_under_way_are_limited() -> None:
     assert all(await asyncio.gather(*waiting))
 
 
+async def test_the_snapshot_of_producers_is_read_and_not_kept_with_the_index() -> None:
+    shelf = Shelf()
+    data = [_placed(0)]
+    run = RunInput(partition=PARTITION, epoch=Epoch(1), base=0, end=1, batches=data, producers=b"snapshot")
+    encoded = encode_segment([run])
+    await shelf.bucket.put_new(KEY, encoded.body)
+    row = encoded.layouts[0].run(KEY)
+    assert await shelf.reader.producers(row) == b"snapshot"
+    assert (await shelf.reader.index(row)).producers == b""
+
+
 async def test_closing_ends_reads_ahead() -> None:
     shelf = Shelf(readahead_blocks=4)
     await shelf.add(0, 5, *range(5))

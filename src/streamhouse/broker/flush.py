@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from streamhouse.config import FlushSettings
 from streamhouse.errors import Internal, LeaseLost, Unavailable
@@ -78,8 +78,11 @@ def _fill(small: Sequence[Buffered], limit_bytes: int) -> list[list[PartitionId]
     return packs
 
 
+_Share: TypeAlias = tuple[PartitionLog, Sequence[TailBatch]]
+
+
 class _Taken(NamedTuple):
-    """A partition's share of a flush."""
+    """A partition's share of a flush, and its producers' state at the end of it."""
 
     log: PartitionLog
     batches: Sequence[TailBatch]
@@ -172,27 +175,18 @@ class Flusher:
 
     async def _flush(self, logs: list[PartitionLog]) -> None:
         try:
-            taken = self._take(logs)
-            if taken:
-                await self._store(taken)
+            shares = [(item, item.unflushed(limit_bytes=self._settings.segment_bytes)) for item in logs]
+            await self._store([(item, durable) for item, durable in shares if durable])
         finally:
             for item in logs:
                 item.flushing = False
 
-    def _take(self, logs: Iterable[PartitionLog]) -> list[_Taken]:
+    async def _store(self, shares: Sequence[_Share]) -> None:
+        if not shares:
+            return
         now_ms = self._doors.clock.now_ms()
-        shares: list[_Taken] = []
-        for item in logs:
-            durable = item.unflushed(limit_bytes=self._settings.segment_bytes)
-            if durable:
-                shares.append(_Taken(item, durable, item.producers_after(durable, now_ms=now_ms)))
-        return shares
-
-    async def _store(self, taken: list[_Taken]) -> None:
-        now_ms = self._doors.clock.now_ms()
-        inputs = [share.run_input(now_ms=now_ms) for share in taken]
-        loop = asyncio.get_running_loop()
-        encoded = await loop.run_in_executor(None, _encode, inputs, self._settings.block_bytes)
+        encode = partial(_encode, shares, now_ms=now_ms, block_bytes=self._settings.block_bytes)
+        taken, encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
         key = await self._stubbornly(lambda: self._put(encoded))
         commit = SegmentCommit(
             segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now_ms),
@@ -259,5 +253,8 @@ class Flusher:
                 wait = min(wait * 2, self._settings.retry_max_s)
 
 
-def _encode(inputs: Sequence[RunInput], block_bytes: int) -> EncodedSegment:
-    return encode_segment(inputs, block_bytes=block_bytes)
+def _encode(shares: Sequence[_Share], *, now_ms: int, block_bytes: int) -> tuple[list[_Taken], EncodedSegment]:
+    """In a thread: a large tail of small batches takes long to replay and to encode. Nothing that it reads changes
+    while the partitions are being flushed."""
+    taken = [_Taken(item, batches, item.producers_after(batches, now_ms=now_ms)) for item, batches in shares]
+    return taken, encode_segment([share.run_input(now_ms=now_ms) for share in taken], block_bytes=block_bytes)

@@ -246,7 +246,7 @@ class PartitionLog:
         return durable
 
     def producers_after(self, flushed: Iterable[TailBatch], *, now_ms: int) -> ProducerTable:
-        """The producers' state at the end of `flushed`, which follow the flushed end."""
+        """The producers' state at the end of `flushed`, which follow the flushed end. May be called in a thread."""
         table = self._stored_producers.copy()
         table.replay(((item.header, item.base) for item in flushed), now_ms=now_ms)
         return table

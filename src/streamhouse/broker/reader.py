@@ -8,6 +8,7 @@ Invariant   bytes that don't match their checksum are never served: that range f
 """
 
 import asyncio
+from dataclasses import replace
 from typing import NamedTuple
 
 from streamhouse.config import FetchSettings
@@ -78,15 +79,22 @@ class SegmentReader:
         return batches.shifted(piece, by=shift, leader_epoch=run.epoch) if shift else piece, after, whole
 
     async def index(self, run: Run) -> segments.RunIndex:
-        """The run's block index: one ranged GET, then from memory."""
+        """The run's block index: one ranged GET, then from memory. Without the producers' snapshot, which may be a
+        thousand times larger."""
 
         async def make() -> _Index:
-            end = run.index_position + run.index_length
-            async with self._cold:
-                data = await self._get(run, run.index_position, end)
-            return _Index(segments.decode_run_index(data, key=run.object_key))
+            return _Index(replace(await self._get_index(run), producers=b""))
 
         return (await self.indexes.get((run.object_key, run.index_position), make)).content
+
+    async def producers(self, run: Run) -> bytes:
+        """The producers' snapshot at the run's end; for whoever opens the log, so it is not kept."""
+        return (await self._get_index(run)).producers
+
+    async def _get_index(self, run: Run) -> segments.RunIndex:
+        async with self._cold:
+            data = await self._get(run, run.index_position, run.index_position + run.index_length)
+        return segments.decode_run_index(data, key=run.object_key)
 
     async def block(self, run: Run, index: segments.RunIndex, number: int) -> Block:
         entry = index.blocks[number]

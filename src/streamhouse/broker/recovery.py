@@ -186,7 +186,7 @@ class _Publication:
     async def _begin(self, state: PartitionState) -> _Rescue:
         settings = self._doors.settings.producers
         last = await self._doors.metadata.last_run(state.partition)
-        entries = decode_producers((await self._reader.index(last)).producers) if last is not None else []
+        entries = decode_producers(await self._reader.producers(last)) if last is not None else []
         table = ProducerTable(entries, limit=settings.max_per_partition, expire_ms=round(settings.expire_s * 1000))
         return _Rescue(state=state, producers=table, next_offset=state.flushed_end, base=state.flushed_end)
 

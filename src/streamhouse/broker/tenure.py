@@ -152,7 +152,7 @@ class Tenure:
     async def _load(self, name: TopicPartition, state: PartitionState, topic: Topic) -> PartitionLog:
         settings = self._doors.settings.producers
         last = await self._doors.metadata.last_run(state.partition)
-        entries = decode_producers((await self._reader.index(last)).producers) if last is not None else []
+        entries = decode_producers(await self._reader.producers(last)) if last is not None else []
         return PartitionLog(
             name,
             state,
