@@ -9,6 +9,7 @@ events. Batches have no producer id: a broker appends the same bytes again and a
 """
 
 import random
+import time
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, Literal
@@ -17,7 +18,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 Codec = Literal["none", "lz4"]
 CODEC_BITS: Final[dict[Codec, int]] = {"none": 0, "lz4": 3}
-TIMESTAMP_MS: Final = 1_750_000_000_000
+# Records of long ago would be deleted by retention in the middle of a run.
+TIMESTAMP_MS: Final = int(time.time() * 1000)
 WORDS: Final = (b'"order":', b'"customer":', b'"status":"paid",', b'"amount":', b'"currency":"EUR",', b'"warehouse":')
 BUILDER_LIMIT_BYTES: Final = 4 * 1024 * 1024
 

@@ -113,7 +113,7 @@ FULL: Final = Plan(
     client_s=2.5,
     idle_connections=1000,
     settle_max_s=3.0,
-    patience_s=120.0,
+    patience_s=90.0,
 )
 QUICK: Final = Plan(
     repetitions=1,
