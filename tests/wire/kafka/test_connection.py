@@ -236,6 +236,19 @@ async def test_a_waiting_client_that_hangs_up_lets_the_next_one_in(served: Serve
     await patient.receive_raw()
 
 
+async def test_a_frame_full_of_refused_batches_counts_as_long_as_its_good_one_is_in_memory(
+    client: Client, served: Served
+) -> None:
+    await create_topic(client, "orders", partitions=2)
+    refused = bytearray(a_batch(os.urandom(50_000)))
+    refused[-1] ^= 1
+    good, bad = await produce(client, "orders", (0, a_batch(b"x")), (1, refused))
+    assert (good.error_code, bad.error_code) == (0, 2)
+    assert "used=49KiB" in repr(served.server)
+    await produce(client, "orders", (0, a_batch(os.urandom(50_000))))
+    assert "used=49KiB" in repr(served.server)
+
+
 async def test_connections_beyond_the_limit_are_closed_and_make_room_when_others_go(served: Served) -> None:
     clients = [await served.client() for _ in range(20)]
     for client in clients:

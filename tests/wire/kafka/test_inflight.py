@@ -1,6 +1,6 @@
 """Bytes in flight: one limit for all connections, first come, first served."""
 
-from streamhouse.wire.kafka.inflight import InflightBytes
+from streamhouse.wire.kafka.inflight import InflightBytes, PinnedFrames
 
 
 class Waiting:
@@ -45,3 +45,30 @@ def test_one_that_left_is_skipped() -> None:
     assert not inflight.take(40, next_one)
     inflight.forget(gone)
     assert (gone.got, next_one.got) == ([], [40])
+
+
+# --- frames that the log looks into ---------------------------------------------------------------------------------
+
+
+def pinned(size_bytes: int = 100_000) -> tuple[InflightBytes, PinnedFrames, bytearray]:
+    inflight = InflightBytes(1 << 20)
+    assert inflight.take(size_bytes, Waiting())
+    return inflight, PinnedFrames(inflight), bytearray(size_bytes)
+
+
+def test_a_frame_that_is_mostly_waste_counts_until_nobody_looks_into_it() -> None:
+    inflight, frames, frame = pinned()
+    view = memoryview(frame)[:100]
+    assert frames.keep(frame, kept_bytes=100)
+    frames.release()
+    assert (inflight.used_bytes, len(frames)) == (100_000, 1)
+    view.release()
+    frames.release()
+    assert (inflight.used_bytes, len(frames)) == (0, 0)
+
+
+def test_a_frame_that_is_mostly_kept_or_not_at_all_is_no_waste() -> None:
+    _, frames, frame = pinned()
+    assert not frames.keep(frame, kept_bytes=50_000)
+    assert not frames.keep(frame, kept_bytes=0)
+    assert not frames.keep(bytearray(200), kept_bytes=60)

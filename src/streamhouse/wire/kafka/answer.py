@@ -9,6 +9,7 @@ one that is still owed (`Deferred`), for which the connection waits while later 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from streamhouse.broker.broker import Broker
@@ -54,6 +55,8 @@ class Context(NamedTuple):
     advertised: Address
     cluster_id: str
     metrics: KafkaMetrics
+    keeps: Callable[[int], None]
+    """To be told how many bytes of the request's frame the broker took over."""
 
     def refused(self, error: StreamhouseError | ErrorCode) -> ErrorCode:
         """The code for an answer; counted."""

@@ -27,7 +27,7 @@ from streamhouse.errors import StreamhouseError
 from .answer import Answer, Context, Deferred
 from .exchange import Exchange, close_request, open_request
 from .framing import SCRATCH_BYTES, BadFrame, FrameReader
-from .inflight import InflightBytes
+from .inflight import InflightBytes, PinnedFrames
 from .metrics import KafkaMetrics
 from .patience import Vitals
 from .schema import Buffer, Response
@@ -44,6 +44,7 @@ class Serving:
     clock: Clock
     metrics: KafkaMetrics
     inflight: InflightBytes
+    pinned: PinnedFrames
     advertised: Address | None
     cluster_id: str
     connections: "set[Connection]" = field(default_factory=set)
@@ -75,6 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_lost",
         "_is_over",
         "_is_reading",
+        "_kept_bytes",
         "_loop",
         "_outbox",
         "_reader",
@@ -103,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         self._drained: asyncio.Future[None] | None = None
         self._unanswered = 0
         self._granted_bytes = 0
+        self._kept_bytes = 0
         self._sent_bytes = 0
         self._waits_for_bytes = False
         self._is_reading = True
@@ -245,9 +248,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _work(self) -> None:
         try:
             while self._arrived:
-                begun = await self._begin(self._arrived.popleft())
-                self._serving.metrics.bytes_in.inc(begun.size_bytes)
-                self._owe(begun)
+                self._owe(await self._begin(self._arrived.popleft()))
         except Exception:
             log.exception("answer failed", extra={"peer": self.peer})
             self._fail()
@@ -258,13 +259,17 @@ class Connection(asyncio.BufferedProtocol):
         """Run a request's first stage; whatever goes wrong with it, later ones are not begun."""
         frame, at = arrived
         size = 0 if isinstance(frame, BadFrame) else len(frame)
+        self._serving.metrics.bytes_in.inc(size)
         try:
             if isinstance(frame, BadFrame):
                 raise frame
             exchange = open_request(frame)
             if self._is_lost and not exchange.api.is_produce:
                 return Begun(exchange, None, size, at)
+            self._kept_bytes = 0
             answer = await exchange.api.handle(self._context(exchange), exchange.request)
+            if self._kept_bytes and self._serving.pinned.keep(frame, kept_bytes=self._kept_bytes):
+                size = 0
             return Begun(exchange, answer, size, at)
         except StreamhouseError as error:
             self._serving.metrics.closed("bad_request").inc()
@@ -286,7 +291,11 @@ class Connection(asyncio.BufferedProtocol):
             self.advertised,
             serving.cluster_id,
             serving.metrics,
+            self._keeps,
         )
+
+    def _keeps(self, size_bytes: int) -> None:
+        self._kept_bytes += size_bytes
 
     def _forget_arrived(self) -> None:
         """Nothing of what was sent after a fatal request is begun."""

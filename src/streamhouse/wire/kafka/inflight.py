@@ -6,7 +6,10 @@ Leaves      pausing the socket to `connection`; bytes of appended batches to the
 """
 
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
+
+SLACK_BYTES: Final = 4096
+"""What a frame may hold besides the batches that were kept of it, without being called wasteful."""
 
 
 class Waiter(Protocol):
@@ -60,3 +63,36 @@ class InflightBytes:
             waiter, size_bytes = self._waiting.popleft()
             self._used += size_bytes
             waiter.granted(size_bytes)
+
+
+class PinnedFrames:
+    """Frames of which only a small part was kept. The log holds a view into them, so all of their memory stays, while
+    its own budget counts the part: until the view is gone, they go on counting as in flight.
+    """
+
+    def __init__(self, inflight: InflightBytes) -> None:
+        self._inflight = inflight
+        self._frames: list[tuple[bytearray, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def keep(self, frame: bytearray, *, kept_bytes: int) -> bool:
+        """Whether the frame was taken over, because most of it is waste."""
+        size_bytes = len(frame)
+        if kept_bytes == 0 or size_bytes - kept_bytes <= max(kept_bytes, SLACK_BYTES):
+            return False
+        self._frames.append((frame, size_bytes))
+        return True
+
+    def release(self) -> None:
+        """Give back the bytes of frames that nobody looks into any more."""
+        self._frames = [item for item in self._frames if not self._is_free(*item)]
+
+    def _is_free(self, frame: bytearray, size_bytes: int) -> bool:
+        try:
+            frame.clear()
+        except BufferError:  # Python's word for: somebody holds a view
+            return False
+        self._inflight.give_back(size_bytes)
+        return True

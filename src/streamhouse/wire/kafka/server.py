@@ -21,7 +21,7 @@ from streamhouse.config import Address, KafkaSettings, parse_address
 
 from . import handlers
 from .connection import Connection, Serving
-from .inflight import InflightBytes
+from .inflight import InflightBytes, PinnedFrames
 from .metrics import KafkaMetrics
 from .patience import check_interval_s, overdue
 
@@ -59,12 +59,14 @@ class KafkaServer:
         self._settings = settings
         self._listener = listener
         self._clock = clock
+        inflight = InflightBytes(settings.max_inflight_bytes)
         self._serving = Serving(
             settings=settings,
             broker=broker,
             clock=clock,
             metrics=KafkaMetrics(registry),
-            inflight=InflightBytes(settings.max_inflight_bytes),
+            inflight=inflight,
+            pinned=PinnedFrames(inflight),
             advertised=parse_address(settings.advertise) if settings.advertise else None,
             cluster_id=cluster or cluster_id(),
         )
@@ -124,6 +126,7 @@ class KafkaServer:
         while True:
             await self._clock.sleep(interval_s)
             self.close_overdue()
+            self._serving.pinned.release()
 
     def close_overdue(self) -> None:
         """Close connections that are idle, send too slowly, or don't take their answers."""

@@ -101,7 +101,10 @@ async def _place(context: Context, topic: str, part: PartitionProduceData) -> Ou
         records = memoryview(part.records or b"")
         if (refusal := _refusal(context, records)) is not None:
             return Outcome(part.index, None, context.refused(refusal), "transactions are not supported")
-        return Outcome(part.index, await context.broker.append(TopicPartition(topic, part.index), records))
+        placed = await context.broker.append(TopicPartition(topic, part.index), records)
+        if placed.commit is not None:
+            context.keeps(len(records))
+        return Outcome(part.index, placed)
     except StreamhouseError as error:
         return Outcome(part.index, None, context.refused(error), str(error))
     except Exception:
