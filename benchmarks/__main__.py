@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from benchmarks import plot, readme, results, table
 from benchmarks.clients import Clients
+from benchmarks.cost import Cost
 from benchmarks.end_to_end import EndToEnd
 from benchmarks.footprint import Footprint
 from benchmarks.kafka_peer import KafkaPeer
@@ -36,6 +37,7 @@ MEASURES: Final[tuple[Measure, ...]] = (
     Requests(),
     ProduceLatency(),
     EndToEnd(),
+    Cost(),  # last, as it ends its broker
 )
 PEERS: Final = ("streamhouse", "kafka")
 

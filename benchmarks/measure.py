@@ -91,6 +91,8 @@ class Plan:
     client_s: float
     idle_connections: int
     settle_max_s: float
+    cost_bytes: int
+    cost_max_s: float
     patience_s: float
 
 
@@ -106,14 +108,16 @@ FULL: Final = Plan(
     loads=ALL_LOADS,
     load_bytes=400_000_000,
     load_max_s=4.0,
-    warm_up_s=10.0,
+    warm_up_s=8.0,
     short_warm_up_s=4.0,
     latency_s=6.0,
     client_loads=(ALL_LOADS[0], ALL_LOADS[6]),
     client_s=2.5,
     idle_connections=1000,
     settle_max_s=3.0,
-    patience_s=90.0,
+    cost_bytes=1_500_000_000,
+    cost_max_s=10.0,
+    patience_s=60.0,
 )
 QUICK: Final = Plan(
     repetitions=1,
@@ -128,6 +132,8 @@ QUICK: Final = Plan(
     client_s=1.5,
     idle_connections=1000,
     settle_max_s=1.0,
+    cost_bytes=400_000_000,
+    cost_max_s=4.0,
     patience_s=5.0,
 )
 
@@ -144,11 +150,17 @@ class Measure(Protocol):
 @contextmanager
 def topic(peer: Peer, name: str, partitions: int) -> Iterator[str]:
     """A topic that is served when the block begins and deleted when it ends."""
+    serve(peer, name, partitions)
+    yield name
+    with peer.connect() as connection:
+        delete_topic(connection, name)
+
+
+def serve(peer: Peer, name: str, partitions: int) -> None:
+    """Create a topic and wait until it is served."""
     with peer.connect() as connection:
         create_topic(connection, name, partitions)
         _wait_until_served(connection, name, partitions)
-        yield name
-        delete_topic(connection, name)
 
 
 def _wait_until_served(connection: Connection, name: str, partitions: int) -> None:

@@ -52,6 +52,7 @@ class Peer(ABC):
     def __init__(self) -> None:
         self.host, self.port = HOST, free_port()
         self.startup_s = 0.0
+        self.life_cpu_s = 0.0
         self.folder = Path()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -105,8 +106,12 @@ class Peer(ABC):
             raise
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL when that took too long; the data folder goes with the broker."""
+        """SIGTERM, then SIGKILL when that took too long; the data folder goes with the broker.
+
+        `life_cpu_s` then says what the broker cost from its first moment to its last.
+        """
         if self._process is not None:
+            before = process.ended_children_cpu_s()
             self._process.terminate()
             try:
                 self._process.wait(STOP_TIMEOUT_S)
@@ -114,6 +119,7 @@ class Peer(ABC):
                 self._process.kill()
                 self._process.wait()
             self._process = None
+            self.life_cpu_s = process.ended_children_cpu_s() - before
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def connect(self, *, buffer_bytes: int = 64 * 1024) -> Connection:

@@ -77,7 +77,7 @@ def bars(axis: Any, shown: Sequence[Row], peers: Sequence[str], title: str) -> N
         values = [row.medians.get(peer, 0.0) for row in shown]
         spots = [group + (place - (len(peers) - 1) / 2) * height for group in range(len(shown))]
         drawn = axis.barh(spots, values, height * 0.92, color=COLOURS.get(peer, "#64748b"), label=NAMES.get(peer, peer))
-        axis.bar_label(drawn, [_short(value) for value in values], padding=3, fontsize=8.5)
+        _label(axis, drawn, shown, peer)
     prefix = _common_word([row.scenario for row in shown])
     axis.set_yticks(range(len(shown)), [row.scenario.removeprefix(prefix) for row in shown])
     axis.invert_yaxis()
@@ -86,6 +86,18 @@ def bars(axis: Any, shown: Sequence[Row], peers: Sequence[str], title: str) -> N
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     axis.grid(axis="x", color="#e5e7eb", linewidth=0.8)
     axis.set_axisbelow(True)
+
+
+def _label(axis: Any, drawn: Any, shown: Sequence[Row], peer: str) -> None:
+    """A whisker from the least to the greatest repetition, and the median behind it."""
+    for bar, row in zip(drawn, shown, strict=True):
+        middle = bar.get_y() + bar.get_height() / 2
+        low, high = row.spans.get(peer, (0.0, 0.0))
+        if low < high:
+            axis.plot([low, high], [middle, middle], color=INK, linewidth=1.1, solid_capstyle="butt", alpha=0.55)
+        text = _short(row.medians[peer]) if peer in row.medians else "not measured"
+        spot = (max(high, bar.get_width()), middle)
+        axis.annotate(text, spot, xytext=(4, 0), textcoords="offset points", va="center", fontsize=8.5)
 
 
 def distributions(axis: Any, curves: Sequence[CurveSample], title: str) -> None:
@@ -137,7 +149,8 @@ def _head(figure: Any, run: Run) -> None:
     repeated = max((sample.repetition for sample in run.samples), default=0) + 1
     figure.suptitle(
         f"{versions}, one broker each on loopback\n"
-        f"{run.machine} · {run.plan} run of {run.began_at[:10]} at {run.commit} · medians of {repeated}",
+        f"{run.machine} · {run.plan} run of {run.began_at[:10]} at {run.commit} · "
+        f"medians of {repeated}, whiskers from least to greatest",
         fontsize=13,
         x=0.01,
         ha="left",

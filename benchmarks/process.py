@@ -5,6 +5,7 @@ Leaves      which process, and when, to `peer` and the measures
 """
 
 import os
+import resource
 import time
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,12 @@ def _descendants(pid: int) -> list[int]:
         for child in (task / "children").read_text().split():
             found += [int(child), *_descendants(int(child))]
     return found
+
+
+def ended_children_cpu_s() -> float:
+    """CPU seconds of all children of this process that have ended and been waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def status_bytes(pid: int, field: str) -> int:

@@ -58,12 +58,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One scenario's metric: the median of each peer."""
+    """One scenario's metric: the median of each peer, and the least and the greatest number it comes from."""
 
     measure: str
     scenario: str
     metric: str
     medians: dict[str, float]
+    spans: dict[str, tuple[float, float]] = {}
 
     def ratio(self, ours: str, theirs: str) -> float | None:
         if ours not in self.medians or not self.medians.get(theirs):
@@ -78,8 +79,14 @@ def rows(run: Run) -> list[Row]:
         key = (sample.measure, sample.scenario, sample.metric)
         values.setdefault(key, {}).setdefault(sample.peer, []).append(sample.value)
     return [
-        Row(measure=m, scenario=s, metric=k, medians={peer: statistics.median(v) for peer, v in by_peer.items()})
-        for (m, s, k), by_peer in values.items()
+        Row(
+            measure=measure,
+            scenario=scenario,
+            metric=metric,
+            medians={peer: statistics.median(found) for peer, found in by_peer.items()},
+            spans={peer: (min(found), max(found)) for peer, found in by_peer.items()},
+        )
+        for (measure, scenario, metric), by_peer in values.items()
     ]
 
 
