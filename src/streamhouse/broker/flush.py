@@ -23,6 +23,7 @@ from streamhouse.format.producers import encode_producers
 from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit, SegmentObject
+from streamhouse.stores.objects.base import ObjectExists
 
 from .budget import MemoryBudget
 from .doors import Doors
@@ -199,7 +200,11 @@ class Flusher:
     async def _put(self, encoded: EncodedSegment) -> str:
         self._sequence += 1
         key = segment_key(self._session_id, self._sequence)
-        await self._doors.objects.put_new(key, encoded.body)
+        try:
+            await self._doors.objects.put_new(key, encoded.body)
+        except ObjectExists as error:
+            # Our own earlier write that could not be recognised, if anything; the next try has another key.
+            raise Unavailable(f"object key is taken; key={key}") from error
         return key
 
     async def _register(self, commit: SegmentCommit, taken: list[_Taken]) -> list[_Taken]:
