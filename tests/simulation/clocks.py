@@ -13,6 +13,7 @@ class SimClock:
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
         self._jumped_ms = 0
+        self._furthest_ms = 0
 
     def monotonic(self) -> float:
         return self._loop.time()
@@ -25,6 +26,8 @@ class SimClock:
 
     def jump(self, by_ms: int) -> None:
         self._jumped_ms += by_ms
+        self._furthest_ms = max(self._furthest_ms, self._jumped_ms)
 
-    def correct(self) -> None:
-        self._jumped_ms = 0
+    def settle(self) -> None:
+        """No time that was ever shown lies ahead any more: else whatever was stamped then would stay young for long."""
+        self._jumped_ms = self._furthest_ms

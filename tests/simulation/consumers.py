@@ -31,7 +31,7 @@ class Follower(Client):
     async def step(self, *, max_wait_s: float) -> None:
         order = list(self.positions)
         self.chance.shuffle(order)
-        wanted = [Wanted(name, self.positions[name], self.chance.choice((1, 300, 100_000))) for name in order]
+        wanted = [Wanted(name, self.positions[name], self.chance.choice((1, 300, 5_000))) for name in order]
         try:
             reads = await self.fetch(wanted, max_bytes=100_000, min_bytes=1, max_wait_s=max_wait_s)
         except (StreamhouseError, Lost):

@@ -105,7 +105,7 @@ class Nemesis:
         """Everything works again. What is dead stays dead until somebody starts the next."""
         self._world.is_quiet = True
         self._world.weather.clear()
-        self._world.clock.correct()
+        self._world.clock.settle()
         self._world.files.make_room()
         if (agent := self._world.agent) is not None:
             agent.process.fuse = None

@@ -223,7 +223,7 @@ class Scenario:
         batches: list[Buffer] = []
         offset = start
         while True:
-            wanted = [Wanted(name, offset, 50_000)]
+            wanted = [Wanted(name, offset, 3_000)]
             (read,) = await reader.fetch(wanted, max_bytes=100_000, min_bytes=0, max_wait_s=0)
             if read.got.error is not None:
                 raise read.got.error
