@@ -99,9 +99,11 @@ class Served:
 
 
 @asynccontextmanager
-async def a_server(broker: Broker, settings: Settings, clock: Clock | None = None) -> AsyncIterator[Served]:
+async def a_server(
+    broker: Broker, settings: Settings, clock: Clock | None = None, *, listen: str = "127.0.0.1:0"
+) -> AsyncIterator[Served]:
     registry = CollectorRegistry()
-    listener = bind(parse_address("127.0.0.1:0"), flag="--kafka")
+    listener = bind(parse_address(listen), flag="--kafka")
     server = KafkaServer(settings.kafka, broker, listener=listener, clock=clock or SystemClock(), registry=registry)
     host, port = await server.start()
     served = Served(broker=broker, server=server, registry=registry, host=host, port=port)

@@ -161,3 +161,13 @@ async def test_the_cluster_id_is_the_same_after_a_restart(broker: Broker, settin
         async with a_server(broker, settings) as served:
             ids.add((await ask(await served.client())).cluster_id)
     assert len(ids) == 1
+
+
+async def test_a_listener_on_all_addresses_tells_clients_the_one_they_came_to(
+    broker: Broker, settings: Settings
+) -> None:
+    async with a_server(broker, settings, listen="0.0.0.0:0") as served:
+        client = await Client.connect("127.0.0.2", served.port)
+        served.clients.append(client)
+        answer = await ask(client)
+        assert (answer.brokers[0].host, answer.brokers[0].port) == ("127.0.0.2", served.port)
