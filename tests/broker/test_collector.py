@@ -161,8 +161,7 @@ async def test_the_row_goes_after_the_object_so_that_a_failed_delete_is_tried_ag
     await doomed(retaining)
     await world.clock.advance(GRACE_S)
     world.objects.refuse("delete")
-    with pytest.raises(Unavailable):
-        await retaining.collector.collect()
+    assert await retaining.collector.collect() == 0
     assert retaining.collector.deleted_objects == 0
     world.metadata.refuse("forget_objects")
     with pytest.raises(Unavailable):

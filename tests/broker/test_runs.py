@@ -45,10 +45,10 @@ class Rows:
         return [row for row in self.rows if row.partition == partition and row.end > from_offset][:limit]
 
 
-def index(*rows: Run, partitions: int = 10) -> tuple[RunIndex, Faulty, Rows]:
+def index(*rows: Run, limit: int = 100) -> tuple[RunIndex, Faulty, Rows]:
     store = Rows(*rows)
     door = Faulty(store)
-    return RunIndex(cast(MetadataStore, door), partitions=partitions), door, store
+    return RunIndex(cast(MetadataStore, door), limit=limit), door, store
 
 
 async def test_the_run_that_holds_an_offset_is_found_and_its_neighbours_need_no_further_question() -> None:
@@ -122,9 +122,19 @@ async def test_what_is_forgotten_is_asked_for_again() -> None:
     assert await found.find(PARTITION, 0) == run(10, 20)
 
 
-async def test_only_so_many_partitions_have_a_window_and_the_longest_unused_goes() -> None:
+async def test_readers_far_apart_have_a_window_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAGE", 2)
+    rows = [run(base, base + 10) for base in range(0, 60, 10)]
+    found, door, _ = index(*rows)
+    for _ in range(3):
+        assert await found.find(PARTITION, 5) == rows[0]
+        assert await found.find(PARTITION, 45) == rows[4]
+    assert door.count("runs") == 2
+
+
+async def test_only_so_many_runs_are_kept_and_the_longest_unused_window_goes() -> None:
     third = PartitionId(OTHER.topic_id, 1)
-    found, door, _ = index(run(0, 10), run(0, 10, OTHER), run(0, 10, third), partitions=2)
+    found, door, _ = index(run(0, 10), run(0, 10, OTHER), run(0, 10, third), limit=2)
     for partition in (PARTITION, OTHER, PARTITION, third):
         await found.find(partition, 0)
     assert door.count("runs") == 3

@@ -52,6 +52,7 @@ def test_decompressing_undoes_compressing_up_to_the_limit(codec: Codec, data: by
         (Codec.ZSTD, streamed_zstd(TEXT)),
         (Codec.ZSTD, zstandard.ZstdCompressor(level=19, write_checksum=True).compress(TEXT)),
     ],
+    ids=["gzip", "snappy", "raw snappy", "lz4", "lz4 checksums", "lz4 linked", "zstd", "zstd stream", "zstd checksum"],
 )
 def test_reads_what_others_write(codec: Codec, packed: bytes) -> None:
     assert decompress(codec, packed, limit_bytes=len(TEXT)) == TEXT

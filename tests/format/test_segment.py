@@ -6,18 +6,6 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.format.segments import (
-    CLICKS,
-    KEY,
-    ORDERS,
-    batches_from,
-    contents,
-    directory_of,
-    joined,
-    read_everything,
-    run_of,
-    stored,
-)
 
 from streamhouse.errors import CorruptObject, Internal
 from streamhouse.format.batch import spans
@@ -37,6 +25,18 @@ from streamhouse.format.segment import (
     read_directory,
 )
 from streamhouse.model.names import Epoch, PartitionId, TopicId
+from tests.format.segments import (
+    CLICKS,
+    KEY,
+    ORDERS,
+    batches_from,
+    contents,
+    directory_of,
+    joined,
+    read_everything,
+    run_of,
+    stored,
+)
 
 EDGES = [0, 2**31 - 3, 2**32 - 3, 2**53 - 3, 2**62]
 PARTITIONS = st.builds(PartitionId, st.uuids().map(TopicId), st.integers(0, 2**31 - 1))

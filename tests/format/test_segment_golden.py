@@ -7,12 +7,12 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.format.segments import CLICKS, ORDERS, contents, directory_of, read_everything, run_of, stored
 
 from streamhouse.format.block import LZ4, RAW
 from streamhouse.format.compression import Codec
 from streamhouse.format.producers import ProducerEntry, SequenceSpan, decode_producers, encode_producers
 from streamhouse.format.segment import RunInput, decode_run_index
+from tests.format.segments import CLICKS, ORDERS, contents, directory_of, read_everything, run_of, stored
 
 GOLDEN = Path(__file__).parent / "golden"
 BLOCK_BYTES = 2000

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import InvalidConfig, StreamhouseError, Unavailable
 from streamhouse.format.keys import SEGMENTS_PREFIX, parse_segment_key
 from streamhouse.model.names import PartitionId
 from streamhouse.model.retention import retained_from
@@ -64,16 +64,25 @@ class Collector:
         """Move the log starts that retention asks to move; returns how many moved."""
         starts: dict[PartitionId, int] = {}
         for topic in await self._topics():
-            config = parse_topic_config(topic.overrides)
-            for state in await self._doors.metadata.partitions([topic.topic_id]):
-                start = await self._retained_from(state.partition, state.log_start, config)
-                if start > state.log_start:
-                    starts[state.partition] = start
+            try:
+                starts |= await self._retained_starts(topic)
+            except InvalidConfig as error:
+                # Written by another version; it must not keep the other topics from being cleaned.
+                log.warning("topic is not cleaned", extra={"topic": topic.name, "why": str(error)})
         if starts:
             await self._doors.metadata.advance_log_start(starts)
         for partition, start in starts.items():
             self._moved(partition, start)
         return len(starts)
+
+    async def _retained_starts(self, topic: Topic) -> dict[PartitionId, int]:
+        config = parse_topic_config(topic.overrides)
+        starts: dict[PartitionId, int] = {}
+        for state in await self._doors.metadata.partitions([topic.topic_id]):
+            start = await self._retained_from(state.partition, state.log_start, config)
+            if start > state.log_start:
+                starts[state.partition] = start
+        return starts
 
     async def _retained_from(self, partition: PartitionId, log_start: int, config: TopicConfig) -> int:
         if not config.deletes or (config.retention_ms < 0 and config.retention_bytes < 0):
@@ -95,12 +104,22 @@ class Collector:
         grace_ms = round(self._settings.grace_s * 1000)
         gone = 0
         while doomed := await self._doors.metadata.doomed_objects(grace_ms=grace_ms, limit=PAGE):
-            for item in doomed:
-                await self._doors.objects.delete(item.key)
-            await self._doors.metadata.forget_objects([item.key for item in doomed])
-            gone += len(doomed)
-            self.deleted_objects += len(doomed)
+            deleted = [item.key for item in doomed if await self._delete(item.key)]
+            await self._doors.metadata.forget_objects(deleted)
+            gone += len(deleted)
+            self.deleted_objects += len(deleted)
+            if len(deleted) < len(doomed):
+                break  # the rest is for the next look
         return gone
+
+    async def _delete(self, key: str) -> bool:
+        """Whether the object is gone; one that can't be deleted now doesn't keep the others."""
+        try:
+            await self._doors.objects.delete(key)
+        except Unavailable as error:
+            log.warning("object can't be deleted now", extra={"key": key, "why": str(error)})
+            return False
+        return True
 
     async def sweep(self) -> int:
         """Delete objects that no row names: left by a crash between PUT and registration. Returns how many went."""

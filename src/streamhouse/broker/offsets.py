@@ -95,11 +95,11 @@ class Offsets:
         for batch in batches:
             if spans(batch)[0].end <= from_offset:
                 continue
-            found = await loop.run_in_executor(None, self._open, batch, timestamp_ms)
-            if found is not None and found.offset >= from_offset:
+            found = await loop.run_in_executor(None, self._open, batch, from_offset, timestamp_ms)
+            if found is not None:
                 return found
         return None
 
-    def _open(self, batch: Buffer, timestamp_ms: int) -> FoundOffset | None:
-        found = first_record_at(batch, timestamp_ms, limit_bytes=self._limit_bytes)
+    def _open(self, batch: Buffer, from_offset: int, timestamp_ms: int) -> FoundOffset | None:
+        found = first_record_at(batch, timestamp_ms, from_offset=from_offset, limit_bytes=self._limit_bytes)
         return FoundOffset(found[0], found[1]) if found is not None else None

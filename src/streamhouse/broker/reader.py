@@ -8,6 +8,7 @@ Invariant   bytes that don't match their checksum are never served: that range f
 """
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -34,9 +35,11 @@ class SegmentReader:
     def __init__(self, settings: FetchSettings, *, objects: ObjectStore, metadata: MetadataStore) -> None:
         self._settings = settings
         self._objects = objects
-        self.runs = RunIndex(metadata, partitions=settings.index_cache_entries)
+        self.runs = RunIndex(metadata, limit=settings.run_cache_entries)
         self.blocks: SingleFlightCache[tuple[str, int], Block] = SingleFlightCache(settings.cache_bytes)
         self.indexes: SingleFlightCache[tuple[str, int], _Index] = SingleFlightCache(settings.index_cache_entries)
+        # Threads of their own: cold readers must not queue in front of what producers and flushes need a thread for.
+        self._threads = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="decode")
         self._cold = asyncio.Semaphore(settings.concurrent_reads)
         self._ahead: set[asyncio.Task[None]] = set()
 
@@ -103,7 +106,7 @@ class SegmentReader:
             async with self._cold:
                 stored = await self._get(run, entry.position, entry.position + entry.stored_bytes)
                 loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(None, _decode, stored, entry, run.object_key)
+                return await loop.run_in_executor(self._threads, _decode, stored, entry, run.object_key)
 
         return await self.blocks.get((run.object_key, entry.position), make)
 
@@ -139,6 +142,7 @@ class SegmentReader:
         await asyncio.gather(*self._ahead, return_exceptions=True)
         await self.blocks.aclose()
         await self.indexes.aclose()
+        self._threads.shutdown(wait=False)
 
 
 def _decode(stored: bytes, entry: segments.BlockEntry, key: str) -> Block:

@@ -1,17 +1,17 @@
 """Runs: which segment holds which offsets of a partition, kept in memory in windows.
 
 Data path   reader asks **runs** for the run that holds an offset -> metadata store on a miss
-Owns        one window of consecutive runs per partition, and how many partitions have one
+Owns        windows of consecutive runs, and how many runs are kept in all
 Leaves      the truth to the metadata store
 
 A window covers the offsets [start, end) without holes, so that looking up an offset in it is one bisect, also in a
-log of a million runs.
+log of a million runs. A partition has as many windows as it has readers far apart.
 """
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run
@@ -19,6 +19,11 @@ from streamhouse.stores.metadata.base import MetadataStore
 
 PAGE: Final = 1000
 MAX_WINDOW: Final = 10_000
+
+
+class _Place(NamedTuple):
+    partition: PartitionId
+    start: int
 
 
 class _Window:
@@ -42,39 +47,75 @@ class _Window:
 
 
 class RunIndex:
-    def __init__(self, metadata: MetadataStore, *, partitions: int) -> None:
+    def __init__(self, metadata: MetadataStore, *, limit: int) -> None:
         self._metadata = metadata
-        self._limit = partitions
-        self._windows: OrderedDict[PartitionId, _Window] = OrderedDict()
+        self._limit = limit
+        self._kept = 0
+        self._windows: OrderedDict[_Place, _Window] = OrderedDict()
+        self._starts: dict[PartitionId, list[int]] = {}
 
     def __repr__(self) -> str:
-        return f"<RunIndex windows={len(self._windows)}>"
+        return f"<RunIndex runs={self._kept} windows={len(self._windows)}>"
 
     async def find(self, partition: PartitionId, offset: int) -> Run | None:
         """The run that holds `offset`, or the first one after a gap; None when no run ends above it."""
-        window = self._windows.get(partition)
+        window = self._window_at(partition, offset)
         if window is not None and (run := window.find(offset)) is not None:
-            self._windows.move_to_end(partition)
             return run
         runs = await self._metadata.runs(partition, from_offset=offset, limit=PAGE)
         if not runs:
             return None
-        self._windows[partition] = _Window(min(offset, runs[0].base), runs)
-        self._windows.move_to_end(partition)
-        if len(self._windows) > self._limit:
-            self._windows.popitem(last=False)
+        self._keep(_Place(partition, min(offset, runs[0].base)), runs)
         return runs[0]
 
+    def _window_at(self, partition: PartitionId, offset: int) -> _Window | None:
+        """The window that begins last at or below `offset`; it has just been used."""
+        starts = self._starts.get(partition, [])
+        number = bisect_right(starts, offset) - 1
+        if number < 0:
+            return None
+        place = _Place(partition, starts[number])
+        self._windows.move_to_end(place)
+        return self._windows[place]
+
+    def _keep(self, place: _Place, runs: Sequence[Run]) -> None:
+        self._drop(place)
+        self._windows[place] = _Window(place.start, runs)
+        insort(self._starts.setdefault(place.partition, []), place.start)
+        self._kept += len(runs)
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self._kept > self._limit and len(self._windows) > 1:
+            self._drop(next(iter(self._windows)))
+
+    def _drop(self, place: _Place) -> None:
+        window = self._windows.pop(place, None)
+        if window is None:
+            return
+        self._kept -= len(window.runs)
+        starts = self._starts[place.partition]
+        starts.remove(place.start)
+        if not starts:
+            del self._starts[place.partition]
+
     def published(self, runs: Sequence[Run]) -> None:
-        """New runs were registered by this agent: windows that end where they begin grow, others stay as they are."""
+        """New runs were registered by this agent: a window that ends where they begin grows, others stay."""
         for run in runs:
-            window = self._windows.get(run.partition)
-            if window is None or window.end != run.base:
+            starts = self._starts.get(run.partition)
+            if not starts:
+                continue
+            place = _Place(run.partition, starts[-1])
+            window = self._windows[place]
+            if window.end != run.base:
                 continue
             if len(window.runs) >= MAX_WINDOW:
-                del self._windows[run.partition]
+                self._drop(place)
             else:
                 window.extend(run)
+                self._kept += 1
+        self._shrink()
 
     def forget(self, partition: PartitionId) -> None:
-        self._windows.pop(partition, None)
+        for start in tuple(self._starts.get(partition, ())):
+            self._drop(_Place(partition, start))

@@ -127,6 +127,8 @@ class FetchSettings(Section, frozen=True, kw_only=True):
     max_wait_s: Annotated[float, about("longest long poll, whatever the client asks for", gt=0)] = 300.0
     cache_bytes: Annotated[int, about("memory for blocks read from segments", gt=0)] = 512 * MIB
     index_cache_entries: Annotated[int, about("block indexes of runs kept in memory", gt=0)] = 4096
+    run_cache_entries: Annotated[int, about("runs kept in memory to find segments by offset", gt=0)] = 100_000
+    decode_threads: Annotated[int, about("threads that decompress blocks for cold readers", gt=0)] = 2
     readahead_blocks: Annotated[int, about("blocks fetched ahead of a sequential reader; 0: none", ge=0)] = 4
     concurrent_reads: Annotated[int, about("ranged reads under way at once; cold readers queue here", gt=0)] = 16
 

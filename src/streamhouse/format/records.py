@@ -81,14 +81,16 @@ def read_records(batch: Buffer, *, limit_bytes: int) -> list[Record]:
     return list(_records(_judged_payload(batch, header, limit_bytes), header))
 
 
-def first_record_at(batch: Buffer, timestamp_ms: int, *, limit_bytes: int) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record that is not older than `timestamp_ms`."""
+def first_record_at(
+    batch: Buffer, timestamp_ms: int, *, from_offset: int = 0, limit_bytes: int
+) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record, at or above an offset, that is not older than `timestamp_ms`."""
     header = read_header(batch)
     if header.is_log_append_time:
-        at_or_after = header.max_timestamp_ms >= timestamp_ms
-        return (header.base_offset, header.max_timestamp_ms) if at_or_after else None
+        at_or_after = header.max_timestamp_ms >= timestamp_ms and from_offset < header.end
+        return (max(header.base_offset, from_offset), header.max_timestamp_ms) if at_or_after else None
     for record in _records(_judged_payload(batch, header, limit_bytes), header):
-        if record.timestamp_ms >= timestamp_ms:
+        if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
             return record.offset, record.timestamp_ms
     return None
 
