@@ -1,0 +1,40 @@
+"""Consumer groups: Kafka's classic protocol and committed offsets, without Kafka's frames.
+
+Owns        the promises of groups, behind one door: `Groups`
+Leaves      frames, versions and codes to the wires; rows and the fence to the metadata store
+
+`state` is a machine without I/O (event in, effects out), over `generations`, `roster` and `member`; `coordinator`
+performs its effects; `shards` says which groups are ours; `commits` makes many changes one transaction.
+"""
+
+from .calls import (
+    Caller,
+    DescribedGroup,
+    DescribedMember,
+    Join,
+    Joined,
+    JoinedMember,
+    Leaver,
+    ListedGroup,
+    OffsetToCommit,
+    Sync,
+    Synced,
+)
+from .groups import Groups
+from .shards import Tenancy
+
+__all__ = [
+    "Caller",
+    "DescribedGroup",
+    "DescribedMember",
+    "Groups",
+    "Join",
+    "Joined",
+    "JoinedMember",
+    "Leaver",
+    "ListedGroup",
+    "OffsetToCommit",
+    "Sync",
+    "Synced",
+    "Tenancy",
+]

@@ -1,0 +1,206 @@
+"""Coordinator: performs what the groups' machines ask for, and wakes them in time.
+
+Data path   groups -> **coordinator** -> state (decides) -> answers, and commits -> metadata store
+Owns        the calls that wait for an answer, the loop that watches deadlines, writing groups down
+Leaves      every decision to `state`, which shards are ours to `shards`, transactions to `commits`
+
+A call that waits is a future, and the group's token for it. When its connection goes, the future is cancelled and its
+answer falls on nothing; the group finds out by the member's timeouts, as it would from any other silence.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from streamhouse.broker.doors import Doors
+from streamhouse.errors import CoordinatorUnavailable, GroupFull, NotCoordinator, StreamhouseError, UnknownMember
+from streamhouse.model.group import GroupChange, PutGroup
+
+from .calls import Caller, Join, Joined, Leaver, Leavings, Sync, Synced
+from .commits import CommitQueue
+from .deadlines import Deadlines
+from .effects import Effect, Persist, Reply
+from .shards import Shard, Shards
+from .state import Group
+
+
+class Coordinator:
+    def __init__(self, doors: Doors) -> None:
+        self._settings = doors.settings.groups
+        self._clock = doors.clock
+        self._ids = doors.ids
+        self._deadlines = Deadlines()
+        self._earlier = asyncio.Event()
+        self.commits = CommitQueue(self._settings, metadata=doors.metadata, lost=self._lost)
+        self._shards: Shards | None = None
+
+    def __repr__(self) -> str:
+        return f"<Coordinator {self._shards!r} {self.commits!r} {self._deadlines!r}>"
+
+    @property
+    def shards(self) -> Shards:
+        assert self._shards is not None
+        return self._shards
+
+    def attach(self, shards: Shards) -> None:
+        self._shards = shards
+
+    # --- calls
+
+    async def join(self, group_id: str, ask: Join) -> Joined:
+        shard = await self.shards.hold(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            if ask.member_id:
+                raise UnknownMember(group_id, member_id=ask.member_id)
+            group = self.create(shard, group_id)
+        answer: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
+        new_member_id = "" if ask.member_id else f"{ask.instance_id or ask.client_id}-{self._ids.uuid()}"
+        now = self._clock.monotonic()
+        self._perform(shard, group, group.join(now, ask, answer, new_member_id=new_member_id))
+        return await answer
+
+    async def sync(self, group_id: str, ask: Sync) -> Synced:
+        shard = await self.shards.hold(group_id)
+        group = _member_group(shard, group_id, ask.member_id)
+        answer: asyncio.Future[Synced] = asyncio.get_running_loop().create_future()
+        self._perform(shard, group, group.sync(self._clock.monotonic(), ask, answer))
+        return await answer
+
+    async def heartbeat(self, group_id: str, caller: Caller) -> None:
+        """The commonest call of all: memory only, and no suspension while the shard is held."""
+        shard = self.shards.find(group_id) or await self.shards.hold(group_id)
+        _member_group(shard, group_id, caller.member_id).heartbeat(self._clock.monotonic(), caller)
+
+    async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> Leavings:
+        shard = await self.shards.hold(group_id)
+        group = _member_group(shard, group_id, leavers[0].member_id if leavers else "")
+        outcomes, effects = group.leave(self._clock.monotonic(), leavers)
+        self._perform(shard, group, effects)
+        return outcomes
+
+    def create(self, shard: Shard, group_id: str) -> Group:
+        """A new, empty group; it is forgotten again if nothing comes of it."""
+        if self.shards.groups >= self._settings.max_groups:
+            raise GroupFull("too many groups", limit=self._settings.max_groups, setting="groups.max_groups")
+        group = shard.groups[group_id] = Group(group_id, self._settings)
+        return group
+
+    def forget(self, shard: Shard, group: Group) -> None:
+        """Take a group out of memory; whoever waits in it must begin anew."""
+        if shard.groups.get(group.group_id) is group:
+            del shard.groups[group.group_id]
+            self._deadlines.forget(group.group_id)
+        self._perform(shard, group, group.drop(NotCoordinator(group.group_id, why="the group was deleted")))
+
+    async def delete(self, shard: Shard, group: Group, changes: Sequence[GroupChange]) -> None:
+        """Make the changes that end a group. It goes from memory at once: whoever comes now begins anew, behind them.
+
+        When nobody can say whether that happened, the shard is read again: only the store knows.
+        """
+        deleted = self.commits.put(shard, group.group_id, changes)
+        self.forget(shard, group)
+        try:
+            await deleted
+        except CoordinatorUnavailable:
+            self.shards.drop(shard, "a deletion may not have happened")
+            raise
+
+    def forget_if_blank(self, shard: Shard, group: Group) -> None:
+        if group.is_blank and not shard.unwritten[group.group_id]:
+            self.forget(shard, group)
+
+    # --- effects
+
+    def _perform(self, shard: Shard, group: Group, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply(token, answer):
+                    _answer(token, answer)
+                case Persist():
+                    self._write(shard, group, effect)
+        if shard.groups.get(group.group_id) is group:
+            self._schedule(group)
+            if group.is_blank:
+                self.forget_if_blank(shard, group)
+
+    def _write(self, shard: Shard, group: Group, effect: Persist) -> None:
+        group.changed_at_ms = self._clock.now_ms()
+        record = replace(effect.group, changed_at_ms=group.changed_at_ms)
+        written = self.commits.put(shard, group.group_id, [PutGroup(group=record)])
+        written.add_done_callback(partial(self._written, shard, group, effect.number))
+
+    def _written(self, shard: Shard, group: Group, number: int, written: "asyncio.Future[None]") -> None:
+        error = written.exception()
+        assert error is None or isinstance(error, StreamhouseError)
+        group.is_stored = group.is_stored or error is None
+        self._perform(shard, group, group.stored(self._clock.monotonic(), number, error))
+
+    # --- time
+
+    async def run(self) -> None:
+        """Watch deadlines and the session, for ever."""
+        while True:
+            self.shards.watch()
+            self._tick(self._clock.monotonic())
+            await self._rest()
+
+    def _tick(self, now: float) -> None:
+        for group_id in self._deadlines.take_due(now):
+            shard = self.shards.find(group_id)
+            group = shard.groups.get(group_id) if shard is not None else None
+            if shard is not None and group is not None:
+                self._perform(shard, group, group.tick(now))
+
+    async def _rest(self) -> None:
+        """Sleep until the next deadline, or until an earlier one is set; not so long that a lost session is missed."""
+        left = self._deadlines.next() - self._clock.monotonic()
+        sleeping = asyncio.ensure_future(self._clock.sleep(min(max(left, 0.0), self._settings.watch_s)))
+        woken = asyncio.ensure_future(self._earlier.wait())
+        try:
+            await asyncio.wait({sleeping, woken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+            woken.cancel()
+            await asyncio.gather(sleeping, woken, return_exceptions=True)
+        self._earlier.clear()
+
+    def _schedule(self, group: Group) -> None:
+        at = group.next_deadline()
+        if at < self._deadlines.next():
+            self._earlier.set()
+        self._deadlines.set(group.group_id, at)
+
+    # --- shards come and go
+
+    def loaded(self, shard: Shard) -> None:
+        for group in shard.groups.values():
+            self._schedule(group)
+
+    def dropped(self, shard: Shard, why: str) -> None:
+        for group in list(shard.groups.values()):
+            self._deadlines.forget(group.group_id)
+            for effect in group.drop(NotCoordinator(group.group_id, why=why)):
+                assert isinstance(effect, Reply)
+                _answer(effect.token, effect.answer)
+
+    def _lost(self, shard: Shard, why: str) -> None:
+        self.shards.drop(shard, why)
+
+
+def _member_group(shard: Shard, group_id: str, member_id: str) -> Group:
+    """The group of somebody who says to be its member."""
+    if (group := shard.groups.get(group_id)) is None:
+        raise UnknownMember(group_id, member_id=member_id)
+    return group
+
+
+def _answer(token: object, answer: object) -> None:
+    assert isinstance(token, asyncio.Future)
+    if token.done():
+        return  # the caller has gone
+    if isinstance(answer, StreamhouseError):
+        token.set_exception(answer)
+    else:
+        token.set_result(answer)

@@ -1,0 +1,126 @@
+"""Expiry: offsets that nobody will ask for again are forgotten, and so are groups without any.
+
+Data path   off; a loop that looks every few minutes
+Owns        the policy, which is Kafka's, and the loop
+Leaves      which groups are worth a look to the metadata store, deleting to `commits`
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.doors import Doors
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.group import CONSUMER, DropGroup, DropOffset, GroupChange, GroupState
+from streamhouse.model.names import TopicId
+from streamhouse.model.topic import Topic
+from streamhouse.stores.metadata.base import OffsetsAsked, OffsetStored
+
+from .coordinator import Coordinator
+from .shards import Shard
+from .state import Group
+from .views import reads
+
+log = logging.getLogger(__name__)
+
+GROUPS_PER_READ: Final = 100
+RETRY_S: Final = 10.0
+
+
+def expired_offsets(
+    group: Group, offsets: Iterable[OffsetStored], topics: Mapping[TopicId, Topic], *, now_ms: int, retention_ms: int
+) -> list[OffsetStored]:
+    """Which of a group's offsets have had their time. Decides; touches nothing.
+
+    In an empty group it runs from when the last member left; in a simple group, and for topics that a stable group of
+    consumers does not read any more, from the commit. A group in a rebalance is left alone, and so are members that
+    don't say which topics they read.
+    """
+    empty = group.state is GroupState.EMPTY
+    if not empty and (group.state is not GroupState.STABLE or group.protocol_type != CONSUMER):
+        return []
+    emptied_at_ms = group.changed_at_ms if empty and group.protocol_type is not None else None
+    read = {topic_id for topic_id, topic in topics.items() if not empty and reads(group, topic.name)}
+
+    def is_over(stored: OffsetStored) -> bool:
+        if stored.at.partition.topic_id in read:
+            return False
+        if stored.committed.expires_at_ms is not None:
+            return now_ms >= stored.committed.expires_at_ms
+        since_ms = emptied_at_ms if emptied_at_ms is not None else stored.committed.committed_at_ms
+        return now_ms - since_ms >= retention_ms
+
+    return [stored for stored in offsets if is_over(stored)]
+
+
+class Expiry:
+    def __init__(self, doors: Doors, *, coordinator: Coordinator, catalogue: Catalogue) -> None:
+        self._settings = doors.settings.groups
+        self._metadata = doors.metadata
+        self._clock = doors.clock
+        self._coordinator = coordinator
+        self._catalogue = catalogue
+
+    async def run(self) -> None:
+        """Take what nobody coordinates, look at what has expired, for ever."""
+        while True:
+            try:
+                await self._coordinator.shards.hold_all()
+                await self.sweep()
+                wait = self._settings.offsets_check_s
+            except StreamhouseError as error:
+                log.warning("expired offsets were not looked for", extra={"why": str(error)})
+                wait = min(self._settings.offsets_check_s, RETRY_S)
+            await self._clock.sleep(wait)
+
+    async def sweep(self) -> int:
+        """One look at every group held; returns how many offsets went."""
+        now_ms = self._clock.now_ms()
+        retention_ms = round(self._settings.offsets_retention_s * 1000)
+        shards = list(self._coordinator.shards)
+        due = await self._metadata.groups_to_review(
+            [shard.partition for shard in shards], before_ms=now_ms - retention_ms, now_ms=now_ms
+        )
+        topics = {topic.topic_id: topic for topic in await self._catalogue.all()}
+        gone = 0
+        for group_ids in _chunks(due):
+            offsets = await self._offsets(group_ids)
+            for shard, group in self._held(shards, group_ids):
+                stored = offsets.get(group.group_id, [])
+                over = expired_offsets(group, stored, topics, now_ms=now_ms, retention_ms=retention_ms)
+                gone += len(over)
+                await self._drop(shard, group, over, is_all=len(over) == len(stored))
+        if gone:
+            log.info("committed offsets expired", extra={"offsets": gone})
+        return gone
+
+    async def _offsets(self, group_ids: Sequence[str]) -> dict[str, list[OffsetStored]]:
+        found = await self._metadata.committed_offsets([OffsetsAsked(group_id, None) for group_id in group_ids])
+        return {group_id: list(each) for group_id, each in groupby(found, key=lambda stored: stored.at.group_id)}
+
+    def _held(self, shards: Sequence[Shard], group_ids: Sequence[str]) -> Iterator[tuple[Shard, Group]]:
+        for group_id in group_ids:
+            for shard in shards:
+                if shard.lost is None and (group := shard.groups.get(group_id)) is not None:
+                    yield shard, group
+
+    async def _drop(self, shard: Shard, group: Group, over: Sequence[OffsetStored], *, is_all: bool) -> None:
+        """Forget the offsets, and the group with its last one; neither if something is on its way to the store."""
+        if shard.unwritten[group.group_id]:
+            return
+        changes: list[GroupChange] = [
+            DropOffset(at=stored.at, committed_at_ms=stored.committed.committed_at_ms) for stored in over
+        ]
+        ends = is_all and group.state is GroupState.EMPTY and not group.expects_members
+        if ends:
+            changes.append(DropGroup(group_id=group.group_id, unless_offsets=True))
+            await self._coordinator.delete(shard, group, changes)
+        elif changes:
+            await self._coordinator.commits.put(shard, group.group_id, changes)
+
+
+def _chunks(group_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(group_ids), GROUPS_PER_READ):
+        yield group_ids[start : start + GROUPS_PER_READ]

@@ -1,0 +1,217 @@
+"""Groups: consumer groups and committed offsets; the one door for every protocol.
+
+Data path   wire -> **groups** -> coordinator, offsets -> commits -> metadata store
+Owns        the public calls, which names and timeouts are accepted, the life of the parts
+Leaves      codes and versions to the wires, each promise's mechanics to its own module
+
+Every call raises `errors.StreamhouseError`s, named by what the caller should do; where one call has many parts, an
+error stands in the place of its part.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.doors import Doors
+from streamhouse.errors import (
+    CoordinatorUnavailable,
+    GroupDataTooLarge,
+    GroupIdInvalid,
+    GroupNotFound,
+    InvalidSessionTimeout,
+    NotCoordinator,
+    StreamhouseError,
+)
+from streamhouse.model.group import DropGroup
+from streamhouse.model.lease import Session
+from streamhouse.model.names import TopicPartition
+
+from .calls import (
+    Caller,
+    DescribedGroup,
+    Fetched,
+    Join,
+    Joined,
+    Leaver,
+    Leavings,
+    ListedGroup,
+    OffsetToCommit,
+    Outcomes,
+    Sync,
+    Synced,
+)
+from .coordinator import Coordinator
+from .expiry import Expiry
+from .offsets import Offsets
+from .shards import Shard, Shards, Tenancy
+from .state import Group
+from .views import check_delete, describe, listed
+
+
+class Groups:
+    def __init__(self, doors: Doors, *, catalogue: Catalogue, tenancy: Callable[[], Tenancy]) -> None:
+        """`tenancy` gives the session in force, or raises `Unavailable` when there is none."""
+        self._settings = doors.settings.groups
+        self._coordinator = Coordinator(doors)
+        self._shards = Shards(
+            doors,
+            catalogue=catalogue,
+            tenancy=tenancy,
+            loaded=self._coordinator.loaded,
+            dropped=self._coordinator.dropped,
+        )
+        self._coordinator.attach(self._shards)
+        self._offsets = Offsets(doors, coordinator=self._coordinator, catalogue=catalogue)
+        self.expiry = Expiry(doors, coordinator=self._coordinator, catalogue=catalogue)
+
+    def __repr__(self) -> str:
+        return f"<Groups {self._coordinator!r}>"
+
+    # --- life
+
+    async def run(self) -> None:
+        """Serve until cancelled; calls are answered only while this runs."""
+        try:
+            async with asyncio.TaskGroup() as loops:
+                loops.create_task(self._coordinator.commits.run(), name="group-commits")
+                loops.create_task(self._coordinator.run(), name="group-deadlines")
+                loops.create_task(self.expiry.run(), name="offset-expiry")
+        finally:
+            self.release("the agent is stopping")
+
+    def release(self, why: str) -> None:
+        """Let go of every group now; whoever waits is told to look for another coordinator."""
+        self._shards.drop_all(why)
+        self._coordinator.commits.stop(why)
+
+    # --- membership
+
+    async def coordinator_of(self, group_id: str) -> Session:
+        """The session that should coordinate the group: this agent's."""
+        self._check_id(group_id, may_be_empty=True)
+        try:
+            return self._shards.session(group_id)
+        except NotCoordinator as error:
+            raise CoordinatorUnavailable(group_id, why=str(error)) from None
+
+    async def join(self, group_id: str, ask: Join) -> Joined:
+        """Be part of the next generation: waits for the other members."""
+        self._check_id(group_id)
+        self._check_join(ask)
+        return await self._coordinator.join(group_id, ask)
+
+    async def sync(self, group_id: str, ask: Sync) -> Synced:
+        """Get one's assignment, or bring those of all, as the leader: waits for the leader, and until it is durable."""
+        self._check_id(group_id)
+        return await self._coordinator.sync(group_id, ask)
+
+    async def heartbeat(self, group_id: str, caller: Caller) -> None:
+        self._check_id(group_id)
+        await self._coordinator.heartbeat(group_id, caller)
+
+    async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> Leavings:
+        self._check_id(group_id)
+        return await self._coordinator.leave(group_id, leavers)
+
+    # --- offsets
+
+    async def commit(
+        self,
+        group_id: str,
+        caller: Caller,
+        offsets: Mapping[TopicPartition, OffsetToCommit],
+        *,
+        retention_ms: int | None = None,
+    ) -> Outcomes:
+        """Commit offsets; returns once they are durable. Raises `GroupNotFound` for a generation of no group."""
+        self._check_id(group_id, may_be_empty=True)
+        return await self._offsets.commit(group_id, caller, offsets, retention_ms=retention_ms)
+
+    async def fetch(
+        self, wanted: Mapping[str, Sequence[TopicPartition] | None]
+    ) -> Mapping[str, Fetched | StreamhouseError]:
+        """What groups have committed: of the partitions named, or, with None, of all."""
+        for group_id in wanted:
+            self._check_id(group_id, may_be_empty=True)
+        return await self._offsets.fetch(wanted)
+
+    async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Outcomes:
+        self._check_id(group_id, may_be_empty=True)
+        return await self._offsets.delete(group_id, partitions)
+
+    # --- administration
+
+    async def describe(self, group_ids: Collection[str]) -> Mapping[str, DescribedGroup | StreamhouseError]:
+        answers: dict[str, DescribedGroup | StreamhouseError] = {}
+        for group_id in dict.fromkeys(group_ids):
+            try:
+                _, group = await self._find(group_id)
+                answers[group_id] = describe(group)
+            except StreamhouseError as error:
+                answers[group_id] = error
+        return answers
+
+    async def list(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> Sequence[ListedGroup]:
+        """All groups that this agent coordinates, by name; empty filters let everything through."""
+        await self._shards.hold_all()
+        found = [listed(group) for shard in self._shards for group in shard.groups.values()]
+        wanted_states, wanted_types = {each.lower() for each in states}, {each.lower() for each in types}
+        return sorted(
+            (
+                group
+                for group in found
+                if (not states or group.state.lower() in wanted_states)
+                and (not types or group.group_type in wanted_types)
+            ),
+            key=lambda group: group.group_id,
+        )
+
+    async def delete(self, group_ids: Collection[str]) -> Mapping[str, StreamhouseError | None]:
+        """Delete groups without members, with all that they committed."""
+        answers: dict[str, StreamhouseError | None] = {}
+        for group_id in dict.fromkeys(group_ids):
+            try:
+                await self._delete(group_id)
+                answers[group_id] = None
+            except StreamhouseError as error:
+                answers[group_id] = error
+        return answers
+
+    async def _delete(self, group_id: str) -> None:
+        shard, group = await self._find(group_id)
+        check_delete(group)
+        await self._coordinator.delete(shard, group, [DropGroup(group_id=group_id)])
+
+    async def _find(self, group_id: str) -> tuple[Shard, Group]:
+        self._check_id(group_id, may_be_empty=True)
+        shard = await self._shards.hold(group_id)
+        if (group := shard.groups.get(group_id)) is None:
+            raise GroupNotFound(group_id)
+        return shard, group
+
+    # --- what is accepted
+
+    def _check_id(self, group_id: str, *, may_be_empty: bool = False) -> None:
+        """Membership needs a name; offsets may be kept under an empty one, as the oldest consumers do."""
+        if not group_id and not may_be_empty:
+            raise GroupIdInvalid("group id is empty")
+        if len(group_id) > self._settings.max_id_chars:
+            raise GroupIdInvalid(f"group id is too long; length={len(group_id)} limit={self._settings.max_id_chars}")
+
+    def _check_join(self, ask: Join) -> None:
+        low_ms = round(self._settings.min_session_timeout_s * 1000)
+        high_ms = round(self._settings.max_session_timeout_s * 1000)
+        if not low_ms <= ask.session_timeout_ms <= high_ms:
+            raise InvalidSessionTimeout(timeout_ms=ask.session_timeout_ms, low_ms=low_ms, high_ms=high_ms)
+        for what, name in (
+            ("client id", ask.client_id),
+            ("instance id", ask.instance_id or ""),
+            ("protocol type", ask.protocol_type),
+        ):
+            if len(name) > self._settings.max_id_chars:
+                raise GroupDataTooLarge(
+                    f"{what} is too long",
+                    size_bytes=len(name),
+                    limit_bytes=self._settings.max_id_chars,
+                    setting="groups.max_id_chars",
+                )

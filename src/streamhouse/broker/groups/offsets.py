@@ -1,0 +1,214 @@
+"""Offsets: how far groups have read.
+
+Data path   groups -> **offsets** -> commits -> metadata store; reading goes straight to the store
+Owns        which commits are accepted, reading and deleting committed offsets
+Leaves      transactions to `commits`, who is a member to `state`, topic names and ids to the catalogue
+
+Nothing is cached: the store is the truth, so that what was committed is seen by whoever coordinates next, and a stale
+coordinator has nothing old to tell.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.doors import Doors
+from streamhouse.errors import (
+    CoordinatorUnavailable,
+    GroupNotFound,
+    GroupSubscribed,
+    OffsetMetadataTooLarge,
+    Rejected,
+    StreamhouseError,
+    Unavailable,
+    UnknownTopic,
+    UnknownTopicId,
+)
+from streamhouse.model.group import (
+    CommittedOffset,
+    DropOffset,
+    GroupChange,
+    GroupOffset,
+    GroupState,
+    PutGroup,
+    PutOffset,
+)
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.stores.metadata.base import OffsetsAsked
+
+from .calls import Caller, Fetched, OffsetToCommit, Outcomes
+from .coordinator import Coordinator
+from .shards import Shard
+from .state import Group
+from .views import check_delete_offsets, reads
+
+NO_OFFSET: Final = -1
+"""What clients commit to say that there is none; anything below it is a mistake."""
+
+
+class Offsets:
+    def __init__(self, doors: Doors, *, coordinator: Coordinator, catalogue: Catalogue) -> None:
+        self._settings = doors.settings.groups
+        self._metadata = doors.metadata
+        self._clock = doors.clock
+        self._coordinator = coordinator
+        self._catalogue = catalogue
+
+    # --- committing
+
+    async def commit(
+        self,
+        group_id: str,
+        caller: Caller,
+        offsets: Mapping[TopicPartition, OffsetToCommit],
+        *,
+        retention_ms: int | None,
+    ) -> Outcomes:
+        """Commit what can be; raises when the group accepts nothing from this caller."""
+        places = await self._find(group_id, offsets)
+        shard = await self._coordinator.shards.hold(group_id)
+        group = self._admit(shard, group_id, caller)
+        outcomes = {name: self._refusal(name, places[name], offset) for name, offset in offsets.items()}
+        now_ms = self._clock.now_ms()
+        expires_at_ms = now_ms + retention_ms if retention_ms is not None else None
+        changes: list[GroupChange] = [
+            PutOffset(
+                at=GroupOffset(group_id, place),
+                committed=CommittedOffset(
+                    offset=offsets[name].offset,
+                    leader_epoch=offsets[name].leader_epoch,
+                    metadata=offsets[name].metadata,
+                    committed_at_ms=now_ms,
+                    expires_at_ms=expires_at_ms,
+                ),
+            )
+            for name, place in places.items()
+            if outcomes[name] is None and isinstance(place, PartitionId)
+        ]
+        if changes:
+            await self._write(shard, group, changes)
+        else:
+            self._coordinator.forget_if_blank(shard, group)
+        return outcomes
+
+    def _admit(self, shard: Shard, group_id: str, caller: Caller) -> Group:
+        """The group, if the caller may commit in it. Somebody outside group management may begin a simple one."""
+        group = shard.groups.get(group_id)
+        if group is None:
+            if caller.generation >= 0:
+                raise GroupNotFound(group_id)
+            group = self._coordinator.create(shard, group_id)
+        group.check_commit(self._clock.monotonic(), caller)
+        return group
+
+    def _refusal(
+        self, name: TopicPartition, place: PartitionId | StreamhouseError, offset: OffsetToCommit
+    ) -> StreamhouseError | None:
+        if isinstance(place, StreamhouseError):
+            return place
+        size = len(offset.metadata.encode())
+        if size > self._settings.offset_metadata_bytes:
+            return OffsetMetadataTooLarge(name, size_bytes=size, limit_bytes=self._settings.offset_metadata_bytes)
+        if offset.offset < NO_OFFSET:
+            return Rejected(f"offset is negative; partition={name} offset={offset.offset}")
+        return None
+
+    async def _write(self, shard: Shard, group: Group, changes: list[GroupChange]) -> None:
+        """The group's own row goes first, where the store has none: a simple group is known by it."""
+        if not group.is_stored and group.state is GroupState.EMPTY:
+            group.changed_at_ms = self._clock.now_ms()
+            changes.insert(0, PutGroup(group=replace(group.snapshot(), changed_at_ms=group.changed_at_ms)))
+        try:
+            await self._coordinator.commits.put(shard, group.group_id, changes)
+        except StreamhouseError:
+            self._coordinator.forget_if_blank(shard, group)
+            raise
+        group.is_stored = True
+
+    # --- reading
+
+    async def fetch(
+        self, wanted: Mapping[str, Sequence[TopicPartition] | None]
+    ) -> Mapping[str, Fetched | StreamhouseError]:
+        """What each group has committed, of some partitions or of all; an error stands for a group we can't answer
+        for."""
+        answers: dict[str, Fetched | StreamhouseError] = {}
+        asked: list[OffsetsAsked] = []
+        for group_id, names in wanted.items():
+            try:
+                await self._coordinator.shards.hold(group_id)
+                answers[group_id] = {}
+                asked.append(OffsetsAsked(group_id, await self._places(group_id, names)))
+            except StreamhouseError as error:
+                answers[group_id] = error
+        try:
+            found = await self._read(asked)
+        except Unavailable as error:
+            down = {each.group_id: CoordinatorUnavailable(each.group_id, why=str(error)) for each in asked}
+            return answers | down
+        return answers | found
+
+    async def _places(self, group_id: str, names: Sequence[TopicPartition] | None) -> list[PartitionId] | None:
+        if names is None:
+            return None
+        found = (await self._find(group_id, names)).values()
+        return [place for place in found if isinstance(place, PartitionId)]
+
+    async def _read(self, asked: Sequence[OffsetsAsked]) -> dict[str, Fetched | StreamhouseError]:
+        found: dict[str, dict[TopicPartition, CommittedOffset]] = {each.group_id: {} for each in asked}
+        for at, committed in await self._metadata.committed_offsets(asked) if asked else ():
+            if (name := await self._name(at.partition)) is not None:
+                found[at.group_id][name] = committed
+        return dict(found)
+
+    async def _name(self, partition: PartitionId) -> TopicPartition | None:
+        try:
+            topic = await self._catalogue.find_by_id(partition.topic_id)
+        except UnknownTopicId:
+            return None  # deleted a moment ago
+        return TopicPartition(topic.name, partition.partition)
+
+    async def _find(
+        self, group_id: str, names: Collection[TopicPartition]
+    ) -> dict[TopicPartition, PartitionId | StreamhouseError]:
+        """The partitions behind the names, or what is wrong with each."""
+        if len(names) > self._settings.max_waiting_changes:
+            raise Rejected(f"too many partitions in one request; limit={self._settings.max_waiting_changes}")
+        try:
+            return {name: await self._find_one(name) for name in names}
+        except Unavailable as error:
+            raise CoordinatorUnavailable(group_id, why=str(error)) from None
+
+    async def _find_one(self, name: TopicPartition) -> PartitionId | StreamhouseError:
+        try:
+            topic = await self._catalogue.find(name.topic)
+        except UnknownTopic as error:
+            return error
+        if not 0 <= name.partition < topic.partitions:
+            return UnknownTopic(name)
+        return PartitionId(topic.topic_id, name.partition)
+
+    # --- deleting
+
+    async def delete(self, group_id: str, names: Sequence[TopicPartition]) -> Outcomes:
+        """Forget what was committed, unless members read the topic."""
+        places = await self._find(group_id, names)
+        shard = await self._coordinator.shards.hold(group_id)
+        if (group := shard.groups.get(group_id)) is None:
+            raise GroupNotFound(group_id)
+        check_delete_offsets(group)
+        read = {topic: reads(group, topic) for topic in dict.fromkeys(name.topic for name in names)}
+        outcomes: dict[TopicPartition, StreamhouseError | None] = {}
+        changes: list[GroupChange] = []
+        for name, place in places.items():
+            outcomes[name] = None
+            if isinstance(place, StreamhouseError):
+                outcomes[name] = place
+            elif read[name.topic]:
+                outcomes[name] = GroupSubscribed(group_id, topic=name.topic)
+            else:
+                changes.append(DropOffset(at=GroupOffset(group_id, place)))
+        if changes:
+            await self._coordinator.commits.put(shard, group_id, changes)
+        return outcomes

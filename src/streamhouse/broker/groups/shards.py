@@ -1,0 +1,247 @@
+"""Shards: the groups that this agent coordinates, by the leases under which it does.
+
+Data path   coordinator and offsets -> **shards** (is it ours?) -> groups in memory
+Owns        taking the lease of a shard, loading its groups, letting go of it when the session can't be acted on
+Leaves      leases to the metadata store, the session to `tenure`, what happens in a group to `state`
+
+A shard that was let go is never picked up where it was: its lease is taken anew, under a higher epoch, so that a write
+that was still under way can't mix with what is read.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol
+
+from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.doors import Doors
+from streamhouse.errors import (
+    CoordinatorLoading,
+    NotCoordinator,
+    SessionLost,
+    StreamhouseError,
+    TopicExists,
+    Unavailable,
+    UnknownTopic,
+)
+from streamhouse.model.group import OFFSETS_TOPIC, shard_of
+from streamhouse.model.lease import PartitionState, Session
+from streamhouse.model.names import Epoch, PartitionId, SessionId
+from streamhouse.model.topic import Topic
+
+from .state import Group
+
+log = logging.getLogger(__name__)
+
+_OVERRIDES: Final = {"cleanup.policy": "compact"}
+
+
+class Tenancy(Protocol):
+    """The session in force, as far as groups depend on it; `Tenure` is one."""
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def is_valid(self) -> bool: ...
+
+    @property
+    def end_reason(self) -> StreamhouseError | None: ...
+
+
+class Shard:
+    """The groups under one lease. `lost` says why it must not be used any more."""
+
+    def __init__(self, index: int, state: PartitionState, session_id: SessionId) -> None:
+        self.index = index
+        self.partition: PartitionId = state.partition
+        self.epoch: Epoch = state.epoch
+        self.session_id = session_id
+        self.groups: dict[str, Group] = {}
+        self.unwritten: Counter[str] = Counter()
+        self.lost: str | None = None
+        self._sequence = 0
+
+    def __repr__(self) -> str:
+        return f"<Shard {self.index} epoch={self.epoch} groups={len(self.groups)} lost={self.lost or 'no'}>"
+
+    def next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+
+class Shards:
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        catalogue: Catalogue,
+        tenancy: Callable[[], Tenancy],
+        loaded: Callable[[Shard], None],
+        dropped: Callable[[Shard, str], None],
+    ) -> None:
+        self._settings = doors.settings.groups
+        self._metadata = doors.metadata
+        self._clock = doors.clock
+        self._catalogue = catalogue
+        self._tenancy = tenancy
+        self._loaded = loaded
+        self._dropped = dropped
+        self._topic: Topic | None = None
+        self._held: dict[int, Shard] = {}
+        self._epochs: dict[PartitionId, Epoch] = {}
+        self._opening = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Shards held={len(self._held)} groups={self.groups}>"
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(list(self._held.values()))
+
+    @property
+    def groups(self) -> int:
+        return sum(len(shard.groups) for shard in self._held.values())
+
+    def session(self, group_id: str) -> Session:
+        """The session that may coordinate now; raises when there is none."""
+        try:
+            tenancy = self._tenancy()
+        except Unavailable as error:
+            raise NotCoordinator(group_id, why=str(error)) from None
+        if (why := _unusable(tenancy)) is not None:
+            raise NotCoordinator(group_id, why=why)
+        return tenancy.session
+
+    # --- the hot path
+
+    def find(self, group_id: str) -> Shard | None:
+        """The group's shard, if it is held and may be acted on. No suspension."""
+        if self._topic is None:
+            return None
+        shard = self._held.get(shard_of(group_id, self._topic.partitions))
+        return shard if shard is not None and self._is_ours(shard) else None
+
+    async def hold(self, group_id: str) -> Shard:
+        """The group's shard, taken and loaded if it isn't yet; raises when it can't be."""
+        if (found := self.find(group_id)) is not None:
+            return found
+        try:
+            topic = await self._find_or_create_topic()
+            await self._take(group_id, topic, [shard_of(group_id, topic.partitions)])
+        except Unavailable as error:
+            raise CoordinatorLoading(group_id, why=str(error)) from None
+        except SessionLost as error:
+            raise NotCoordinator(group_id, why=str(error)) from None
+        if (found := self.find(group_id)) is None:
+            raise NotCoordinator(group_id, why="another agent coordinates it")
+        return found
+
+    async def hold_all(self) -> None:
+        """Take and load every shard that nobody else holds; nothing when there was never a group."""
+        try:
+            topic = await self._catalogue.find(OFFSETS_TOPIC)
+            await self._take("", topic, range(topic.partitions))
+        except UnknownTopic:
+            return
+        except Unavailable as error:
+            raise CoordinatorLoading("", why=str(error)) from None
+        except SessionLost as error:
+            raise NotCoordinator("", why=str(error)) from None
+
+    # --- letting go
+
+    def watch(self) -> None:
+        """Let go of what may no longer be acted on."""
+        for shard in self:
+            self._is_ours(shard)
+
+    def drop(self, shard: Shard, why: str) -> None:
+        """Let go of a shard: whoever waits in its groups looks for another coordinator."""
+        if shard.lost is not None:
+            return
+        shard.lost = why
+        self._topic = None
+        if self._held.get(shard.index) is shard:
+            del self._held[shard.index]
+        log.info("group shard dropped", extra={"shard": shard.index, "groups": len(shard.groups), "why": why})
+        self._dropped(shard, why)
+
+    def drop_all(self, why: str) -> None:
+        for shard in self:
+            self.drop(shard, why)
+
+    def _is_ours(self, shard: Shard) -> bool:
+        try:
+            tenancy = self._tenancy()
+            why = _unusable(tenancy)
+            if why is None and tenancy.session.session_id != shard.session_id:
+                why = "another session began"
+        except Unavailable as error:
+            why = str(error)
+        if why is not None:
+            self.drop(shard, why)
+        return why is None
+
+    # --- taking
+
+    async def _find_or_create_topic(self) -> Topic:
+        try:
+            return await self._catalogue.find(OFFSETS_TOPIC)
+        except UnknownTopic:
+            pass
+        async with self._opening:
+            try:
+                return await self._catalogue.find(OFFSETS_TOPIC)
+            except UnknownTopic:
+                return await self._create_topic()
+
+    async def _create_topic(self) -> Topic:
+        try:
+            return await self._catalogue.create(OFFSETS_TOPIC, partitions=self._settings.shards, overrides=_OVERRIDES)
+        except TopicExists:
+            raise Unavailable("another agent has just created the shards of groups") from None
+
+    async def _take(self, group_id: str, topic: Topic, indexes: Sequence[int]) -> None:
+        async with self._opening:
+            self._topic = topic
+            missing = [index for index in indexes if not self._holds(index, topic)]
+            if not missing:
+                return
+            session_id = self.session(group_id).session_id
+            states = await self._acquire(session_id, [PartitionId(topic.topic_id, index) for index in missing])
+            shards = {state.partition: Shard(state.partition.partition, state, session_id) for state in states}
+            now = self._clock.monotonic()
+            for partition, stored in await self._metadata.load_groups(list(shards)):
+                shards[partition].groups[stored.group_id] = Group.load(stored, self._settings, now=now)
+            for shard in shards.values():
+                self._keep(shard)
+
+    def _holds(self, index: int, topic: Topic) -> bool:
+        shard = self._held.get(index)
+        if shard is not None and shard.partition.topic_id != topic.topic_id:
+            self.drop(shard, "the topic was created anew")
+            self._topic = topic
+        return index in self._held
+
+    async def _acquire(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> Sequence[PartitionState]:
+        """Take the free ones, each under an epoch that we never used."""
+        states = await self._metadata.acquire(session_id, partitions)
+        used = [state.partition for state in states if state.epoch <= self._epochs.get(state.partition, -1)]
+        if used:
+            await self._metadata.release(session_id, used)
+            states = await self._metadata.acquire(session_id, partitions)
+        self._epochs.update((state.partition, state.epoch) for state in states)
+        return states
+
+    def _keep(self, shard: Shard) -> None:
+        self._held[shard.index] = shard
+        log.info("group shard held", extra={"shard": shard.index, "epoch": shard.epoch, "groups": len(shard.groups)})
+        self._loaded(shard)
+
+
+def _unusable(tenancy: Tenancy) -> str | None:
+    """Why the session can't be acted on; None when it can."""
+    if tenancy.end_reason is not None:
+        return f"the session is ending: {tenancy.end_reason}"
+    return None if tenancy.is_valid else "the heartbeat is late"
