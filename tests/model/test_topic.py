@@ -3,7 +3,8 @@
 import pytest
 
 from streamhouse.errors import InvalidConfig
-from streamhouse.model.topic import TOPIC_SETTINGS, parse_topic_config
+from streamhouse.model.topic import parse_topic_config
+from streamhouse.model.topic_settings import TOPIC_SETTINGS
 
 
 def test_without_settings_the_defaults_hold() -> None:
@@ -28,7 +29,15 @@ def test_every_default_passes_its_own_check() -> None:
         ("max.message.bytes", "-1"),
         ("message.timestamp.type", "createtime"),
         ("cleanup.policy", "burn"),
-        ("cleanup.policy", ""),
+        ("cleanup.policy", "delete,delete"),
+        ("retention.ms", "1_000"),
+        ("retention.ms", "9" * 10_000),
+        ("segment.bytes", "1.5"),
+        ("min.cleanable.dirty.ratio", "2"),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("preallocate", "yes"),
+        ("compression.type", "lzma"),
+        ("remote.storage.enable", "true"),
         ("retention.bytes", str(2**63)),
     ],
 )
@@ -40,6 +49,36 @@ def test_a_bad_value_is_refused_by_name(name: str, value: str) -> None:
 def test_an_unknown_setting_is_refused_by_name() -> None:
     with pytest.raises(InvalidConfig, match=r"retention\.hours"):
         parse_topic_config({"retention.hours": "1"})
+
+
+def test_a_misspelt_setting_is_answered_with_the_one_that_was_meant() -> None:
+    with pytest.raises(InvalidConfig, match=r"did you mean retention\.ms\?"):
+        parse_topic_config({"retention.msec": "1"})
+
+
+def test_a_hostile_name_or_value_makes_no_long_text() -> None:
+    for overrides in ({"x" * 1_000_000: "1"}, {"retention.ms": "x" * 1_000_000}):
+        with pytest.raises(InvalidConfig) as refused:
+            parse_topic_config(overrides)
+        assert len(str(refused.value)) < 300
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"min\.compaction\.lag\.ms"):
+        parse_topic_config({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"})
+
+
+def test_without_a_policy_records_stay_for_ever() -> None:
+    config = parse_topic_config({"cleanup.policy": ""})
+    assert not config.deletes
+    assert not config.compacts
+
+
+def test_a_setting_without_effect_says_so() -> None:
+    honoured = parse_topic_config({})
+    for name in ("compression.type", "segment.bytes", "flush.ms", "min.insync.replicas"):
+        assert "without effect" in TOPIC_SETTINGS[name].about
+        assert parse_topic_config({name: TOPIC_SETTINGS[name].default}) == honoured
 
 
 def test_both_policies_can_be_in_force() -> None:

@@ -20,7 +20,8 @@ from streamhouse.errors import AppendFailed, LeaseLost, Retriable, SessionLost, 
 from streamhouse.format.producers import decode_producers
 from streamhouse.model.lease import PartitionState, Session
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
-from streamhouse.model.topic import MAX_LONG, Topic, parse_topic_config
+from streamhouse.model.topic import Topic, parse_topic_config
+from streamhouse.model.topic_settings import MAX_LONG
 from streamhouse.stores.metadata.base import NewSession
 
 from .budget import MemoryBudget

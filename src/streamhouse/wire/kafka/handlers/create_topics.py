@@ -20,7 +20,8 @@ from typing import Final
 
 from streamhouse.errors import InvalidConfig, InvalidPartitions, InvalidReplication, Rejected, StreamhouseError
 from streamhouse.model.names import check_topic_name
-from streamhouse.model.topic import TOPIC_SETTINGS, Topic
+from streamhouse.model.topic import Topic
+from streamhouse.model.topic_settings import TOPIC_SETTINGS
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.create_topics import (

@@ -1,0 +1,242 @@
+"""Topic settings: Kafka's names for what a topic can be told, with type, default and meaning.
+
+Owns        which settings exist, how their values are checked, and which of them are accepted for compatibility alone
+Leaves      what they add up to, `TopicConfig`, to `topic`; acting on it to `broker`
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+MAX_LONG: Final = 2**63 - 1
+MAX_INT: Final = 2**31 - 1
+DAY_MS: Final = 24 * 3600 * 1000
+
+POLICIES: Final = ("delete", "compact")
+CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+class SettingType(Enum):
+    """What kind of value a setting has, in Kafka's words, by which tools choose how to show and to edit it."""
+
+    BOOLEAN = "boolean"
+    STRING = "string"
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    LIST = "list"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSetting:
+    """`synonym` is what Kafka calls the same setting where it is the default of all topics of a broker."""
+
+    name: str
+    type: SettingType
+    default: str
+    parse: Callable[[str], object]
+    synonym: str
+    about: str
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not _WHOLE.fullmatch(text.strip()):
+            raise ValueError("must be a whole number")
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(f"must lie between {low} and {high}")
+        return value
+
+    return parse
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError("must lie between 0 and 1")
+    return value
+
+
+def _switch(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.strip().lower() == "true"
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}")
+        return text
+
+    return parse
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a list as it is written: with commas, and nothing for an empty text."""
+    return [part.strip() for part in text.split(",")] if text.strip() else []
+
+
+def _policies(text: str) -> list[str]:
+    chosen = split_list(text)
+    if any(part not in POLICIES for part in chosen) or len(set(chosen)) != len(chosen):
+        raise ValueError("must be delete, compact, both with a comma, or nothing: then records stay for ever")
+    return chosen
+
+
+def _long(name: str, default: int, synonym: str, about: str, *, low: int = 0) -> TopicSetting:
+    return TopicSetting(
+        name=name,
+        type=SettingType.LONG,
+        default=str(default),
+        parse=_whole(low, MAX_LONG),
+        synonym=synonym,
+        about=about,
+    )
+
+
+def _int(name: str, default: int, synonym: str, about: str, *, low: int = 0, high: int = MAX_INT) -> TopicSetting:
+    return TopicSetting(
+        name=name, type=SettingType.INT, default=str(default), parse=_whole(low, high), synonym=synonym, about=about
+    )
+
+
+def _boolean(
+    name: str, default: str, synonym: str, about: str, *, parse: Callable[[str], object] = _switch
+) -> TopicSetting:
+    return TopicSetting(name=name, type=SettingType.BOOLEAN, default=default, parse=parse, synonym=synonym, about=about)
+
+
+def _string(name: str, default: str, synonym: str, about: str, *allowed: str) -> TopicSetting:
+    return TopicSetting(
+        name=name, type=SettingType.STRING, default=default, parse=_one_of(*allowed), synonym=synonym, about=about
+    )
+
+
+_HONOURED: Final = (
+    TopicSetting(
+        name="cleanup.policy",
+        type=SettingType.LIST,
+        default="delete",
+        parse=_policies,
+        synonym="log.cleanup.policy",
+        about="what happens to old records: delete, compact, or both; empty: they stay for ever",
+    ),
+    _long(
+        "retention.ms",
+        7 * DAY_MS,
+        "log.retention.ms",
+        "records older than this may be deleted; -1 keeps them for ever",
+        low=-1,
+    ),
+    _long(
+        "retention.bytes",
+        -1,
+        "log.retention.bytes",
+        "the oldest records of a partition larger than this may be deleted; -1 sets no limit",
+        low=-1,
+    ),
+    _int(
+        "max.message.bytes",
+        1024 * 1024 + 12,
+        "message.max.bytes",
+        "largest record batch that is accepted, as sent (compressed)",
+    ),
+    _string(
+        "message.timestamp.type",
+        "CreateTime",
+        "log.message.timestamp.type",
+        "whether records keep the producer's timestamp or get the agent's",
+        "CreateTime",
+        "LogAppendTime",
+    ),
+    _long(
+        "message.timestamp.before.max.ms",
+        MAX_LONG,
+        "log.message.timestamp.before.max.ms",
+        "how far a producer's timestamp may lie behind the agent's clock",
+    ),
+    _long(
+        "message.timestamp.after.max.ms",
+        3600 * 1000,
+        "log.message.timestamp.after.max.ms",
+        "how far a producer's timestamp may lie ahead of the agent's clock",
+    ),
+)
+
+# Kept for whoever compacts: nothing reads them before that.
+_FOR_COMPACTION: Final = (
+    _long(
+        "delete.retention.ms",
+        DAY_MS,
+        "log.cleaner.delete.retention.ms",
+        "compaction: how long a record without a value stays, so that readers learn of the deletion",
+    ),
+    _long(
+        "min.compaction.lag.ms",
+        0,
+        "log.cleaner.min.compaction.lag.ms",
+        "compaction: how long a record stays as it is at least",
+    ),
+    _long(
+        "max.compaction.lag.ms",
+        MAX_LONG,
+        "log.cleaner.max.compaction.lag.ms",
+        "compaction: after how long a record is looked at, at the latest",
+        low=1,
+    ),
+    TopicSetting(
+        name="min.cleanable.dirty.ratio",
+        type=SettingType.DOUBLE,
+        default="0.5",
+        parse=_share,
+        synonym="log.cleaner.min.cleanable.ratio",
+        about="compaction: the share of a log that must be new before it is compacted again",
+    ),
+)
+
+_NO_EFFECT: Final = "accepted for compatibility, without effect: "
+_AGENT_SEALS: Final = _NO_EFFECT + "segments end where the agent's settings flush.segment_bytes and flush.age_s say"
+_AGENT_SYNCS: Final = _NO_EFFECT + "when an append is durable is said by the agent's settings wal.fsync"
+_AS_PRODUCED: Final = _NO_EFFECT + "batches stay as the producer compressed them, and segments add LZ4 where it pays"
+_OWN_INDEX: Final = _NO_EFFECT + "segments carry an index of their blocks"
+_NO_REPLICAS: Final = _NO_EFFECT + "the store, not replicas, makes an acknowledged record durable"
+
+_ACCEPTED: Final = (
+    _string("compression.type", "producer", "compression.type", _AS_PRODUCED, *CODECS),
+    _int("compression.gzip.level", -1, "compression.gzip.level", _AS_PRODUCED, low=-1, high=9),
+    _int("compression.lz4.level", 9, "compression.lz4.level", _AS_PRODUCED, low=1, high=17),
+    _int("compression.zstd.level", 3, "compression.zstd.level", _AS_PRODUCED, low=-131072, high=22),
+    _int("min.insync.replicas", 1, "min.insync.replicas", _NO_REPLICAS, low=1),
+    _boolean("unclean.leader.election.enable", "false", "unclean.leader.election.enable", _NO_REPLICAS),
+    _int("segment.bytes", 1024**3, "log.segment.bytes", _AGENT_SEALS, low=14),
+    _long("segment.ms", 7 * DAY_MS, "log.roll.ms", _AGENT_SEALS, low=1),
+    _long("segment.jitter.ms", 0, "log.roll.jitter.ms", _AGENT_SEALS),
+    _int("segment.index.bytes", 10 * 1024**2, "log.index.size.max.bytes", _OWN_INDEX, low=4),
+    _int("index.interval.bytes", 4096, "log.index.interval.bytes", _OWN_INDEX),
+    _long(
+        "file.delete.delay.ms",
+        60_000,
+        "log.segment.delete.delay.ms",
+        _NO_EFFECT + "objects are deleted after the agent's setting retention.grace_s",
+    ),
+    _long("flush.messages", MAX_LONG, "log.flush.interval.messages", _AGENT_SYNCS, low=1),
+    _long("flush.ms", MAX_LONG, "log.flush.interval.ms", _AGENT_SYNCS),
+    _boolean("preallocate", "false", "log.preallocate", _NO_EFFECT + "segments are objects, not files that grow"),
+    _boolean(
+        "remote.storage.enable",
+        "false",
+        "remote.log.storage.system.enable",
+        _NO_EFFECT + "all records are in the object store, so there is no second tier to enable",
+        parse=_one_of("false"),
+    ),
+)
+
+TOPIC_SETTINGS: Final[Mapping[str, TopicSetting]] = {
+    setting.name: setting for setting in (*_HONOURED, *_FOR_COMPACTION, *_ACCEPTED)
+}
