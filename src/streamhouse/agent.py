@@ -7,9 +7,11 @@ Leaves      everything else to the components
 """
 
 import asyncio
+import base64
 import logging
 import signal
 import sys
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -124,6 +126,7 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         objects = open_object_store(store_url, clock=clock, ids=ids, registry=registry)
         stack.push_async_callback(objects.aclose)
         await prove_store(objects, ids)
+        cluster_id = await metadata.cluster_id(_written_as_kafka_does(ids.uuid()))
         broker = Broker(
             Doors(
                 settings=settings,
@@ -141,7 +144,9 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         tenure = broker.tenure
         assert tenure is not None
         _register_metrics(registry, broker)
-        kafka = KafkaServer(settings.kafka, broker, listener=kafka_listener, clock=clock, registry=registry)
+        kafka = KafkaServer(
+            settings.kafka, broker, listener=kafka_listener, clock=clock, registry=registry, cluster_id=cluster_id
+        )
         await kafka.start()
         stack.push_async_callback(kafka.stop)
         http = HttpServer(settings.http, make_app(broker, registry), http_listener)
@@ -183,6 +188,11 @@ def _take_folder(files: LocalFiles, data: Path) -> Lock:
         raise Misconfigured(
             f"the data folder {data} can't be used: {error.strerror}; choose another one with --data DIR"
         ) from None
+
+
+def _written_as_kafka_does(value: uuid.UUID) -> str:
+    """16 bytes in 22 characters, as clients are used to see cluster ids."""
+    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def _advertised(setting: str, bound: tuple[str, int]) -> Address:

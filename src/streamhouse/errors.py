@@ -42,7 +42,7 @@ class SessionLost(Retriable):
 
 
 class AppendFailed(Retriable):
-    """The write-ahead log could not make the append durable: it is not acknowledged, and its place may be given anew."""
+    """The write-ahead log could not make the append durable: it is not acknowledged, and its place may be reused."""
 
 
 class Overloaded(Retriable):

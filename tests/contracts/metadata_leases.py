@@ -35,6 +35,10 @@ from tests.contracts.metadata_scene import (
 class LeaseContract(MetadataScene):
     # --- topics
 
+    async def test_the_first_name_proposed_is_the_clusters_for_ever(self, store: MetadataStore) -> None:
+        assert await store.cluster_id("first") == "first"
+        assert await store.cluster_id("second") == "first"
+
     async def test_a_topic_comes_back_as_it_was_created(self, store: MetadataStore) -> None:
         await store.create_topic(topic())
         assert list(await store.topics()) == [topic()]

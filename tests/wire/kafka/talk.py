@@ -104,7 +104,14 @@ async def a_server(
 ) -> AsyncIterator[Served]:
     registry = CollectorRegistry()
     listener = bind(parse_address(listen), flag="--kafka")
-    server = KafkaServer(settings.kafka, broker, listener=listener, clock=clock or SystemClock(), registry=registry)
+    server = KafkaServer(
+        settings.kafka,
+        broker,
+        listener=listener,
+        clock=clock or SystemClock(),
+        registry=registry,
+        cluster_id="a-cluster-of-the-tests",
+    )
     host, port = await server.start()
     served = Served(broker=broker, server=server, registry=registry, host=host, port=port)
     try:

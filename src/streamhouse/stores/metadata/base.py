@@ -65,6 +65,10 @@ class MetadataStore(Protocol):
         """Calls that ended in `Unavailable` since the last one that didn't."""
         ...
 
+    async def cluster_id(self, proposed: str) -> str:
+        """The name by which clients know this cluster: the first one that anybody proposed."""
+        ...
+
     # --- topics
     async def create_topic(self, topic: Topic) -> None:
         """Add the topic and its partitions, with empty logs.
@@ -82,8 +86,31 @@ class MetadataStore(Protocol):
 
     async def topics(self) -> Sequence[Topic]: ...
 
+    async def alter_topic(
+        self, topic_id: TopicId, *, expected: Mapping[str, str], overrides: Mapping[str, str]
+    ) -> Topic:
+        """Replace a topic's settings if they still are the `expected` ones.
+
+        Returns the topic as it is then: somebody who was quicker is seen by settings that are not `overrides`. Raise
+        `UnknownTopicId` when it isn't there.
+        """
+        ...
+
+    async def add_partitions(self, topic_id: TopicId, *, from_count: int, to_count: int) -> Topic:
+        """Give a topic that has `from_count` partitions `to_count` of them, the new ones with empty logs.
+
+        Returns the topic as it is then: with another number when somebody was quicker. Raise `UnknownTopicId` when it
+        isn't there.
+        """
+        ...
+
     async def partitions(self, topic_ids: Sequence[TopicId]) -> Sequence[PartitionState]:
         """Every partition of these topics, ordered; unknown topics have none."""
+        ...
+
+    async def sizes(self, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, int]:
+        """Bytes of the runs of these topics that reach above their log start, by partition; those that have none are
+        left out."""
         ...
 
     # --- sessions and leases

@@ -32,9 +32,14 @@ def topic_params(topic: Topic) -> Params:
         "topic_id": str(topic.topic_id),
         "name": topic.name,
         "partitions": topic.partitions,
-        "configs": json.dumps(dict(topic.overrides), sort_keys=True),
+        "configs": configs_text(topic.overrides),
         "created_at_ms": topic.created_at_ms,
     }
+
+
+def configs_text(overrides: Mapping[str, str]) -> str:
+    """Settings as they are written: the same ones always as the same text, so that they can be compared in the row."""
+    return json.dumps(dict(overrides), sort_keys=True)
 
 
 def topic_of(row: Row) -> Topic:

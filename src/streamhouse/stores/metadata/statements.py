@@ -23,10 +23,16 @@ _NAME: Final = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statements:
+    # cluster
+    name_cluster: str
+    cluster_name: str
     # topics
     same_topics: str
     insert_topic: str
     list_topics: str
+    find_topic: str
+    alter_topic: str
+    grow_topic: str
     delete_topic: str
     # partitions
     insert_partitions: str
@@ -63,6 +69,7 @@ class Statements:
     run_at_time: str
     latest_so_far: str
     latest_run: str
+    sizes_of_topics: str
     epoch_end: str
     runs_of_object: str
     drop_runs_below: str

@@ -95,6 +95,6 @@ def _json(body: object, *, status: int = 200) -> Response:
 def _limit(text: str | None) -> int:
     if text is None:
         return DEFAULT_LIMIT
-    if not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10) or not 1 <= int(text) <= MAX_LIMIT:
         raise Rejected(f"limit is out of range; limit={text} allowed=1 to {MAX_LIMIT}")
     return int(text)

@@ -6,10 +6,8 @@ Leaves      one client's requests to `connection`
 """
 
 import asyncio
-import base64
 import logging
 import socket
-import uuid
 from contextlib import suppress
 from typing import Final
 
@@ -35,12 +33,7 @@ CLOSE_TIMEOUT_S: Final = 1.0
 
 STOP_CHECK_S: Final = 0.01
 
-__all__ = ["KafkaServer", "cluster_id", "handlers"]
-
-
-def cluster_id(name: str = "streamhouse") -> str:
-    """A name as Kafka writes cluster ids: 16 bytes in 22 characters. The same name, the same id, on every start."""
-    return base64.urlsafe_b64encode(uuid.uuid5(uuid.NAMESPACE_URL, name).bytes).decode().rstrip("=")
+__all__ = ["KafkaServer", "handlers"]
 
 
 class KafkaServer:
@@ -54,7 +47,7 @@ class KafkaServer:
         listener: socket.socket,
         clock: Clock,
         registry: CollectorRegistry,
-        cluster: str | None = None,
+        cluster_id: str,
     ) -> None:
         self._settings = settings
         self._listener = listener
@@ -68,7 +61,7 @@ class KafkaServer:
             inflight=inflight,
             pinned=PinnedFrames(inflight),
             advertised=parse_address(settings.advertise) if settings.advertise else None,
-            cluster_id=cluster or cluster_id(),
+            cluster_id=cluster_id,
         )
         self._server: asyncio.Server | None = None
         self._watch: asyncio.Task[None] | None = None

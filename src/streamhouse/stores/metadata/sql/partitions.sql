@@ -1,8 +1,8 @@
 -- name: insert_partitions
--- All partitions of a new topic. They start at the newest epoch given to anybody, so that a re-created topic never
--- shows an older one.
+-- The partitions [first, partitions) of a topic. They start at the newest epoch given to anybody, so that a re-created
+-- topic never shows an older one.
 WITH RECURSIVE numbers (partition) AS (
-    SELECT 0
+    SELECT :first
     UNION ALL
     SELECT partition + 1 FROM numbers WHERE partition + 1 < :partitions
 )

@@ -104,6 +104,14 @@ WHERE r.topic_id = :topic_id AND r.partition = :partition
   AND r.base_offset <= (SELECT reached.position FROM reached WHERE reached.step = 0)
 ORDER BY r.base_offset DESC LIMIT 1;
 
+-- name: sizes_of_topics
+-- Bytes of the runs that reach above the log start, per partition of the topics in a JSON array of ids.
+SELECT r.topic_id, r.partition, SUM(r.length) AS size_bytes
+FROM json_each(:topic_ids) AS wanted
+JOIN partitions AS p ON p.topic_id = wanted.value
+JOIN runs AS r ON r.topic_id = p.topic_id AND r.partition = p.partition AND r.end_offset > p.log_start
+GROUP BY r.topic_id, r.partition;
+
 -- name: runs_of_object
 -- Which runs an object still has, to recognise a commit that is repeated.
 SELECT r.topic_id, r.partition, r.base_offset, r.end_offset

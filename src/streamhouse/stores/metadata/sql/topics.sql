@@ -13,6 +13,18 @@ VALUES (:topic_id, :name, :partitions, :configs, :created_at_ms);
 -- Every topic, by name.
 SELECT topic_id, name, partitions, configs, created_at_ms FROM topics ORDER BY name;
 
+-- name: find_topic
+-- One topic.
+SELECT topic_id, name, partitions, configs, created_at_ms FROM topics WHERE topic_id = :topic_id;
+
+-- name: alter_topic
+-- Other settings; changes nothing unless those in force are the expected ones. Both are written with sorted names.
+UPDATE topics SET configs = :configs WHERE topic_id = :topic_id AND configs = :expected;
+
+-- name: grow_topic
+-- More partitions, whose rows follow in the same transaction; changes nothing unless there are as many as expected.
+UPDATE topics SET partitions = :to_count WHERE topic_id = :topic_id AND partitions = :from_count;
+
 -- name: delete_topic
 -- Last step of deleting a topic, after its runs and partitions.
 DELETE FROM topics WHERE topic_id = :topic_id;

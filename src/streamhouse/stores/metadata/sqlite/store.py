@@ -58,6 +58,9 @@ class SqliteMetadataStore:
         await self._database.open()
         return self
 
+    async def cluster_id(self, proposed: str) -> str:
+        return await self._database.write(partial(topics.cluster_id, proposed=proposed))
+
     # --- topics
     async def create_topic(self, topic: Topic) -> None:
         await self._database.write(partial(topics.create_topic, topic=topic))
@@ -68,8 +71,23 @@ class SqliteMetadataStore:
     async def topics(self) -> Sequence[Topic]:
         return await self._database.read(topics.list_topics)
 
+    async def alter_topic(
+        self, topic_id: TopicId, *, expected: Mapping[str, str], overrides: Mapping[str, str]
+    ) -> Topic:
+        return await self._database.write(
+            partial(topics.alter_topic, topic_id=topic_id, expected=expected, overrides=overrides)
+        )
+
+    async def add_partitions(self, topic_id: TopicId, *, from_count: int, to_count: int) -> Topic:
+        return await self._database.write(
+            partial(topics.add_partitions, topic_id=topic_id, from_count=from_count, to_count=to_count)
+        )
+
     async def partitions(self, topic_ids: Sequence[TopicId]) -> Sequence[PartitionState]:
         return await self._database.read(partial(topics.list_partitions, topic_ids=topic_ids))
+
+    async def sizes(self, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, int]:
+        return await self._database.read(partial(topics.list_sizes, topic_ids=topic_ids))
 
     # --- sessions and leases
     async def open_session(self, session: NewSession) -> Session:

@@ -1,19 +1,32 @@
 """Topics and partitions as transactions on SQLite.
 
 Data path   topic administration; the listing that agents keep in memory
-Owns        creating, deleting and listing topics
+Owns        creating, altering, deleting and listing topics
 Leaves      leases to `sessions`, runs and dooming to `segments`
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from streamhouse.errors import InvalidPartitions, TopicExists
+from streamhouse.errors import Internal, InvalidPartitions, TopicExists, UnknownTopicId
 from streamhouse.model.lease import PartitionState
-from streamhouse.model.names import TopicId
+from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.topic import Topic
-from streamhouse.stores.metadata.rows import state_of, text_list, topic_of, topic_params
+from streamhouse.stores.metadata.rows import (
+    configs_text,
+    partition_of,
+    state_of,
+    text_list,
+    topic_of,
+    topic_params,
+)
 from streamhouse.stores.metadata.sqlite.database import Transaction
 from streamhouse.stores.metadata.sqlite.segments import doom_unused
+
+
+def cluster_id(tx: Transaction, proposed: str) -> str:
+    tx.change(tx.sql.name_cluster, {"cluster_id": proposed})
+    row = tx.row(tx.sql.cluster_name)
+    return proposed if row is None else str(row["cluster_id"])
 
 
 def create_topic(tx: Transaction, topic: Topic) -> None:
@@ -26,7 +39,29 @@ def create_topic(tx: Transaction, topic: Topic) -> None:
     if same:
         raise TopicExists(topic.name)
     tx.change(tx.sql.insert_topic, params)
-    tx.change(tx.sql.insert_partitions, {"topic_id": str(topic.topic_id), "partitions": topic.partitions})
+    tx.change(tx.sql.insert_partitions, {"topic_id": str(topic.topic_id), "first": 0, "partitions": topic.partitions})
+
+
+def alter_topic(tx: Transaction, topic_id: TopicId, expected: Mapping[str, str], overrides: Mapping[str, str]) -> Topic:
+    params = {"topic_id": str(topic_id), "expected": configs_text(expected), "configs": configs_text(overrides)}
+    tx.change(tx.sql.alter_topic, params)
+    return find_topic(tx, topic_id)
+
+
+def add_partitions(tx: Transaction, topic_id: TopicId, from_count: int, to_count: int) -> Topic:
+    if to_count <= from_count:
+        raise Internal(f"partitions are only ever added; topic={topic_id} from={from_count} to={to_count}")
+    params = {"topic_id": str(topic_id), "from_count": from_count, "to_count": to_count}
+    if tx.change(tx.sql.grow_topic, params):
+        tx.change(tx.sql.insert_partitions, {"topic_id": str(topic_id), "first": from_count, "partitions": to_count})
+    return find_topic(tx, topic_id)
+
+
+def find_topic(tx: Transaction, topic_id: TopicId) -> Topic:
+    row = tx.row(tx.sql.find_topic, {"topic_id": str(topic_id)})
+    if row is None:
+        raise UnknownTopicId(topic_id)
+    return topic_of(row)
 
 
 def delete_topic(tx: Transaction, topic_id: TopicId) -> None:
@@ -50,3 +85,8 @@ def list_topics(tx: Transaction) -> Sequence[Topic]:
 
 def list_partitions(tx: Transaction, topic_ids: Sequence[TopicId]) -> Sequence[PartitionState]:
     return [state_of(row) for row in tx.rows(tx.sql.partitions_of_topics, {"topic_ids": text_list(topic_ids)})]
+
+
+def list_sizes(tx: Transaction, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, int]:
+    rows = tx.rows(tx.sql.sizes_of_topics, {"topic_ids": text_list(topic_ids)})
+    return {partition_of(row): int(row["size_bytes"]) for row in rows}

@@ -76,6 +76,12 @@ CREATE TABLE doomed_objects (
 
 CREATE INDEX doomed_objects_by_age ON doomed_objects (doomed_at_ms, key);
 
+-- One row: the name by which clients know this cluster.
+CREATE TABLE cluster (
+    only_row   INTEGER NOT NULL PRIMARY KEY CHECK (only_row = 1),
+    cluster_id TEXT    NOT NULL
+) STRICT;
+
 CREATE TABLE counters (
     name  TEXT    NOT NULL PRIMARY KEY,
     value INTEGER NOT NULL CHECK (value >= 0)

@@ -1,0 +1,77 @@
+"""Docs that run: every command and every program in the pages is executed against a live agent."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live import LiveAgent
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    ROOT / "README.md",
+    *sorted(ROOT.glob("[!R]*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
+    ROOT / "benchmarks/README.md",
+]
+BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+RUNNABLE = [page for page in PAGES if BLOCK.search(page.read_text())]
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
+    with LiveAgent(tmp_path_factory.mktemp("docs") / "data") as agent:
+        yield agent
+
+
+def commands(text: str) -> list[str]:
+    return [line[2:] for line in text.splitlines() if line.startswith("$ ")]
+
+
+def script_of(page: Path, agent: LiveAgent) -> str:
+    """The page as one shell script: console lines in order, Python programs in between. `make` is checked below."""
+    lines = ["set -euo pipefail"]
+    for number, (kind, body) in enumerate(BLOCK.findall(page.read_text())):
+        if kind == "console":
+            lines += [line for line in commands(body) if not line.startswith("make ")]
+        else:
+            program = agent.data.parent / f"{page.stem}-{number}.py"
+            program.write_text(body.replace("127.0.0.1:9092", agent.bootstrap))
+            lines.append(f"{sys.executable} {program}")
+    return "\n".join(lines).replace("127.0.0.1:8080", agent.http).replace("127.0.0.1:9092", agent.bootstrap)
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_pages_commands_run(page: Path, agent: LiveAgent) -> None:
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "STREAMHOUSE_KAFKA_LISTEN": agent.bootstrap,
+        "STREAMHOUSE_HTTP_LISTEN": agent.http,
+    }
+    done = subprocess.run(
+        ["bash", "-c", script_of(page, agent)],
+        cwd=agent.data.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_names_only_targets_that_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", page.read_text(), re.MULTILINE)) <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_pages_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []

@@ -1,0 +1,93 @@
+"""The HTTP port: health, metrics, segments, and errors as problem details."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from streamhouse import errors
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.metrics import BrokerMetrics
+from streamhouse.wire.http.app import make_app
+from streamhouse.wire.http.errors import status_of
+from tests.broker.support import ORDERS, World, batch, produce
+
+
+@pytest.fixture
+async def broker(world: World) -> Broker:
+    return await world.start_with(ORDERS)
+
+
+@pytest.fixture
+async def http(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
+    registry = CollectorRegistry()
+    registry.register(BrokerMetrics(broker))
+    transport = httpx.ASGITransport(make_app(broker, registry))
+    async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
+        yield client
+
+
+async def test_a_running_agent_is_live_and_ready(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/health/live")).json() == {"status": "live", "reason": None}
+    answer = await http.get("/health/ready")
+    assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+
+
+async def test_an_agent_that_should_get_no_traffic_says_why(
+    world: World, broker: Broker, http: httpx.AsyncClient
+) -> None:
+    world.clock.skip(world.settings.lease.ttl_s)
+    answer = await http.get("/health/ready")
+    assert answer.status_code == 503
+    assert "heartbeat" in answer.json()["reason"]
+    broker.stop()
+    assert (await http.get("/health/ready")).json()["reason"] == "stopping"
+
+
+async def test_metrics_count_what_went_through(broker: Broker, http: httpx.AsyncClient) -> None:
+    await produce(broker, batch(b"a", b"b"))
+    text = (await http.get("/metrics")).text
+    assert "streamhouse_appended_records_total 2.0" in text
+    assert "streamhouse_ready 1.0" in text
+    assert "streamhouse_open_partitions 1.0" in text
+
+
+async def test_segments_are_listed_by_topic(world: World, broker: Broker, http: httpx.AsyncClient) -> None:
+    assert (await http.get("/v1/segments", params={"topic": "orders"})).json() == {"segments": []}
+    await produce(broker, batch(b"a", b"b"))
+    await world.stop(broker, world.run(broker))
+    (segment,) = (await http.get("/v1/segments")).json()["segments"]
+    assert (segment["topic"], segment["partition"], segment["base"], segment["end"]) == ("orders", 0, 0, 2)
+    assert segment["records"] == 2
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "many", "10001", "²"])
+async def test_a_bad_limit_is_refused_with_what_is_allowed(http: httpx.AsyncClient, limit: str) -> None:
+    answer = await http.get("/v1/segments", params={"limit": limit})
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "1 to 10000" in answer.json()["detail"]
+
+
+async def test_an_unknown_topic_is_not_found(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/v1/segments", params={"topic": "nothing"})
+    assert answer.status_code == 404
+    assert answer.json()["title"] == "UnknownTopic"
+    assert "nothing" in answer.json()["detail"]
+
+
+async def test_an_unknown_path_is_not_found(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/v2/everything")).status_code == 404
+
+
+def tree(root: type[errors.StreamhouseError]) -> Iterator[type[errors.StreamhouseError]]:
+    for child in root.__subclasses__():
+        yield child
+        yield from tree(child)
+
+
+def test_every_error_has_a_status() -> None:
+    for kind in tree(errors.StreamhouseError):
+        if kind.__module__ == "streamhouse.errors":
+            assert 400 <= status_of(kind.__new__(kind)) < 600
