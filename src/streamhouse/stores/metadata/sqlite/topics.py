@@ -12,6 +12,7 @@ from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.rows import (
+    Params,
     configs_text,
     partition_of,
     state_of,
@@ -51,7 +52,7 @@ def alter_topic(tx: Transaction, topic_id: TopicId, expected: Mapping[str, str],
 def add_partitions(tx: Transaction, topic_id: TopicId, from_count: int, to_count: int) -> Topic:
     if to_count <= from_count:
         raise Internal(f"partitions are only ever added; topic={topic_id} from={from_count} to={to_count}")
-    params = {"topic_id": str(topic_id), "from_count": from_count, "to_count": to_count}
+    params: Params = {"topic_id": str(topic_id), "from_count": from_count, "to_count": to_count}
     if tx.change(tx.sql.grow_topic, params):
         tx.change(tx.sql.insert_partitions, {"topic_id": str(topic_id), "first": from_count, "partitions": to_count})
     return find_topic(tx, topic_id)
