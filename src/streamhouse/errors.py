@@ -126,6 +126,10 @@ class InvalidConfig(Rejected):
     """A setting is unknown or its value is not allowed."""
 
 
+class PolicyViolation(Rejected):
+    """The topic's settings don't allow this."""
+
+
 class OffsetOutOfRange(Rejected):
     """The offset lies below the log start or above the end."""
 

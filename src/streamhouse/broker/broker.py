@@ -29,6 +29,7 @@ from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic, TopicConfig
 
+from .administration import Administration
 from .budget import MemoryBudget
 from .catalogue import Catalogue
 from .collector import Collector
@@ -61,6 +62,9 @@ class Broker:
         self.collector = Collector(doors, topics=self.topics, moved=self._log_start_moved)
         self.offsets = Offsets(doors.settings.producers, reader=self.reader, metadata=doors.metadata)
         self._fetcher = Fetcher(doors.settings.fetch, reader=self.reader, open_log=self.open_log, clock=doors.clock)
+        self.administration = Administration(
+            doors, catalogue=self.catalogue, open_log=self.open_log, tenure=lambda: self._tenure
+        )
         self._tenure: Tenure | None = None
         self._stopping = asyncio.Event()
         self._producer_ids = range(0)

@@ -1,13 +1,15 @@
 """Catalogue: the topics, as this agent knows them.
 
 Data path   every request names topics; **catalogue** turns names and ids into `Topic`
-Owns        the cache of topics and how old it may be, creating and deleting
+Owns        the cache of topics and how old it may be, creating, altering, growing and deleting
 Leaves      the rows to the metadata store, logs and objects of a deleted topic to `tenure` and `collector`
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from streamhouse.config import TopicSettings
@@ -20,6 +22,7 @@ from streamhouse.errors import (
     UnknownTopic,
     UnknownTopicId,
 )
+from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import TopicId, check_topic_name
 from streamhouse.model.topic import Topic, parse_topic_config
 
@@ -27,6 +30,7 @@ from .doors import Doors
 
 FRESH_S: Final = 300.0
 MISS_S: Final = 1.0
+CHANGE_TRIES: Final = 10
 
 
 class Catalogue:
@@ -99,6 +103,65 @@ class Catalogue:
                 self._keep(topic)
         return topic
 
+    async def alter(
+        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, dry_run: bool = False
+    ) -> Topic:
+        """Give a topic other settings, or only say whether it could have them.
+
+        `change` makes them of those in force, and is asked again when somebody else was quicker, so that of two changes
+        none is lost.
+        """
+        topic = await self.find(name)
+        for _ in range(CHANGE_TRIES):
+            overrides = dict(change(topic.overrides))
+            parse_topic_config(overrides)
+            if dry_run:
+                return replace(topic, overrides=overrides)
+            topic = await self._changed(
+                name, partial(self._doors.metadata.alter_topic, expected=topic.overrides, overrides=overrides), topic
+            )
+            if topic.overrides == overrides:
+                return topic
+        raise Unavailable(f"topic settings are changed by too many at once; name={name}")
+
+    async def grow(self, name: str, partitions: int, *, dry_run: bool = False) -> Topic:
+        """Give a topic more partitions, or only say whether it could have them; there are never fewer."""
+        topic = await self.find(name)
+        for _ in range(CHANGE_TRIES):
+            self._check_growth(topic, partitions)
+            if dry_run:
+                return replace(topic, partitions=partitions)
+            topic = await self._changed(
+                name,
+                partial(self._doors.metadata.add_partitions, from_count=topic.partitions, to_count=partitions),
+                topic,
+            )
+            if topic.partitions == partitions:
+                return topic
+        raise Unavailable(f"topic is changed by too many at once; name={name}")
+
+    def _check_growth(self, topic: Topic, partitions: int) -> None:
+        if topic.name == OFFSETS_TOPIC:
+            raise InvalidPartitions(f"the partitions of an internal topic are fixed; name={topic.name}")
+        if partitions <= topic.partitions:
+            raise InvalidPartitions(
+                f"a topic can only get more partitions; name={topic.name} has={topic.partitions} asked={partitions}"
+            )
+        if partitions > self._settings.max_partitions:
+            raise InvalidPartitions(
+                f"number of partitions is out of range; name={topic.name} partitions={partitions} "
+                f"limit={self._settings.max_partitions} setting=topics.max_partitions"
+            )
+
+    async def _changed(self, name: str, change: Callable[[TopicId], Awaitable[Topic]], topic: Topic) -> Topic:
+        try:
+            async with self._change():
+                changed = await change(topic.topic_id)
+                self._keep(changed)
+        except UnknownTopicId:
+            raise UnknownTopic(name) from None
+        return changed
+
     async def find_or_create(self, name: str) -> Topic:
         """For clients that produce to, or ask about, a topic that isn't there yet; several may do so at once."""
         async with self._creating:
@@ -121,7 +184,8 @@ class Catalogue:
     async def delete(self, topic: Topic) -> None:
         async with self._change():
             await self._doors.metadata.delete_topic(topic.topic_id)
-            if self._by_name.get(topic.name) == topic:
+            known = self._by_name.get(topic.name)
+            if known is not None and known.topic_id == topic.topic_id:
                 del self._by_name[topic.name]
             self._by_id.pop(topic.topic_id, None)
 

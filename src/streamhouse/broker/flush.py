@@ -43,6 +43,7 @@ class Buffered(NamedTuple):
     partition: PartitionId
     size_bytes: int
     oldest_at: float
+    is_awaited: bool = False
 
 
 def packs_due(
@@ -50,9 +51,9 @@ def packs_due(
 ) -> list[list[PartitionId]]:
     """Choose what to flush now; each list becomes one object. Decides; touches nothing.
 
-    A large partition goes alone. The small ones go together as soon as one of them is due by age, all of them by
-    size, or memory is short: the object's cost is the same for one as for all. Largest first, so that memory comes
-    back quickly.
+    A large partition goes alone. The small ones go together as soon as one of them is due by age, or awaited, all of
+    them by size, or memory is short: the object's cost is the same for one as for all. Largest first, so that memory
+    comes back quickly.
     """
     ordered = sorted(buffers, key=lambda b: b.size_bytes, reverse=True)
     packs = [[b.partition] for b in ordered if b.size_bytes >= settings.segment_bytes]
@@ -60,7 +61,7 @@ def packs_due(
     due = (
         pressed
         or sum(b.size_bytes for b in small) >= settings.segment_bytes
-        or any(now - b.oldest_at >= settings.age_s for b in small)
+        or any(b.is_awaited or now - b.oldest_at >= settings.age_s for b in small)
     )
     if due:
         packs.extend(_fill(small, settings.segment_bytes))
@@ -157,7 +158,7 @@ class Flusher:
     def _due(self, *, pressed: bool) -> list[list[PartitionLog]]:
         logs = {item.partition: item for item in self._logs() if not item.flushing}
         buffers = [
-            Buffered(partition, item.unflushed_bytes, item.oldest_at)
+            Buffered(partition, item.unflushed_bytes, item.oldest_at, item.is_awaited)
             for partition, item in logs.items()
             if item.oldest_at is not None and item.unflushed_bytes
         ]

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 from streamhouse.errors import AppendFailed, Retriable
 from streamhouse.format import batch as batches
 from streamhouse.format.batch import BatchHeader
+from streamhouse.format.producers import ProducerEntry
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import TopicConfig
@@ -90,6 +91,7 @@ class PartitionLog:
         self._tail_bytes = 0
         self._watchers: dict[Watcher, None] = {}  # woken in the order in which they came
         self._waiting: dict[asyncio.Future[None], int] = {}
+        self._waiting_for_flush: dict[asyncio.Future[None], int] = {}
 
     def __repr__(self) -> str:
         return (
@@ -176,6 +178,23 @@ class PartitionLog:
         finally:
             self._waiting.pop(waiting, None)
 
+    async def wait_flushed(self, end: int) -> None:
+        """Return once a registered segment holds everything below `end`; the flusher sees that somebody waits."""
+        if end <= self.flushed_end:
+            return
+        self._require_open()
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting_for_flush[waiting] = end
+        try:
+            await waiting
+        finally:
+            self._waiting_for_flush.pop(waiting, None)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for a flush."""
+        return bool(self._waiting_for_flush)
+
     def _require_open(self) -> None:
         if self.closed is not None:
             # One error is raised many times; with its old traceback it would keep the frames, and so the batches, of
@@ -187,10 +206,11 @@ class PartitionLog:
         if self.closed is not None:
             return
         self.closed = why
-        for waiting in self._waiting:
+        for waiting in (*self._waiting, *self._waiting_for_flush):
             if not waiting.done():
                 waiting.set_exception(why)
         self._waiting.clear()
+        self._waiting_for_flush.clear()
         self._wake()
 
     def seal(self) -> None:
@@ -201,6 +221,10 @@ class PartitionLog:
 
     def knows_producer(self, header: BatchHeader) -> bool:
         return self._producers.knows(header)
+
+    def producers(self, *, now_ms: int) -> Sequence[ProducerEntry]:
+        """The idempotent producers that are remembered, with what they sent last."""
+        return self._producers.entries(now_ms=now_ms)
 
     # --- reading
 
@@ -260,6 +284,10 @@ class PartitionLog:
         self._tail_bytes -= freed
         self.flushed_end = end
         self._stored_producers = producers
+        for waiting in [waiting for waiting, until in self._waiting_for_flush.items() if until <= end]:
+            self._waiting_for_flush.pop(waiting)
+            if not waiting.done():
+                waiting.set_result(None)
         return freed
 
     def discard(self) -> int:
@@ -270,5 +298,5 @@ class PartitionLog:
         return freed
 
     def start_at(self, offset: int) -> None:
-        """Retention moved the log start."""
+        """Retention, or somebody who deleted records, moved the log start."""
         self.log_start = max(self.log_start, offset)

@@ -12,7 +12,7 @@ begins another one from what is durable.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from weakref import WeakValueDictionary
 
@@ -167,6 +167,18 @@ class Tenure:
     def _require_open(self, name: TopicPartition) -> None:
         if self._end_reason is not None:
             raise LeaseLost([name], why=f"the session is ending: {self._end_reason}")
+
+    async def configure(self, name: str, find: Callable[[str], Awaitable[Topic]]) -> None:
+        """Give the logs of a topic the settings that `find` tells; no log that is being opened is missed, because it
+        may have been begun with older ones."""
+        for lock in [lock for partition, lock in self._opening.items() if partition.topic == name]:
+            async with lock:
+                pass
+        topic = await find(name)
+        config = parse_topic_config(topic.overrides)
+        for item in self.logs():
+            if item.partition.topic_id == topic.topic_id:
+                item.config = config
 
     async def drop_topic(self, topic: Topic) -> None:
         """Forget the logs of a topic that was deleted, with all that they held."""
