@@ -245,6 +245,11 @@ class PartitionLog:
         """The durable part of the tail."""
         return self._tail[: bisect_right(self._tail_ends, self.high_watermark)]
 
+    def require_tail(self) -> None:
+        """Raise when the log is over and has let go of records that are not in a segment: others have them."""
+        if self.closed is not None and not self._tail and self.flushed_end < self.high_watermark:
+            self._require_open()
+
     def watch(self, watcher: Watcher) -> None:
         self._watchers[watcher] = None
 

@@ -42,6 +42,7 @@ class Offsets:
 
     async def at_time(self, log: PartitionLog, timestamp_ms: int) -> FoundOffset | None:
         """The first record with this timestamp or a later one; None when there is none."""
+        log.require_tail()
         # Both at one moment: a flush that ends meanwhile moves batches from the one to the other.
         flushed_end, tail = log.flushed_end, log.durable_tail()
         offset = log.log_start
@@ -58,6 +59,7 @@ class Offsets:
 
     async def at_max_timestamp(self, log: PartitionLog) -> FoundOffset | None:
         """The first record that has the largest timestamp of the whole log; None for an empty log."""
+        log.require_tail()
         times = [item.header.max_timestamp_ms for item in log.durable_tail()]
         run = await self._metadata.latest_run(log.partition, from_offset=log.log_start)
         if run is not None:
