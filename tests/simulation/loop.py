@@ -30,6 +30,10 @@ STEP_S = 2e-6
 """Virtual time that one step takes at most, so that a busy loop meets its deadlines."""
 
 
+STARVED_S = 1.0
+"""Longest time that a handle is kept waiting; most are for much less."""
+
+
 class Violation(AssertionError):
     """Something that must hold does not; the seed has failed."""
 
@@ -123,17 +127,21 @@ class Pool:
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    def __init__(self, chance: random.Random, *, fifo: float = 0.3, latency_s: float = 0.0005) -> None:
-        """`fifo` is the share of steps that take the oldest handle, as a real loop does; the others take any."""
+    def __init__(
+        self, chance: random.Random, *, fifo: float = 0.3, starve: float = 0.0, latency_s: float = 0.0005
+    ) -> None:
+        """`fifo` is the share of steps that take the oldest handle, as a real loop does; the others take any. `starve`
+        is the share of handles that wait for a while though they are ready."""
         super().__init__()
         self._chance = chance
         self._random = chance.random
         self._fifo = fifo
+        self.starve = starve
         self.latency_s = latency_s
         self._now = 1000.0
         self._serial = 0
         self._runnable: list[tuple[Process | None, asyncio.Handle]] = []
-        self._timers: list[tuple[float, float, int, Process | None, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, float, int, Process | None, asyncio.Handle]] = []
         self._pools: dict[tuple[Process | None, Executor | None], Pool] = {}
         self._processes: list[Process] = []
         self._tasks: list[SimTask] = []
@@ -155,8 +163,15 @@ class SimLoop(asyncio.BaseEventLoop):
         if context is None:
             context = copy_context()
         handle = asyncio.Handle(callback, args, self, context)
-        if not self._is_over:
-            self._runnable.append((context.get(PROCESS), handle))
+        if self._is_over:
+            return handle
+        process = context.get(PROCESS)
+        if self.starve and process is not None and self._random() < self.starve:
+            self._serial += 1
+            when = self._now + self._random() ** 4 * STARVED_S
+            heapq.heappush(self._timers, (when, self._random(), self._serial, process, handle))
+        else:
+            self._runnable.append((process, handle))
         return handle
 
     call_soon_threadsafe = call_soon

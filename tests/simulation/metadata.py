@@ -61,6 +61,9 @@ class SimDatabase:
         ).fetchone()
         return None if row is None else (int(row[0]), int(row[1]))
 
+    def is_published(self, key: str) -> bool:
+        return self.connection.execute("SELECT 1 FROM segment_objects WHERE key = ?", (key,)).fetchone() is not None
+
     def keys(self, table: str) -> list[str]:
         return [row[0] for row in self.connection.execute(f"SELECT key FROM {table} ORDER BY key")]
 

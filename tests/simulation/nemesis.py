@@ -104,6 +104,7 @@ class Nemesis:
     def heal(self) -> None:
         """Everything works again. What is dead stays dead until somebody starts the next."""
         self._world.is_quiet = True
+        self._loop.starve = 0.0
         self._world.weather.clear()
         self._world.clock.settle()
         self._world.files.make_room()

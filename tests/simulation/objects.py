@@ -10,10 +10,11 @@ from contextvars import Context
 from typing import TypeVar
 
 from streamhouse.errors import Unavailable
-from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta
+from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectMissing
 from streamhouse.stores.objects.memory import MemoryObjectStore
 
 from .loop import SimLoop, Violation
+from .metadata import SimDatabase
 from .weather import Weather
 
 T = TypeVar("T")
@@ -25,8 +26,9 @@ LATE_S = 8.0
 class ObjectDoor:
     """An `ObjectStore`, as one agent sees it."""
 
-    def __init__(self, loop: SimLoop, bucket: MemoryObjectStore, weather: Weather) -> None:
+    def __init__(self, loop: SimLoop, bucket: MemoryObjectStore, database: SimDatabase, weather: Weather) -> None:
         self._loop = loop
+        self._database = database
         self._bucket = bucket
         self._weather = weather
         self._chance = weather.chance
@@ -86,6 +88,8 @@ class ObjectDoor:
         fate = await self._travel()
         self._loop.note(f"delete {key} {fate}")
         if fate != "refused":
+            if self._database.is_published(key):
+                self._loop.fail(Violation(f"an object was deleted that readers need; key={key}"))
             await self._bucket.delete(key)
         await self._return(fate, key)
 
@@ -95,7 +99,12 @@ class ObjectDoor:
     async def _read(self, call: Callable[[], Awaitable[T]], key: str) -> T:
         fate = await self._travel()
         await self._return(fate, key)
-        return await call()
+        try:
+            return await call()
+        except ObjectMissing:
+            if self._database.is_published(key):
+                self._loop.fail(Violation(f"an object is missing that readers need; key={key}"))
+            raise
 
     async def _travel(self) -> str:
         await asyncio.sleep(self._weather.delay(self._weather.objects, CALL_S))

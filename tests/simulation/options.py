@@ -54,6 +54,7 @@ class Options:
     faults_s: float
     calm_between_s: float
     fifo: float
+    starve: float
     latency_s: float
     retries: bool
     database_has_own_clock: bool
@@ -81,6 +82,7 @@ def choose(seed: int, profile: str | None = None) -> Options:
         faults_s=chance.uniform(2, 7),
         calm_between_s=chance.uniform(0.1, 0.8),
         fifo=chance.choice((0.0, 0.3, 0.9, 1.0)),
+        starve=chance.choice((0.0, 0.0, 0.02, 0.25)),
         latency_s=chance.choice((0.0001, 0.0005, 0.003)),
         retries=chance.random() < 0.6,
         database_has_own_clock=chance.random() < 0.5,

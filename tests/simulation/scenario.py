@@ -68,7 +68,8 @@ def _ignore(_: object) -> None:
 
 
 def _run(options: Options, profile: str | None, trace: Callable[[str], None] | None) -> Outcome:
-    loop = SimLoop(random.Random(f"loop-{options.seed}"), fifo=options.fifo, latency_s=options.latency_s)
+    chance = random.Random(f"loop-{options.seed}")
+    loop = SimLoop(chance, fifo=options.fifo, starve=options.starve, latency_s=options.latency_s)
     loop.trace = trace
     scenario = Scenario(loop, options)
     started = time.monotonic()

@@ -61,7 +61,7 @@ class Agent:
         world = self.world
         settings = world.options.settings
         ids = Ids(random.Random(f"ids-{world.options.seed}-{self.number}"))
-        objects: ObjectStore = ObjectDoor(world.loop, world.bucket, world.weather)
+        objects: ObjectStore = ObjectDoor(world.loop, world.bucket, world.database, world.weather)
         if world.options.retries:
             objects = RetryingStore(objects, world.clock, ids, RETRIES)
         return Doors(
@@ -163,7 +163,7 @@ class World:
         if self.weather.disk_is_full:
             agent.files.fill_up_after(self.chance.randrange(500))
         if not self.is_quiet and self.chance.random() < self.options.restart_fuse:
-            steps = int(self.chance.choice((20, 100, 500)) * self.chance.random())
+            steps = int(self.chance.choice((30, 150, 400)) * self.chance.random())
             agent.process.fuse = (steps, lambda: self.kill(agent, power=False))
         return agent
 
@@ -234,6 +234,8 @@ class World:
         """After a graceful stop nothing is left of the agent but what it handed over."""
         if agent.broker.budget.used_bytes:
             self.history.violated(f"memory was not given back; {agent.broker.budget!r}")
+        if not self.is_quiet:
+            return  # time may have run out in the middle of anything; the process ends anyway
         # asyncio closes a forgotten async generator in a task of its own, which is on its way out.
         left = [task for task in agent.process.living_tasks() if task is not agent.main and not task.is_closing]
         if left:
