@@ -122,6 +122,10 @@ class InvalidReplication(Rejected):
     """The replication factor or the replica assignment makes no sense here."""
 
 
+class InvalidAssignment(InvalidReplication):
+    """Replicas assigned by hand contradict each other, or name agents that aren't there."""
+
+
 class InvalidConfig(Rejected):
     """A setting is unknown or its value is not allowed."""
 

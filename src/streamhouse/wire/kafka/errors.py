@@ -104,6 +104,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
     errors.InvalidReplication: ErrorCode.INVALID_REPLICATION_FACTOR,
+    errors.InvalidAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     errors.InvalidConfig: ErrorCode.INVALID_CONFIG,
     errors.PolicyViolation: ErrorCode.POLICY_VIOLATION,
     errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,

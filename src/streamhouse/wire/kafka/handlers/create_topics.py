@@ -18,12 +18,18 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from streamhouse.errors import InvalidConfig, InvalidPartitions, InvalidReplication, Rejected, StreamhouseError
+from streamhouse.errors import (
+    InvalidAssignment,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplication,
+    Rejected,
+    StreamhouseError,
+)
 from streamhouse.model.names import check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
 from streamhouse.wire.kafka.answer import Answer, Context
-from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -32,17 +38,12 @@ from streamhouse.wire.kafka.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from streamhouse.wire.kafka.resources import ConfigSource
 from streamhouse.wire.kafka.schema import ZERO_UUID
 from streamhouse.wire.kafka.support import serves
 
 DEFAULT: Final = -1
 MAX_REPLICATION: Final = 32
-SOURCE_TOPIC: Final = 1
-SOURCE_DEFAULT: Final = 5
-
-
-class InvalidAssignment(InvalidReplication):
-    """Assignments by hand contradict each other, or name brokers that aren't there."""
 
 
 @serves(CreateTopicsRequest, (2, 7))
@@ -80,10 +81,7 @@ async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> 
 
 
 def _refused(context: Context, name: str, error: StreamhouseError) -> CreatableTopicResult:
-    code = context.refused(error)
-    if isinstance(error, InvalidAssignment):
-        code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    return CreatableTopicResult(name=name, error_code=code, error_message=str(error))
+    return CreatableTopicResult(name=name, error_code=context.refused(error), error_message=str(error))
 
 
 def _overrides(asked: CreatableTopic) -> Mapping[str, str]:
@@ -132,7 +130,7 @@ def _configs(topic: Topic) -> list[CreatableTopicConfigs]:
         CreatableTopicConfigs(
             name=name,
             value=topic.overrides.get(name, setting.default),
-            config_source=SOURCE_TOPIC if name in topic.overrides else SOURCE_DEFAULT,
+            config_source=ConfigSource.TOPIC if name in topic.overrides else ConfigSource.DEFAULT,
         )
         for name, setting in sorted(TOPIC_SETTINGS.items())
     ]

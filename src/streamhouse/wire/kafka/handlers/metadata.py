@@ -7,7 +7,8 @@ Behaviour   no topics asked for: all of them (v0: an empty list, later: null)
             this agent leads every partition and is its only replica, whatever factor the topic was created with:
             what makes a record durable is the store
             the leader epoch is -1 until the partition is opened by its first request
-Left out    authorised operations: they are reported as not known
+            without access control everybody may do everything, which is what authorised operations say
+Left out    rack awareness
 Versions    v1 controller, internal topics · v2 cluster id · v4 auto-creation may be refused · v5 offline replicas
             v7 leader epoch · v9 flexible · v10 topic ids · v12 asking by id · v13 top-level error
 """
@@ -16,6 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from streamhouse.errors import InvalidTopicName, StreamhouseError
+from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import TopicId, TopicPartition, check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context
@@ -27,6 +29,7 @@ from streamhouse.wire.kafka.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from streamhouse.wire.kafka.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from streamhouse.wire.kafka.schema import ZERO_UUID
 from streamhouse.wire.kafka.support import serves
 
@@ -37,11 +40,18 @@ IDS_SINCE: Final = 12
 async def handle(context: Context, request: MetadataRequest) -> Answer:
     host, port = context.advertised
     node = context.broker.node_id
+    topics = await _topics(context, request)
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = NOT_ASKED if topic.error_code else TOPIC_OPERATIONS
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=node, host=host, port=port)],
         cluster_id=context.cluster_id,
         controller_id=node,
-        topics=await _topics(context, request),
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
     )
 
 
@@ -78,6 +88,7 @@ def _describe(context: Context, topic: Topic) -> MetadataResponseTopic:
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
+        is_internal=topic.name == OFFSETS_TOPIC,
         partitions=[
             MetadataResponsePartition(
                 error_code=0,

@@ -1,0 +1,32 @@
+"""AlterClientQuotas, API key 49, versions 0-1: how much clients may use is changed.
+
+Behaviour   an entity that a quota is set for is UNSUPPORTED_VERSION: quotas are not enforced, so none is accepted
+            removing quotas is no error, because there are none
+Left out    quotas
+Versions    v1 flexible
+"""
+
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntryData,
+    RequestEntryData,
+)
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(AlterClientQuotasRequest, (0, 1))
+async def handle(context: Context, request: AlterClientQuotasRequest) -> Answer:
+    return AlterClientQuotasResponse(entries=[_entry(context, asked) for asked in request.entries])
+
+
+def _entry(context: Context, asked: RequestEntryData) -> EntryData:
+    if all(change.remove for change in asked.ops):
+        return EntryData(error_message=None, entity=asked.entity)
+    return EntryData(
+        error_code=context.refused(ErrorCode.UNSUPPORTED_VERSION),
+        error_message="quotas are not enforced by this agent, so none is accepted",
+        entity=asked.entity,
+    )

@@ -1,0 +1,77 @@
+"""AlterConfigs, API key 33, versions 0-2: the settings of a topic are replaced by others.
+
+Behaviour   each topic on its own: afterwards it has the settings of the request and no others
+            unknown settings and values that are not allowed are INVALID_CONFIG, and nothing of the topic changes
+            a resource or a setting that occurs twice, or a setting without a value: INVALID_REQUEST
+            they hold for appends and retention when the answer comes
+            a broker's settings can't be changed while it runs: INVALID_REQUEST, unless nothing is asked for
+            validate_only does everything but change
+Left out    broker loggers, client metrics, groups: INVALID_REQUEST
+Versions    v2 flexible
+"""
+
+from collections import Counter
+
+from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from streamhouse.wire.kafka.resources import (
+    MAX_NAMED,
+    ResourceType,
+    count_names,
+    find_topic,
+    no_settings,
+    require_once,
+    require_this_agent,
+)
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(AlterConfigsRequest, (0, 2))
+async def handle(context: Context, request: AlterConfigsRequest) -> Answer:
+    named = count_names(request.resources)
+    return AlterConfigsResponse(
+        responses=[
+            await _alter(context, resource, named, dry_run=request.validate_only) for resource in request.resources
+        ]
+    )
+
+
+async def _alter(
+    context: Context, resource: AlterConfigsResource, named: "Counter[tuple[int, str]]", *, dry_run: bool
+) -> AlterConfigsResourceResponse:
+    result = AlterConfigsResourceResponse(
+        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+    try:
+        require_once(resource, named)
+        wanted = _wanted(resource)
+        if resource.resource_type == ResourceType.TOPIC:
+            await find_topic(context, resource.resource_name)
+            await context.broker.administration.alter_topic(resource.resource_name, lambda _: wanted, dry_run=dry_run)
+        elif resource.resource_type == ResourceType.BROKER:
+            if resource.resource_name:
+                require_this_agent(context, resource.resource_name)
+            if wanted:
+                raise Rejected("an agent's settings can't be changed while it runs; change its file and start it again")
+        else:
+            raise no_settings(resource)
+    except StreamhouseError as error:
+        result.error_code, result.error_message = context.refused(error), str(error)
+    return result
+
+
+def _wanted(resource: AlterConfigsResource) -> dict[str, str]:
+    wanted: dict[str, str] = {}
+    for config in resource.configs:
+        if config.value is None:
+            raise Rejected(f"setting has no value; name={config.name[:MAX_NAMED]}")
+        if config.name in wanted:
+            raise Rejected(f"setting occurs twice; name={config.name[:MAX_NAMED]}")
+        wanted[config.name] = config.value
+    return wanted

@@ -1,0 +1,51 @@
+"""AlterReplicaLogDirs, API key 34, versions 1-2: partitions move to another directory.
+
+Behaviour   there is one directory, the store, where all partitions are already; any other one is LOG_DIR_NOT_FOUND
+            partitions that aren't there are UNKNOWN_TOPIC_OR_PARTITION
+Left out    nothing
+Versions    v2 flexible
+"""
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+    AlterReplicaLogDirTopicResult,
+)
+from streamhouse.wire.kafka.resources import find_topic
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(AlterReplicaLogDirsRequest, (1, 2))
+async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> Answer:
+    return AlterReplicaLogDirsResponse(
+        results=[await _topic(context, asked.path, topic) for asked in request.dirs for topic in asked.topics]
+    )
+
+
+async def _topic(context: Context, path: str, asked: AlterReplicaLogDirTopic) -> AlterReplicaLogDirTopicResult:
+    return AlterReplicaLogDirTopicResult(
+        topic_name=asked.name,
+        partitions=[
+            AlterReplicaLogDirPartitionResult(
+                partition_index=number, error_code=await _move(context, path, asked.name, number)
+            )
+            for number in asked.partitions
+        ],
+    )
+
+
+async def _move(context: Context, path: str, topic: str, number: int) -> ErrorCode:
+    if path != context.broker.administration.store:
+        return context.refused(ErrorCode.LOG_DIR_NOT_FOUND)
+    try:
+        found = await find_topic(context, topic)
+    except StreamhouseError as error:
+        return context.refused(error)
+    if not 0 <= number < found.partitions:
+        return context.refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return ErrorCode.NONE

@@ -1,0 +1,18 @@
+"""CreateAcls, API key 30, versions 1-3: somebody may do something from now on.
+
+Behaviour   SECURITY_DISABLED for each of them, as Kafka answers where no authorizer is configured
+Left out    access control
+Versions    v2 flexible · v3 user resources
+"""
+
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(CreateAclsRequest, (1, 3))
+async def handle(context: Context, request: CreateAclsRequest) -> Answer:
+    code = context.refused(ErrorCode.SECURITY_DISABLED)
+    refused = AclCreationResult(error_code=code, error_message="this agent has no access control")
+    return CreateAclsResponse(results=[refused for _ in request.creations])

@@ -1,0 +1,19 @@
+"""CreateDelegationToken, API key 38, versions 1-3: a token by which others may log in.
+
+Behaviour   DELEGATION_TOKEN_AUTH_DISABLED, as Kafka answers where tokens are not configured
+Left out    delegation tokens
+Versions    v2 flexible · v3 owner
+"""
+
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(CreateDelegationTokenRequest, (1, 3))
+async def handle(context: Context, request: CreateDelegationTokenRequest) -> Answer:
+    return CreateDelegationTokenResponse(error_code=context.refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED))

@@ -1,0 +1,62 @@
+"""CreatePartitions, API key 37, versions 0-3: a topic gets more partitions.
+
+Behaviour   each topic on its own; the number asked for is how many there are afterwards, and there are never fewer
+            the new ones are there, all of them, when the answer comes
+            assignments by hand must name this agent, once for each new partition, and then mean nothing
+            a topic that occurs twice in a request is INVALID_REQUEST
+            the topic of consumer groups keeps its number, by which groups find their coordinator: INVALID_PARTITIONS
+            validate_only does everything but create
+Left out    timeout_ms: the partitions are there when the answer comes
+Versions    v2 flexible
+"""
+
+from collections import Counter
+
+from streamhouse.errors import InvalidAssignment, Rejected, StreamhouseError
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from streamhouse.wire.kafka.resources import find_topic
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(CreatePartitionsRequest, (0, 3))
+async def handle(context: Context, request: CreatePartitionsRequest) -> Answer:
+    counts = Counter(topic.name for topic in request.topics)
+    unique = {topic.name: topic for topic in request.topics}
+    return CreatePartitionsResponse(
+        results=[
+            await _grow(context, topic, twice=counts[name] > 1, dry_run=request.validate_only)
+            for name, topic in unique.items()
+        ]
+    )
+
+
+async def _grow(
+    context: Context, asked: CreatePartitionsTopic, *, twice: bool, dry_run: bool
+) -> CreatePartitionsTopicResult:
+    try:
+        if twice:
+            raise Rejected(f"topic occurs twice in the request; name={asked.name}")
+        topic = await find_topic(context, asked.name)
+        if asked.assignments is not None and asked.count > topic.partitions:
+            _check_assignments(asked.assignments, new=asked.count - topic.partitions, node=context.broker.node_id)
+        await context.broker.administration.grow_topic(asked.name, asked.count, dry_run=dry_run)
+    except StreamhouseError as error:
+        return CreatePartitionsTopicResult(name=asked.name, error_code=context.refused(error), error_message=str(error))
+    return CreatePartitionsTopicResult(name=asked.name)
+
+
+def _check_assignments(assignments: list[CreatePartitionsAssignment], *, new: int, node: int) -> None:
+    if len(assignments) != new:
+        raise InvalidAssignment(f"each new partition needs one assignment; new={new} assignments={len(assignments)}")
+    for assignment in assignments:
+        if assignment.broker_ids != [node]:
+            raise InvalidAssignment(
+                f"brokers of a partition are missing, repeated or unknown; brokers={assignment.broker_ids} known={node}"
+            )

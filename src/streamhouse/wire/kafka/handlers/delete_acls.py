@@ -1,0 +1,18 @@
+"""DeleteAcls, API key 31, versions 1-3: somebody may do something no longer.
+
+Behaviour   SECURITY_DISABLED for each filter, as Kafka answers where no authorizer is configured
+Left out    access control
+Versions    v2 flexible · v3 user resources
+"""
+
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(DeleteAclsRequest, (1, 3))
+async def handle(context: Context, request: DeleteAclsRequest) -> Answer:
+    code = context.refused(ErrorCode.SECURITY_DISABLED)
+    refused = DeleteAclsFilterResult(error_code=code, error_message="this agent has no access control")
+    return DeleteAclsResponse(filter_results=[refused for _ in request.filters])

@@ -1,0 +1,74 @@
+"""DeleteRecords, API key 21, versions 0-2: a log begins later.
+
+Behaviour   each partition on its own; -1 means the high watermark, an offset above it is OFFSET_OUT_OF_RANGE
+            an offset below the log start changes nothing; the answer always tells where the log begins
+            the new log start is durable when the answer comes; what was only in memory is flushed first
+            timeout_ms, but at most five minutes, is how long that may take; then REQUEST_TIMED_OUT, and it may still
+            happen
+            a topic whose cleanup.policy doesn't say delete is POLICY_VIOLATION, the topic of consumer groups is
+            INVALID_TOPIC_EXCEPTION
+            a partition that occurs twice is moved to each of the offsets, which adds up to the larger one
+Left out    nothing
+Versions    v2 flexible
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import TopicPartition
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from streamhouse.wire.kafka.support import serves
+
+AT_ONCE: Final = 1000
+"""Partitions of one request that are worked on together, so that one flush is enough for them."""
+
+MAX_TIMEOUT_S: Final = 300.0
+UNKNOWN_WATERMARK: Final = -1
+
+
+@serves(DeleteRecordsRequest, (0, 2))
+async def handle(context: Context, request: DeleteRecordsRequest) -> Answer:
+    timeout_s = min(max(request.timeout_ms / 1000, 0.0), MAX_TIMEOUT_S)
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=await _topic(context, topic.name, topic.partitions, timeout_s)
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _topic(
+    context: Context, topic: str, asked: Sequence[DeleteRecordsPartition], timeout_s: float
+) -> list[DeleteRecordsPartitionResult]:
+    done: list[DeleteRecordsPartitionResult] = []
+    for first in range(0, len(asked), AT_ONCE):
+        some = asked[first : first + AT_ONCE]
+        done += await asyncio.gather(*(_partition(context, topic, part, timeout_s) for part in some))
+    return done
+
+
+async def _partition(
+    context: Context, topic: str, asked: DeleteRecordsPartition, timeout_s: float
+) -> DeleteRecordsPartitionResult:
+    name = TopicPartition(topic, asked.partition_index)
+    low_watermark, code = UNKNOWN_WATERMARK, ErrorCode.NONE
+    try:
+        async with asyncio.timeout(timeout_s):
+            low_watermark = await context.broker.administration.delete_records(name, asked.offset)
+    except TimeoutError:
+        code = context.refused(ErrorCode.REQUEST_TIMED_OUT)
+    except StreamhouseError as error:
+        code = context.refused(error)
+    return DeleteRecordsPartitionResult(partition_index=name.partition, low_watermark=low_watermark, error_code=code)

@@ -1,0 +1,36 @@
+"""DescribeClientQuotas, API key 48, versions 0-1: how much clients may use.
+
+Behaviour   no quotas exist, so none are told, whoever is asked about
+            an entity or a kind of match that Kafka doesn't know is INVALID_REQUEST
+Left out    quotas
+Versions    v1 flexible
+"""
+
+from typing import Final
+
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from streamhouse.wire.kafka.resources import MAX_NAMED
+from streamhouse.wire.kafka.support import serves
+
+ENTITIES: Final = ("user", "client-id", "ip")
+MATCHES: Final = range(3)
+
+
+@serves(DescribeClientQuotasRequest, (0, 1))
+async def handle(context: Context, request: DescribeClientQuotasRequest) -> Answer:
+    for component in request.components:
+        if component.entity_type not in ENTITIES or component.match_type not in MATCHES:
+            return DescribeClientQuotasResponse(
+                error_code=context.refused(ErrorCode.INVALID_REQUEST),
+                error_message=(
+                    f"unknown entity or match; entity={component.entity_type[:MAX_NAMED]!r} match={component.match_type} "
+                    f"known={','.join(ENTITIES)}"
+                ),
+                entries=None,
+            )
+    return DescribeClientQuotasResponse(error_message=None)

@@ -1,0 +1,46 @@
+"""DescribeCluster, API key 60, versions 0-2: the agents, and the cluster's id.
+
+Behaviour   brokers are told; whoever asks for controllers gets MISMATCHED_ENDPOINT_TYPE, for anything else
+            UNSUPPORTED_ENDPOINT_TYPE
+            without access control everybody may do everything, which is what authorised operations say
+Left out    fenced brokers: there are none
+Versions    v1 endpoint type · v2 fenced brokers
+"""
+
+from typing import Final
+
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from streamhouse.wire.kafka.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from streamhouse.wire.kafka.support import serves
+
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
+@serves(DescribeClusterRequest, (0, 2))
+async def handle(context: Context, request: DescribeClusterRequest) -> Answer:
+    if request.endpoint_type == CONTROLLERS:
+        return DescribeClusterResponse(
+            error_code=context.refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+            error_message="this is a broker; there are no controllers to ask",
+        )
+    if request.endpoint_type != BROKERS:
+        return DescribeClusterResponse(
+            error_code=context.refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+            error_message=f"unknown type of endpoint; type={request.endpoint_type}",
+        )
+    host, port = context.advertised
+    node = context.broker.node_id
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        cluster_id=context.cluster_id,
+        controller_id=node,
+        brokers=[DescribeClusterBroker(broker_id=node, host=host, port=port)],
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+    )

@@ -1,0 +1,104 @@
+"""DescribeConfigs, API key 32, versions 1-4: the settings of topics and of the agent.
+
+Behaviour   a topic: all its settings, its own and the defaults, with type and documentation (v3) when asked for
+            a broker, by its id: the agent's settings by Kafka's names, read-only, with the name of ours; without an id:
+            those changed for all brokers while they run, of which there are none
+            settings may be asked for by name; names that don't exist are left out, no names mean all
+            synonyms tell what would hold if the topic had no value of its own
+Left out    broker loggers, client metrics, groups: INVALID_REQUEST
+Versions    v3 type and documentation · v4 flexible
+"""
+
+from collections.abc import Iterable
+
+from streamhouse.broker.configs import AgentConfig
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.topic import Topic
+from streamhouse.model.topic_settings import TOPIC_SETTINGS, TopicSetting
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from streamhouse.wire.kafka.resources import (
+    CONFIG_TYPES,
+    ConfigSource,
+    ResourceType,
+    find_topic,
+    no_settings,
+    require_this_agent,
+)
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(DescribeConfigsRequest, (1, 4))
+async def handle(context: Context, request: DescribeConfigsRequest) -> Answer:
+    return DescribeConfigsResponse(
+        results=[await _resource(context, resource, request) for resource in request.resources]
+    )
+
+
+async def _resource(
+    context: Context, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+    try:
+        found = await _configs(context, resource)
+    except StreamhouseError as error:
+        result.error_code, result.error_message = context.refused(error), str(error)
+        return result
+    wanted = set(resource.configuration_keys or ())
+    result.configs = [config for config in found if not wanted or config.name in wanted]
+    for config in result.configs:
+        if not request.include_synonyms:
+            config.synonyms = []
+        if not request.include_documentation:
+            config.documentation = None
+    return result
+
+
+async def _configs(context: Context, resource: DescribeConfigsResource) -> Iterable[DescribeConfigsResourceResult]:
+    if resource.resource_type == ResourceType.TOPIC:
+        topic = await find_topic(context, resource.resource_name)
+        return [_of_topic(topic, setting) for _, setting in sorted(TOPIC_SETTINGS.items())]
+    if resource.resource_type == ResourceType.BROKER:
+        if not resource.resource_name:
+            return []
+        require_this_agent(context, resource.resource_name)
+        return map(_of_agent, context.broker.administration.configs(advertised=context.advertised))
+    raise no_settings(resource)
+
+
+def _of_topic(topic: Topic, setting: TopicSetting) -> DescribeConfigsResourceResult:
+    own = topic.overrides.get(setting.name)
+    default = DescribeConfigsSynonym(name=setting.synonym, value=setting.default, source=ConfigSource.DEFAULT)
+    chosen = (
+        [DescribeConfigsSynonym(name=setting.name, value=own, source=ConfigSource.TOPIC)] if own is not None else []
+    )
+    return DescribeConfigsResourceResult(
+        name=setting.name,
+        value=setting.default if own is None else own,
+        config_source=ConfigSource.DEFAULT if own is None else ConfigSource.TOPIC,
+        synonyms=[*chosen, default],
+        config_type=CONFIG_TYPES[setting.type],
+        documentation=setting.about,
+    )
+
+
+def _of_agent(config: AgentConfig) -> DescribeConfigsResourceResult:
+    source = ConfigSource.DEFAULT if config.is_default else ConfigSource.STATIC_BROKER
+    return DescribeConfigsResourceResult(
+        name=config.name,
+        value=config.value,
+        read_only=True,
+        config_source=source,
+        synonyms=[DescribeConfigsSynonym(name=config.name, value=config.value, source=source)],
+        config_type=CONFIG_TYPES[config.type],
+        documentation=config.about,
+    )

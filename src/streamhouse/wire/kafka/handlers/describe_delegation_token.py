@@ -1,0 +1,19 @@
+"""DescribeDelegationToken, API key 41, versions 1-3: which tokens there are.
+
+Behaviour   DELEGATION_TOKEN_AUTH_DISABLED, as Kafka answers where tokens are not configured
+Left out    delegation tokens
+Versions    v2 flexible · v3 owner
+"""
+
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(DescribeDelegationTokenRequest, (1, 3))
+async def handle(context: Context, request: DescribeDelegationTokenRequest) -> Answer:
+    return DescribeDelegationTokenResponse(error_code=context.refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED))

@@ -1,0 +1,105 @@
+"""DescribeTopicPartitions, API key 75, versions 0-0: topics and their leaders, a page at a time.
+
+Behaviour   topics by name, or all of them when none is named, in the order of their names
+            a page holds at most as many partitions as asked for, never more than 2,000; the cursor says where the next
+            one begins
+            a topic that isn't there is UNKNOWN_TOPIC_OR_PARTITION; nothing is created
+            a cursor that makes no sense is INVALID_REQUEST for each of the topics
+            this agent leads every partition and is its only replica
+Left out    eligible leader replicas: there are none to choose from
+Versions    v0 flexible
+"""
+
+from typing import Final
+
+from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.model.group import OFFSETS_TOPIC
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.topic import Topic
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from streamhouse.wire.kafka.operations import TOPIC_OPERATIONS
+from streamhouse.wire.kafka.resources import MAX_NAMED, find_topic
+from streamhouse.wire.kafka.support import serves
+
+MAX_PARTITIONS: Final = 2000
+
+
+@serves(DescribeTopicPartitionsRequest, (0, 0))
+async def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Answer:
+    try:
+        names = await _names(context, request)
+    except StreamhouseError as error:
+        code = context.refused(error)
+        return DescribeTopicPartitionsResponse(
+            topics=[DescribeTopicPartitionsResponseTopic(error_code=code, name=each.name) for each in request.topics]
+        )
+    return await _page(context, request, names)
+
+
+async def _names(context: Context, request: DescribeTopicPartitionsRequest) -> list[str]:
+    """The topics from the cursor on."""
+    cursor = request.cursor
+    names = {each.name for each in request.topics} or {topic.name for topic in await context.broker.topics()}
+    if cursor is None:
+        return sorted(names)
+    if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
+        raise Rejected(
+            f"cursor makes no sense; topic={cursor.topic_name[:MAX_NAMED]} partition={cursor.partition_index}"
+        )
+    return sorted(name for name in names if name >= cursor.topic_name)
+
+
+async def _page(
+    context: Context, request: DescribeTopicPartitionsRequest, names: list[str]
+) -> DescribeTopicPartitionsResponse:
+    page = DescribeTopicPartitionsResponse()
+    left = min(max(request.response_partition_limit, 1), MAX_PARTITIONS)
+    for name in names:
+        at_cursor = request.cursor is not None and request.cursor.topic_name == name
+        first = request.cursor.partition_index if request.cursor is not None and at_cursor else 0
+        if not left:
+            page.next_cursor = Cursor(topic_name=name, partition_index=first)
+            break
+        try:
+            topic = await find_topic(context, name)
+        except StreamhouseError as error:
+            if request.topics:  # of all topics, one that was deleted meanwhile is not missed
+                code = context.refused(error)
+                page.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
+            continue
+        end = min(topic.partitions, first + left)
+        page.topics.append(_describe(context, topic, range(first, end)))
+        left -= max(end - first, 0)
+        if end < topic.partitions:
+            page.next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+    return page
+
+
+def _describe(context: Context, topic: Topic, partitions: range) -> DescribeTopicPartitionsResponseTopic:
+    node = context.broker.node_id
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name == OFFSETS_TOPIC,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=number,
+                leader_id=node,
+                leader_epoch=context.broker.leader_epoch(TopicPartition(topic.name, number)),
+                replica_nodes=[node],
+                isr_nodes=[node],
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+            for number in partitions
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

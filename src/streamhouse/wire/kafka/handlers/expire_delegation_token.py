@@ -1,0 +1,21 @@
+"""ExpireDelegationToken, API key 40, versions 1-2: a token is no longer valid.
+
+Behaviour   DELEGATION_TOKEN_AUTH_DISABLED, as Kafka answers where tokens are not configured
+Left out    delegation tokens
+Versions    v2 flexible
+"""
+
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(ExpireDelegationTokenRequest, (1, 2))
+async def handle(context: Context, request: ExpireDelegationTokenRequest) -> Answer:
+    return ExpireDelegationTokenResponse(
+        error_code=context.refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED), expiry_timestamp_ms=-1
+    )

@@ -1,0 +1,134 @@
+"""IncrementalAlterConfigs, API key 44, versions 0-1: some settings of a topic are changed, the others stay.
+
+Behaviour   each topic on its own: a setting is set, deleted (the default holds again), or items are appended to or
+            subtracted from a list
+            two clients that change different settings at once both succeed
+            unknown settings, values that are not allowed, and lists that aren't lists are INVALID_CONFIG, and nothing
+            of the topic changes; deleting what isn't there is no error
+            a resource or a setting that occurs twice, a missing value, an unknown operation: INVALID_REQUEST
+            they hold for appends and retention when the answer comes
+            a broker's settings can't be changed while it runs: INVALID_REQUEST, except deleting them, because none was
+            ever changed
+            validate_only does everything but change
+Left out    broker loggers, client metrics, groups: INVALID_REQUEST
+Versions    v1 flexible
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Final
+
+from streamhouse.errors import InvalidConfig, Rejected, StreamhouseError
+from streamhouse.model.topic import find_setting
+from streamhouse.model.topic_settings import SettingType, split_list
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from streamhouse.wire.kafka.resources import (
+    MAX_NAMED,
+    ResourceType,
+    count_names,
+    find_topic,
+    no_settings,
+    require_once,
+    require_this_agent,
+)
+from streamhouse.wire.kafka.support import serves
+
+
+class Change(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+CHANGES: Final = frozenset(map(int, Change))
+
+
+@serves(IncrementalAlterConfigsRequest, (0, 1))
+async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> Answer:
+    named = count_names(request.resources)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            await _alter(context, resource, named, dry_run=request.validate_only) for resource in request.resources
+        ]
+    )
+
+
+async def _alter(
+    context: Context, resource: AlterConfigsResource, named: "Counter[tuple[int, str]]", *, dry_run: bool
+) -> AlterConfigsResourceResponse:
+    result = AlterConfigsResourceResponse(
+        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+    try:
+        require_once(resource, named)
+        _check(resource.configs)
+        if resource.resource_type == ResourceType.TOPIC:
+            await find_topic(context, resource.resource_name)
+            await context.broker.administration.alter_topic(
+                resource.resource_name, lambda overrides: apply(resource.configs, overrides), dry_run=dry_run
+            )
+        elif resource.resource_type == ResourceType.BROKER:
+            _refuse_broker(context, resource)
+        else:
+            raise no_settings(resource)
+    except StreamhouseError as error:
+        result.error_code, result.error_message = context.refused(error), str(error)
+    return result
+
+
+def _check(configs: Sequence[AlterableConfig]) -> None:
+    """Raise for what no resource could be asked for."""
+    for name, count in Counter(config.name for config in configs).items():
+        if count > 1:
+            raise Rejected(f"setting occurs twice; name={name[:MAX_NAMED]}")
+    for config in configs:
+        if config.config_operation not in CHANGES:
+            raise Rejected(f"unknown operation; name={config.name[:MAX_NAMED]} operation={config.config_operation}")
+        if config.value is None and config.config_operation != Change.DELETE:
+            raise Rejected(f"setting has no value; name={config.name[:MAX_NAMED]}")
+
+
+def apply(changes: Sequence[AlterableConfig], overrides: Mapping[str, str]) -> Mapping[str, str]:
+    """A topic's own settings after these changes. Decides; touches nothing."""
+    changed = dict(overrides)
+    for change in changes:
+        match change.config_operation:
+            case Change.SET:
+                changed[change.name] = change.value or ""
+            case Change.DELETE:
+                changed.pop(change.name, None)
+            case _:
+                changed[change.name] = _joined(change, changed)
+    return changed
+
+
+def _joined(change: AlterableConfig, overrides: Mapping[str, str]) -> str:
+    """A list with the items of a change, or without them."""
+    setting = find_setting(change.name)
+    if setting.type is not SettingType.LIST:
+        raise InvalidConfig(f"only lists can be appended to or subtracted from; name={change.name}")
+    items = split_list(overrides.get(change.name, setting.default))
+    others = split_list(change.value or "")
+    if change.config_operation == Change.APPEND:
+        return ",".join([*items, *(item for item in dict.fromkeys(others) if item not in items)])
+    return ",".join(item for item in items if item not in others)
+
+
+def _refuse_broker(context: Context, resource: AlterConfigsResource) -> None:
+    if resource.resource_name:
+        require_this_agent(context, resource.resource_name)
+    for config in resource.configs:
+        if config.config_operation != Change.DELETE:
+            raise Rejected(
+                "an agent's settings can't be changed while it runs; change its file and start it again; "
+                f"name={config.name[:MAX_NAMED]}"
+            )

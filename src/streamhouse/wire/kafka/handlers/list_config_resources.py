@@ -1,0 +1,48 @@
+"""ListConfigResources, API key 74, versions 0-1: what has settings.
+
+Behaviour   topics and this agent, of the types that are asked for, or of all types when none is
+            before v1 only client metrics can be asked for, of which there are none
+            groups, broker loggers and client metrics have no settings here, so none are told
+            an unknown type is UNSUPPORTED_VERSION
+Left out    nothing
+Versions    v0 flexible · v1 types of resources
+"""
+
+from typing import Final
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from streamhouse.wire.kafka.resources import ResourceType
+from streamhouse.wire.kafka.support import serves
+
+TYPES_SINCE: Final = 1
+
+
+@serves(ListConfigResourcesRequest, (0, 1))
+async def handle(context: Context, request: ListConfigResourcesRequest) -> Answer:
+    if context.version < TYPES_SINCE:
+        return ListConfigResourcesResponse()
+    wanted = set(request.resource_types) or set(map(int, ResourceType))
+    if not wanted <= set(map(int, ResourceType)):
+        return ListConfigResourcesResponse(error_code=context.refused(ErrorCode.UNSUPPORTED_VERSION))
+    try:
+        return ListConfigResourcesResponse(config_resources=await _resources(context, wanted))
+    except StreamhouseError as error:
+        return ListConfigResourcesResponse(error_code=context.refused(error))
+
+
+async def _resources(context: Context, wanted: set[int]) -> list[ConfigResource]:
+    found: list[ConfigResource] = []
+    if ResourceType.TOPIC in wanted:
+        names = [topic.name for topic in await context.broker.topics()]
+        found += [ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC) for name in names]
+    if ResourceType.BROKER in wanted:
+        node = str(context.broker.node_id)
+        found.append(ConfigResource(resource_name=node, resource_type=ResourceType.BROKER))
+    return found

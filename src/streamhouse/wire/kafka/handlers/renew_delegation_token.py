@@ -1,0 +1,21 @@
+"""RenewDelegationToken, API key 39, versions 1-2: a token stays valid for longer.
+
+Behaviour   DELEGATION_TOKEN_AUTH_DISABLED, as Kafka answers where tokens are not configured
+Left out    delegation tokens
+Versions    v2 flexible
+"""
+
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(RenewDelegationTokenRequest, (1, 2))
+async def handle(context: Context, request: RenewDelegationTokenRequest) -> Answer:
+    return RenewDelegationTokenResponse(
+        error_code=context.refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED), expiry_timestamp_ms=-1
+    )
