@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -51,11 +52,14 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--fsync", choices=["never", "interval", "always"], default="never", help="the agent's WAL policy"
     )
+    parser.add_argument("--again", type=Path, metavar="JSON", help="with --only: measure that part of a run again")
     parser.add_argument("--write-readme", action="store_true", help="put the newest numbers into benchmarks/README.md")
     parser.add_argument(
         "--no-run", action="store_true", help="show, draw and write the newest results; measure nothing"
     )
     asked = parser.parse_args(words)
+    if asked.again and not asked.only:
+        parser.error("--again needs --only: which part of that run shall be measured again?")
     if unknown := set(asked.peers.split(",")) - set(PEERS):
         parser.error(f"no such peer: {', '.join(sorted(unknown))}")
     return asked
@@ -85,7 +89,7 @@ def run(asked: argparse.Namespace, console: Console) -> results.Run:
             words = f"{measure.name}: {turn.peer}, {turn.repetition + 1} of {plan.repetitions}"
             progress.update(task, completed=runner.asked, description=words)
         progress.update(task, completed=runner.asked, description="done")
-    return runner.result()
+    return results.merged(results.load(asked.again), runner.result(), asked.only) if asked.again else runner.result()
 
 
 def main() -> None:

@@ -10,9 +10,10 @@ import os
 import platform
 import statistics
 import subprocess
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -40,6 +41,9 @@ class CurveSample(msgspec.Struct, frozen=True, kw_only=True):
     peer: str
     repetition: int
     quantiles_ms: list[float]
+
+
+Kind = TypeVar("Kind", Sample, CurveSample)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +92,26 @@ def rows(run: Run) -> list[Row]:
         )
         for (measure, scenario, metric), by_peer in values.items()
     ]
+
+
+def merged(old: Run, new: Run, measures: Collection[str]) -> Run:
+    """A run whose named measures are those of a newer run; a note says so. Peers are never mixed in a measure."""
+    kept = [note for note in old.notes if not any(note.startswith(f"{peer} skipped") for peer in new.peers)]
+    note = f"{', '.join(measures)}: measured again on {new.began_at} at commit {new.commit}"
+    return msgspec.structs.replace(
+        old,
+        began_at=new.began_at,
+        peers=old.peers | new.peers,
+        notes=[*kept, *new.notes, note],
+        took_s=round(old.took_s + new.took_s, 1),
+        busy_cores=old.busy_cores + new.busy_cores,
+        samples=_replaced(old.samples, new.samples, measures),
+        curves=_replaced(old.curves, new.curves, measures),
+    )
+
+
+def _replaced(old: list[Kind], new: list[Kind], measures: Collection[str]) -> list[Kind]:
+    return [each for each in old if each.measure not in measures] + [each for each in new if each.measure in measures]
 
 
 def is_better(metric: str, ratio: float) -> bool:

@@ -11,7 +11,7 @@ from benchmarks.compare import change, compared
 from benchmarks.measure import FULL, QUICK, Answer, Plan, Reading
 from benchmarks.pace import distribution, quantile
 from benchmarks.peer import Peer
-from benchmarks.results import CurveSample, Row, Run, Sample, is_better, rows
+from benchmarks.results import CurveSample, Row, Run, Sample, is_better, merged, rows
 from benchmarks.runner import turns
 
 
@@ -62,6 +62,14 @@ def test_the_median_of_repetitions_is_what_is_compared() -> None:
     (row,) = rows(a_run({"streamhouse": [1.0, 30.0, 20.0], "kafka": [10.0, 10.0, 900.0]}))
     assert row.medians == {"streamhouse": 20.0, "kafka": 10.0}
     assert row.ratio("streamhouse", "kafka") == 2.0
+
+
+def test_a_part_measured_again_replaces_both_peers_and_leaves_the_rest() -> None:
+    old = a_run({"streamhouse": [1.0], "kafka": [2.0]})
+    again = merged(old, a_run({"kafka": [5.0]}), ["throughput"])
+    assert [row.medians for row in rows(again)] == [{"kafka": 5.0}]
+    assert again.curves == old.curves
+    assert any("measured again" in note for note in again.notes)
 
 
 def test_there_is_no_ratio_without_both_peers() -> None:
