@@ -7,7 +7,7 @@ Leaves      record timestamps inside a batch to `format.records`
 
 import asyncio
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from streamhouse.config import ProducerSettings
 from streamhouse.format.batch import spans
@@ -18,6 +18,8 @@ from streamhouse.stores.metadata.base import MetadataStore
 from .log import PartitionLog
 from .reader import SegmentReader
 from .wal.base import Buffer
+
+TRIES: Final = 5
 
 
 class FoundOffset(NamedTuple):
@@ -59,12 +61,18 @@ class Offsets:
 
     async def at_max_timestamp(self, log: PartitionLog) -> FoundOffset | None:
         """The first record that has the largest timestamp of the whole log; None for an empty log."""
-        log.require_tail()
-        times = [item.header.max_timestamp_ms for item in log.durable_tail()]
-        run = await self._metadata.latest_run(log.partition, from_offset=log.log_start)
-        if run is not None:
-            times.append(run.max_timestamp_ms)
-        return await self.at_time(log, max(times)) if times else None
+        for _ in range(TRIES):
+            log.require_tail()
+            times = [item.header.max_timestamp_ms for item in log.durable_tail()]
+            run = await self._metadata.latest_run(log.partition, from_offset=log.log_start)
+            if run is not None:
+                times.append(run.max_timestamp_ms)
+            if not times:
+                return None
+            if (found := await self.at_time(log, max(times))) is not None:
+                return found
+            # Retention has just taken the run that had it: ask for the latest of what is left.
+        return None
 
     async def epoch_end(self, log: PartitionLog, epoch: int) -> FoundOffset | None:
         """The last epoch at or before `epoch` in this log, and where it ends; None when the log knows none so old."""
