@@ -71,11 +71,11 @@ class Administration:
 
         The log start never lies above the flushed end, so what is only in the tail is flushed first.
         """
+        if name.topic == OFFSETS_TOPIC:
+            raise InvalidTopicName(f"records of an internal topic can't be deleted; name={name.topic}")
         opened = await self._open_log(name)
         end = opened.high_watermark
         start = end if offset == TO_THE_END else offset
-        if name.topic == OFFSETS_TOPIC:
-            raise InvalidTopicName(f"records of an internal topic can't be deleted; name={name.topic}")
         if not opened.config.deletes:
             raise PolicyViolation(f"cleanup.policy of the topic does not say delete; partition={name}")
         if not 0 <= start <= end:

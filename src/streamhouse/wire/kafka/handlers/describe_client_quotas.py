@@ -28,8 +28,8 @@ async def handle(context: Context, request: DescribeClientQuotasRequest) -> Answ
             return DescribeClientQuotasResponse(
                 error_code=context.refused(ErrorCode.INVALID_REQUEST),
                 error_message=(
-                    f"unknown entity or match; entity={component.entity_type[:MAX_NAMED]!r} match={component.match_type} "
-                    f"known={','.join(ENTITIES)}"
+                    f"unknown entity or match; entity={component.entity_type[:MAX_NAMED]!r} "
+                    f"match={component.match_type} known={','.join(ENTITIES)}"
                 ),
                 entries=None,
             )

@@ -1,0 +1,129 @@
+"""DescribeConfigs: the settings of topics and of the agent, with where they come from."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from streamhouse.config import KafkaSettings, Settings, TopicSettings
+from streamhouse.model.topic_settings import TOPIC_SETTINGS
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from tests.wire.kafka.talk import Client, Served, create_topic, quick_settings
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+OWN, STATIC, DEFAULT = 1, 4, 5
+
+
+@pytest.fixture
+def settings(kafka_settings: KafkaSettings) -> Settings:
+    quick = quick_settings(kafka_settings)
+    return Settings(kafka=quick.kafka, wal=quick.wal, flush=quick.flush, topics=TopicSettings(default_partitions=3))
+
+
+async def describe(
+    client: Client, kind: int, name: str, *, keys: list[str] | None = None, version: int = 4, full: bool = True
+) -> DescribeConfigsResult:
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)],
+        include_synonyms=full,
+        include_documentation=full and version >= 3,
+    )
+    (result,) = (await client.call(request, DescribeConfigsResponse, version)).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+def by_name(result: DescribeConfigsResult) -> Mapping[str, DescribeConfigsResourceResult]:
+    assert result.error_code == ErrorCode.NONE, result.error_message
+    return {config.name: config for config in result.configs}
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_every_version_tells_a_topics_settings(client: Client, version: int) -> None:
+    await create_topic(client, "orders", configs=[("retention.ms", "5000")])
+    found = by_name(await describe(client, TOPIC, "orders", version=version))
+    assert set(found) == set(TOPIC_SETTINGS)
+    own, default = found["retention.ms"], found["cleanup.policy"]
+    assert (own.value, own.config_source, own.read_only, own.is_sensitive) == ("5000", OWN, False, False)
+    assert (default.value, default.config_source) == ("delete", DEFAULT)
+    assert [(each.name, each.value, each.source) for each in own.synonyms] == [
+        ("retention.ms", "5000", OWN),
+        ("log.retention.ms", "604800000", DEFAULT),
+    ]
+    if version >= 3:
+        assert (own.config_type, default.config_type) == (5, 7)
+        assert own.documentation == TOPIC_SETTINGS["retention.ms"].about
+
+
+async def test_synonyms_and_documentation_only_when_asked_for(client: Client) -> None:
+    await create_topic(client, "orders")
+    found = by_name(await describe(client, TOPIC, "orders", full=False))
+    assert all(config.synonyms == [] and config.documentation is None for config in found.values())
+
+
+async def test_settings_by_name_and_no_names_are_all(client: Client) -> None:
+    await create_topic(client, "orders")
+    some = by_name(await describe(client, TOPIC, "orders", keys=["retention.ms", "no.such", "segment.bytes"]))
+    assert set(some) == {"retention.ms", "segment.bytes"}
+    assert set(by_name(await describe(client, TOPIC, "orders", keys=[]))) == set(TOPIC_SETTINGS)
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_every_version_tells_the_agents_settings(client: Client, served: Served, version: int) -> None:
+    found = by_name(await describe(client, BROKER, str(served.broker.node_id), version=version))
+    told = {name: (config.value, config.config_source) for name, config in found.items()}
+    assert told["num.partitions"] == ("3", STATIC)
+    assert told["auto.create.topics.enable"] == ("true", DEFAULT)
+    assert told["group.min.session.timeout.ms"] == ("6000", DEFAULT)
+    assert told["offsets.retention.minutes"] == ("10080", DEFAULT)
+    assert told["log.retention.ms"] == ("604800000", DEFAULT)
+    assert told["advertised.listeners"] == (f"PLAINTEXT://{served.host}:{served.port}", STATIC)
+    assert told["broker.id"] == (str(served.broker.node_id), STATIC)
+    assert all(config.read_only for config in found.values())
+    if version >= 3:
+        assert "topics.default_partitions" in (found["num.partitions"].documentation or "")
+        assert all(config.documentation for config in found.values())
+
+
+async def test_nothing_was_changed_for_all_brokers(client: Client) -> None:
+    assert by_name(await describe(client, BROKER, "")) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "99", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (BROKER, "9" * 5000, ErrorCode.INVALID_REQUEST),
+        (LOGGER, "1", ErrorCode.INVALID_REQUEST),
+        (METRICS, "m", ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ErrorCode.INVALID_REQUEST),
+        (0, "x", ErrorCode.INVALID_REQUEST),
+        (-128, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_what_has_no_settings_is_refused_with_a_short_reason(
+    client: Client, kind: int, name: str, code: ErrorCode
+) -> None:
+    result = await describe(client, kind, name)
+    assert (result.error_code, result.configs) == (code, [])
+    assert 0 < len(result.error_message or "") <= 500
+
+
+async def test_several_resources_in_one_request(client: Client, served: Served) -> None:
+    await create_topic(client, "orders")
+    asked = [(TOPIC, "orders"), (BROKER, str(served.broker.node_id)), (TOPIC, "missing")]
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None) for kind, name in asked
+    ]
+    answer = await client.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, 4)
+    assert [result.error_code for result in answer.results] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
