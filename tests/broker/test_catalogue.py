@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -21,6 +22,8 @@ from streamhouse.model.names import TopicId
 from streamhouse.model.topic import Topic
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import World, settle
+
+Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 @pytest.fixture
@@ -208,3 +211,92 @@ async def test_another_agent_who_creates_it_first_wins_and_is_no_error(catalogue
     await world.sqlite.create_topic(theirs)
     gate.set()
     assert (await creating).topic_id == theirs.topic_id
+
+
+# --- topics that change
+
+
+def with_setting(name: str, value: str = "1") -> Change:
+    return lambda overrides: {**overrides, name: value}
+
+
+async def test_an_altered_topic_is_known_by_name_and_by_id(catalogue: Catalogue, world: World) -> None:
+    made = await catalogue.create("orders", overrides={"retention.ms": "5"})
+    altered = await catalogue.alter("orders", with_setting("segment.bytes", "100"))
+    assert altered.overrides == {"retention.ms": "5", "segment.bytes": "100"}
+    assert await catalogue.find("orders") == await catalogue.find_by_id(made.topic_id) == altered
+    assert list(await world.sqlite.topics()) == [altered]
+
+
+async def test_an_alteration_is_made_of_what_another_agent_left(catalogue: Catalogue, world: World) -> None:
+    other = Catalogue(world.doors())
+    await catalogue.create("orders")
+    await other.alter("orders", with_setting("retention.ms"))
+    altered = await catalogue.alter("orders", with_setting("segment.ms"))
+    assert altered.overrides == {"retention.ms": "1", "segment.ms": "1"}
+
+
+async def test_of_many_who_alter_a_topic_at_two_agents_none_is_undone(catalogue: Catalogue, world: World) -> None:
+    other = Catalogue(world.doors())
+    await catalogue.create("orders")
+    names = ["retention.ms", "segment.ms", "retention.bytes", "flush.ms"]
+    await asyncio.gather(
+        *((catalogue, other)[n % 2].alter("orders", with_setting(name)) for n, name in enumerate(names))
+    )
+    assert [topic.overrides for topic in await world.sqlite.topics()] == [dict.fromkeys(names, "1")]
+
+
+async def test_a_bad_alteration_does_not_make_the_store_be_asked_again(catalogue: Catalogue, world: World) -> None:
+    await catalogue.create("orders")
+    asked = world.metadata.count("topics")
+    with pytest.raises(InvalidConfig):
+        await catalogue.alter("orders", with_setting("no.such"))
+    with pytest.raises(InvalidPartitions):
+        await catalogue.grow("orders", 1)
+    await catalogue.find("orders")
+    assert world.metadata.count("topics") == asked
+    assert world.metadata.count("alter_topic") == world.metadata.count("add_partitions") == 0
+
+
+async def test_a_topic_grows_and_is_known_to_have_grown(catalogue: Catalogue, world: World) -> None:
+    made = await catalogue.create("orders", partitions=2)
+    grown = await catalogue.grow("orders", 5)
+    assert await catalogue.find("orders") == await catalogue.find_by_id(made.topic_id) == grown
+    assert grown.partitions == len(await world.sqlite.partitions([made.topic_id])) == 5
+    assert (await catalogue.grow("orders", 9, dry_run=True)).partitions == 9
+    assert (await catalogue.find("orders")).partitions == 5
+
+
+async def test_a_growth_goes_on_from_where_another_agent_left(catalogue: Catalogue, world: World) -> None:
+    other = Catalogue(world.doors())
+    await catalogue.create("orders", partitions=1)
+    await other.grow("orders", 3)
+    assert (await catalogue.grow("orders", 4)).partitions == 4
+    assert (await other.grow("orders", 4)).partitions == 4  # as it is already
+    await catalogue.grow("orders", 6)
+    with pytest.raises(InvalidPartitions, match="has=6"):
+        await other.grow("orders", 5)
+
+
+@pytest.mark.parametrize("fault", ["refuse", "lose_answer"])
+async def test_a_growth_that_failed_half_way_is_whole_when_it_is_tried_again(
+    catalogue: Catalogue, world: World, fault: str
+) -> None:
+    made = await catalogue.create("orders", partitions=1)
+    getattr(world.metadata, fault)("add_partitions")
+    with pytest.raises(Unavailable):
+        await catalogue.grow("orders", 3)
+    try:
+        await catalogue.grow("orders", 3)
+    except InvalidPartitions:
+        assert fault == "lose_answer"  # it had happened, and now the number is no growth
+    assert [state.partition.partition for state in await world.sqlite.partitions([made.topic_id])] == [0, 1, 2]
+    assert (await catalogue.find("orders")).partitions == 3
+
+
+async def test_a_topic_has_no_more_partitions_than_the_settings_allow(make_world: MakeWorld) -> None:
+    world = await make_world(topics=TopicSettings(max_partitions=4))
+    catalogue = Catalogue(world.doors())
+    await catalogue.create("orders")
+    with pytest.raises(InvalidPartitions, match=r"topics\.max_partitions"):
+        await catalogue.grow("orders", 5)

@@ -23,6 +23,11 @@ def test_one_old_partition_takes_all_small_ones_along() -> None:
     assert packs == [[B, A]]
 
 
+def test_one_awaited_partition_takes_all_small_ones_along() -> None:
+    buffers = [Buffered(A, 10, 99.0, True), Buffered(B, 20, 99.0)]
+    assert packs_due(buffers, SETTINGS, now=100.0, pressed=False) == [[B, A]]
+
+
 def test_a_large_partition_goes_alone_and_leaves_the_small_ones_waiting() -> None:
     packs = packs_due([Buffered(A, 1000, 99.0), Buffered(B, 20, 99.0)], SETTINGS, now=100.0, pressed=False)
     assert packs == [[A]]
