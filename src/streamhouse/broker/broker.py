@@ -15,6 +15,7 @@ from streamhouse.errors import (
     AppendFailed,
     InvalidRecord,
     InvalidTimestamp,
+    InvalidTopicName,
     OutOfOrderSequence,
     RecordTooLarge,
     Rejected,
@@ -25,6 +26,7 @@ from streamhouse.errors import (
 )
 from streamhouse.format.batch import BatchHeader, check_batch, correct_max_timestamp, read_header
 from streamhouse.format.records import RecordsSummary, validate_records
+from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic, TopicConfig
@@ -35,6 +37,7 @@ from .catalogue import Catalogue
 from .collector import Collector
 from .doors import Doors
 from .fetch import Fetched, Fetcher, Wanted
+from .groups import Groups
 from .log import PartitionLog, Placed
 from .offsets import FoundOffset, Offsets
 from .reader import SegmentReader
@@ -65,6 +68,7 @@ class Broker:
         self.administration = Administration(
             doors, catalogue=self.catalogue, open_log=self.open_log, tenure=lambda: self._tenure
         )
+        self.groups = Groups(doors, catalogue=self.catalogue, tenancy=self._current)
         self._tenure: Tenure | None = None
         self._stopping = asyncio.Event()
         self._producer_ids = range(0)
@@ -83,21 +87,24 @@ class Broker:
         self._tenure = await self._begin()
 
     async def run(self) -> None:
-        """Serve until `stop`: keep the tenure, begin another when it ends, collect."""
+        """Serve until `stop`: keep the tenure, begin another when it ends, coordinate groups, collect."""
         try:
             async with asyncio.TaskGroup() as loops:
+                groups = loops.create_task(self.groups.run(), name="groups")
                 collector = loops.create_task(self.collector.run(), name="collector")
                 await self._serve(self._current())
                 while not self._stopping.is_set():
                     log.warning("tenure ended, beginning another", extra={"why": str(self._current().end_reason)})
                     if await self._begin_again():
                         await self._serve(self._current())
+                groups.cancel()
                 collector.cancel()
         finally:
             await self.reader.aclose()
 
     async def _serve(self, tenure: Tenure) -> None:
         await tenure.run()
+        self.groups.release("the session is over")
         for item in tenure.logs():
             self._refusals.refused(item.name, item.refused)
 
@@ -106,6 +113,7 @@ class Broker:
         self._stopping.set()
         if self._tenure is not None:
             self._tenure.stop()
+        self.groups.release("the agent is stopping")
 
     async def _begin(self) -> Tenure:
         tenure = await Tenure.begin(self._doors, reader=self.reader, budget=self.budget)
@@ -180,16 +188,18 @@ class Broker:
         try:
             return await self.catalogue.find(name)
         except UnknownTopic:
-            if not (create and self._settings.topics.auto_create):
+            if not (create and self._settings.topics.auto_create) or name == OFFSETS_TOPIC:
                 raise
         return await self.catalogue.find_or_create(name)
 
     async def create_topic(
         self, name: str, *, partitions: int | None, overrides: Mapping[str, str], dry_run: bool = False
     ) -> Topic:
+        _refuse_internal(name, "created")
         return await self.catalogue.create(name, partitions=partitions, overrides=overrides, dry_run=dry_run)
 
     async def delete_topic(self, topic: Topic) -> None:
+        _refuse_internal(topic.name, "deleted")
         await self.catalogue.delete(topic)
         if self._tenure is not None:
             await self._tenure.drop_topic(topic)
@@ -208,6 +218,7 @@ class Broker:
 
         The buffer becomes the log's: it is written into (offset, epoch) and must not be touched by the caller again.
         """
+        _refuse_internal(name.topic, "written to")
         try:
             opened = await self.open_log(name)
             if len(data) > opened.config.max_message_bytes:
@@ -307,6 +318,12 @@ class Broker:
             for opened in self._tenure.logs():
                 if opened.partition == partition:
                     opened.start_at(offset)
+
+
+def _refuse_internal(topic: str, done: str) -> None:
+    """Raise for the topic whose partitions are the shards of groups: it belongs to the agents."""
+    if topic == OFFSETS_TOPIC:
+        raise InvalidTopicName(f"an internal topic can't be {done} by clients; name={topic}")
 
 
 def _check_records(name: TopicPartition, summary: RecordsSummary, config: TopicConfig, *, now_ms: int) -> None:

@@ -131,9 +131,13 @@ class Groups:
         self, wanted: Mapping[str, Sequence[TopicPartition] | None]
     ) -> Mapping[str, Fetched | StreamhouseError]:
         """What groups have committed: of the partitions named, or, with None, of all."""
+        refused: dict[str, Fetched | StreamhouseError] = {}
         for group_id in wanted:
-            self._check_id(group_id, may_be_empty=True)
-        return await self._offsets.fetch(wanted)
+            try:
+                self._check_id(group_id, may_be_empty=True)
+            except StreamhouseError as error:
+                refused[group_id] = error
+        return {**await self._offsets.fetch({g: wanted[g] for g in wanted if g not in refused}), **refused}
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Outcomes:
         self._check_id(group_id, may_be_empty=True)

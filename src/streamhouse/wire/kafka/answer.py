@@ -52,6 +52,7 @@ class Context(NamedTuple):
     api: str
     version: int
     client_id: str
+    client_host: str
     advertised: Address
     cluster_id: str
     metrics: KafkaMetrics

@@ -5,7 +5,7 @@ Owns        the order of requests and answers, when reading pauses, the two task
 Leaves      bytes to `framing`, meaning to the handlers, limits over all connections to `inflight` and `server`
 
 Invariants  one request's first stage at a time, in the order of arrival, also after the client has gone: what it
-            sent without waiting for an answer (acks=0) is stored all the same
+            sent without waiting for an answer (acks=0, a commit, its leaving of a group) is done all the same
             one second stage at a time, in the same order, and only while the client takes its answers, so that a slow
             reader holds one answer and the write buffer, however much it asked for
             buffers that were handed to the transport are never written again
@@ -89,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         "_waits_for_bytes",
         "_worker",
         "advertised",
+        "host",
         "peer",
     )
     _transport: asyncio.Transport
@@ -113,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_lost = False
         self._vitals = Vitals(active_at=serving.clock.monotonic())
         self.advertised = Address("", 0)
-        self.peer = ""
+        self.host = self.peer = ""
 
     def __repr__(self) -> str:
         flags = {"paused": not self._is_reading, "over": self._is_over, "lost": self._is_lost}
@@ -127,7 +128,8 @@ class Connection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
         serving = self._serving
-        self.peer = str(Address(*(transport.get_extra_info("peername") or ("?", 0))[:2]))
+        peer = Address(*(transport.get_extra_info("peername") or ("?", 0))[:2])
+        self.host, self.peer = peer.host, str(peer)
         self.advertised = serving.advertised or Address(*transport.get_extra_info("sockname")[:2])
         if len(serving.connections) >= serving.settings.max_connections:
             self._is_over = True
@@ -264,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(frame, BadFrame):
                 raise frame
             exchange = open_request(frame)
-            if self._is_lost and not exchange.api.is_produce:
+            if self._is_lost and not exchange.api.outlives_client:
                 return Begun(exchange, None, size, at)
             self._kept_bytes = 0
             answer = await exchange.api.handle(self._context(exchange), exchange.request)
@@ -288,6 +290,7 @@ class Connection(asyncio.BufferedProtocol):
             exchange.api.name,
             exchange.version,
             exchange.client_id,
+            self.host,
             self.advertised,
             serving.cluster_id,
             serving.metrics,

@@ -17,6 +17,10 @@ from .messages import REQUESTS
 from .schema import Request
 
 R = TypeVar("R", bound=Request)
+
+OUTLIVING: Final = frozenset({0, 8, 13})
+"""Produce, OffsetCommit and LeaveGroup: clients on their way out don't always wait for the answer."""
+
 Handler = Callable[[Context, R], Awaitable[Answer]]
 
 
@@ -34,8 +38,9 @@ class Api:
     about: str
 
     @property
-    def is_produce(self) -> bool:
-        return self.key == 0
+    def outlives_client(self) -> bool:
+        """Whether a request is done although its client has gone: it is for others, or for later."""
+        return self.key in OUTLIVING
 
     def serves(self, version: int) -> bool:
         return self.first <= version <= self.last

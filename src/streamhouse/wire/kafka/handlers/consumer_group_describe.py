@@ -1,0 +1,40 @@
+"""ConsumerGroupDescribe, API key 69, versions 0-1: groups of the newer protocol (KIP-848), of which there are none.
+
+Behaviour   every group is GROUP_ID_NOT_FOUND, with a text that says whether it is a classic one: tools then ask with
+            DescribeGroups
+Left out    the newer protocol: ConsumerGroupHeartbeat is not served, so clients use the classic one
+Versions    v1 member type
+"""
+
+from streamhouse.errors import GroupNotFound, StreamhouseError
+from streamhouse.model.group import GroupState
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(ConsumerGroupDescribeRequest, (0, 1))
+async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> Answer:
+    found = await context.broker.groups.describe(request.group_ids)
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            _refused(context, name, told if isinstance(told, StreamhouseError) else None)
+            for name, told in found.items()
+        ]
+    )
+
+
+def _refused(context: Context, name: str, error: StreamhouseError | None) -> DescribedGroup:
+    if error is not None and not isinstance(error, GroupNotFound):
+        return DescribedGroup(group_id=name, error_code=context.refused(error), error_message=str(error))
+    return DescribedGroup(
+        group_id=name,
+        error_code=context.refused(ErrorCode.GROUP_ID_NOT_FOUND),
+        error_message=str(error) if error is not None else f"not a group of the consumer protocol; group={name!r}",
+        group_state=GroupState.DEAD,
+    )

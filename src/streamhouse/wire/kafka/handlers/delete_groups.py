@@ -1,0 +1,30 @@
+"""DeleteGroups, API key 42, versions 0-3: groups without members go, with all that they committed.
+
+Behaviour   each group on its own: one with members is NON_EMPTY_GROUP, one that isn't there GROUP_ID_NOT_FOUND
+Left out    nothing
+Versions    v2 flexible · v3 error text
+"""
+
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(DeleteGroupsRequest, (0, 3))
+async def handle(context: Context, request: DeleteGroupsRequest) -> Answer:
+    outcomes = await context.broker.groups.delete(request.groups_names)
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(
+                group_id=group_id,
+                error_code=ErrorCode.NONE if outcome is None else context.refused(outcome),
+                error_message=None if outcome is None else str(outcome),
+            )
+            for group_id, outcome in outcomes.items()
+        ]
+    )

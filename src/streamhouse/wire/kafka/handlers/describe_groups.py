@@ -1,0 +1,67 @@
+"""DescribeGroups, API key 15, versions 0-6: groups, their members, and what each was assigned.
+
+Behaviour   each group on its own; one that isn't there is GROUP_ID_NOT_FOUND (v6), before it a group in state Dead
+            protocol, metadata and assignments are told of a stable group
+            without access control everybody may do everything, which is what authorised operations say
+Left out    nothing
+Versions    v3 authorised operations · v4 static members · v5 flexible · v6 error text
+"""
+
+from typing import Final
+
+from streamhouse.broker import groups as broker
+from streamhouse.errors import GroupNotFound, StreamhouseError
+from streamhouse.model.group import GroupState
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from streamhouse.wire.kafka.operations import GROUP_OPERATIONS, NOT_ASKED
+from streamhouse.wire.kafka.support import serves
+
+NOT_FOUND_SINCE: Final = 6
+
+
+@serves(DescribeGroupsRequest, (0, 6))
+async def handle(context: Context, request: DescribeGroupsRequest) -> Answer:
+    found = await context.broker.groups.describe(request.groups)
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return DescribeGroupsResponse(groups=[_group(context, name, told, operations) for name, told in found.items()])
+
+
+def _group(
+    context: Context, name: str, told: broker.DescribedGroup | StreamhouseError, operations: int
+) -> DescribedGroup:
+    if isinstance(told, StreamhouseError):
+        return _refused(context, name, told)
+    return DescribedGroup(
+        group_id=name,
+        group_state=told.state,
+        protocol_type=told.protocol_type,
+        protocol_data=told.protocol,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in told.members
+        ],
+        authorized_operations=operations,
+    )
+
+
+def _refused(context: Context, name: str, error: StreamhouseError) -> DescribedGroup:
+    if not isinstance(error, GroupNotFound):
+        return DescribedGroup(group_id=name, error_code=context.refused(error))
+    if context.version < NOT_FOUND_SINCE:
+        return DescribedGroup(group_id=name, group_state=GroupState.DEAD)
+    return DescribedGroup(
+        group_id=name, error_code=context.refused(error), error_message=str(error), group_state=GroupState.DEAD
+    )

@@ -1,0 +1,62 @@
+"""FindCoordinator, API key 10, versions 0-6: who coordinates a group.
+
+Behaviour   the coordinator of every group is this agent, at the address at which the client reached it
+            each key on its own (v4): an impossible group id is INVALID_GROUP_ID
+            while the agent has no session it may act on, COORDINATOR_NOT_AVAILABLE, on which clients ask again
+            transactional ids are TRANSACTIONAL_ID_AUTHORIZATION_FAILED, on which every producer gives up at once, and
+            share groups INVALID_REQUEST, as from a Kafka without them
+Left out    transactions and share groups have no coordinator here
+Versions    v1 key types · v3 flexible · v4 several keys · v6 share groups
+"""
+
+from typing import Final
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from streamhouse.wire.kafka.support import serves
+
+MANY_SINCE: Final = 4
+GROUP: Final = 0
+TRANSACTION: Final = 1
+NOBODY: Final = -1
+
+
+@serves(FindCoordinatorRequest, (0, 6))
+async def handle(context: Context, request: FindCoordinatorRequest) -> Answer:
+    if context.version >= MANY_SINCE:
+        keys = dict.fromkeys(request.coordinator_keys)
+        return FindCoordinatorResponse(coordinators=[await _find(context, request.key_type, key) for key in keys])
+    found = await _find(context, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+async def _find(context: Context, key_type: int, key: str) -> Coordinator:
+    if key_type == TRANSACTION:
+        code = context.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _refused(key, code, "transactions are not supported")
+    if key_type != GROUP:
+        return _refused(
+            key, context.refused(ErrorCode.INVALID_REQUEST), f"only groups are coordinated; type={key_type}"
+        )
+    try:
+        session = await context.broker.groups.coordinator_of(key)
+    except StreamhouseError as error:
+        return _refused(key, context.refused(error), str(error))
+    host, port = context.advertised
+    return Coordinator(key=key, node_id=session.node_id, host=host, port=port, error_message=None)
+
+
+def _refused(key: str, code: ErrorCode, text: str) -> Coordinator:
+    return Coordinator(key=key, node_id=NOBODY, host="", port=NOBODY, error_code=code, error_message=text)

@@ -1,0 +1,26 @@
+"""Heartbeat, API key 12, versions 0-4: a member is alive, and learns when it must join again.
+
+Behaviour   keeps the member's session alive, also while the answer is REBALANCE_IN_PROGRESS
+            another generation is ILLEGAL_GENERATION, no such member UNKNOWN_MEMBER_ID, a static member whose place
+            was taken FENCED_INSTANCE_ID
+Left out    nothing
+Versions    v3 static members · v4 flexible
+"""
+
+from streamhouse.broker.groups import Caller
+from streamhouse.errors import StreamhouseError
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(HeartbeatRequest, (0, 4))
+async def handle(context: Context, request: HeartbeatRequest) -> Answer:
+    caller = Caller(
+        member_id=request.member_id, instance_id=request.group_instance_id, generation=request.generation_id
+    )
+    try:
+        await context.broker.groups.heartbeat(request.group_id, caller)
+    except StreamhouseError as error:
+        return HeartbeatResponse(error_code=context.refused(error))
+    return HeartbeatResponse()

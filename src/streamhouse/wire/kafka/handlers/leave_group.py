@@ -1,0 +1,43 @@
+"""LeaveGroup, API key 13, versions 0-5: members go, and the others share what they had.
+
+Behaviour   each member on its own (v3); a static one may be named by its instance id alone, as tools do to remove it
+            a member that is not there is UNKNOWN_MEMBER_ID, another life of a static one FENCED_INSTANCE_ID
+            done although the client closed its connection without waiting for the answer
+Left out    the reason for leaving (v5) is not kept
+Versions    v3 several members · v4 flexible · v5 reason
+"""
+
+from typing import Final
+
+from streamhouse.broker.groups import Leaver
+from streamhouse.errors import StreamhouseError, UnknownMember
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from streamhouse.wire.kafka.support import serves
+
+MANY_SINCE: Final = 3
+
+
+@serves(LeaveGroupRequest, (0, 5))
+async def handle(context: Context, request: LeaveGroupRequest) -> Answer:
+    leavers = (
+        [Leaver(member_id=member.member_id, instance_id=member.group_instance_id) for member in request.members]
+        if context.version >= MANY_SINCE
+        else [Leaver(member_id=request.member_id)]
+    )
+    try:
+        outcomes = await context.broker.groups.leave(request.group_id, leavers)
+    except UnknownMember as error:  # there is no such group
+        outcomes = [error] * len(leavers)
+    except StreamhouseError as error:
+        return LeaveGroupResponse(error_code=context.refused(error))
+    codes = [ErrorCode.NONE if outcome is None else context.refused(outcome) for outcome in outcomes]
+    if context.version < MANY_SINCE:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(member_id=leaver.member_id, group_instance_id=leaver.instance_id, error_code=code)
+            for leaver, code in zip(leavers, codes, strict=True)
+        ]
+    )

@@ -1,0 +1,31 @@
+"""ListGroups, API key 16, versions 0-5: the groups that this agent coordinates.
+
+Behaviour   by name; filters on states (v4) and types (v5) don't mind case, and an unknown word matches nothing
+            every group is of type classic
+Left out    nothing
+Versions    v3 flexible · v4 states · v5 types
+"""
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(ListGroupsRequest, (0, 5))
+async def handle(context: Context, request: ListGroupsRequest) -> Answer:
+    try:
+        found = await context.broker.groups.list(states=request.states_filter, types=request.types_filter)
+    except StreamhouseError as error:
+        return ListGroupsResponse(error_code=context.refused(error))
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.group_type,
+            )
+            for group in found
+        ]
+    )

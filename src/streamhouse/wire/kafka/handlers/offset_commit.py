@@ -1,0 +1,89 @@
+"""OffsetCommit, API key 8, versions 2-10: a group's place in its partitions.
+
+Behaviour   answered when the offsets are durable: they survive whatever happens to the agent
+            from members of the generation, also while the group gathers for the next one; from anybody without a
+            generation as long as the group has no members
+            each partition on its own: an unknown one is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID,
+            a text above `groups.offset_metadata_bytes` OFFSET_METADATA_TOO_LARGE
+            what concerns the whole group is said of every partition; for a generation of a group that is not there,
+            GROUP_ID_NOT_FOUND (v9), before it ILLEGAL_GENERATION
+            a retention time (before v5) is kept with the offset; later the agent's `groups.offsets_retention_s` holds
+            done although the client closed its connection without waiting for the answer
+Left out    transactions
+Versions    v5 no retention time · v6 leader epoch · v7 static members · v8 flexible · v10 topics by id
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.errors import GroupNotFound, StreamhouseError
+from streamhouse.model.names import TopicPartition
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.topic_ids import name_of
+
+IDS_SINCE: Final = 10
+NOT_FOUND_SINCE: Final = 9
+NO_RETENTION: Final = -1
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+@serves(OffsetCommitRequest, (2, 10))
+async def handle(context: Context, request: OffsetCommitRequest) -> Answer:
+    named = [
+        (topic, topic.name if context.version < IDS_SINCE else await name_of(context, topic.topic_id))
+        for topic in request.topics
+    ]
+    offsets = {
+        TopicPartition(name, part.partition_index): OffsetToCommit(
+            offset=part.committed_offset,
+            leader_epoch=part.committed_leader_epoch,
+            metadata=part.committed_metadata or "",
+        )
+        for topic, name in named
+        if isinstance(name, str)
+        for part in topic.partitions
+    }
+    codes = await _commit(context, request, offsets)
+    return OffsetCommitResponse(topics=[_topic(topic, name, codes) for topic, name in named])
+
+
+async def _commit(
+    context: Context, request: OffsetCommitRequest, offsets: Mapping[TopicPartition, OffsetToCommit]
+) -> Codes:
+    caller = Caller(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id_or_member_epoch,
+    )
+    retention_ms = None if request.retention_time_ms == NO_RETENTION else request.retention_time_ms
+    try:
+        outcomes = await context.broker.groups.commit(request.group_id, caller, offsets, retention_ms=retention_ms)
+    except StreamhouseError as error:
+        old = isinstance(error, GroupNotFound) and context.version < NOT_FOUND_SINCE
+        return dict.fromkeys(offsets, context.refused(ErrorCode.ILLEGAL_GENERATION if old else error))
+    return {name: ErrorCode.NONE if outcome is None else context.refused(outcome) for name, outcome in outcomes.items()}
+
+
+def _topic(topic: OffsetCommitRequestTopic, name: str | ErrorCode, codes: Codes) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(
+                partition_index=part.partition_index,
+                error_code=codes[TopicPartition(name, part.partition_index)] if isinstance(name, str) else name,
+            )
+            for part in topic.partitions
+        ],
+    )

@@ -1,0 +1,47 @@
+"""OffsetDelete, API key 47, versions 0-0: a group forgets its place in partitions.
+
+Behaviour   each partition on its own; one that members of the group read is GROUP_SUBSCRIBED_TO_TOPIC
+            a group with members that are no consumers is NON_EMPTY_GROUP, because nobody knows what they read
+            a group that isn't there is GROUP_ID_NOT_FOUND
+Left out    nothing
+Versions    v0 is the only one
+"""
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import TopicPartition
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from streamhouse.wire.kafka.support import serves
+
+
+@serves(OffsetDeleteRequest, (0, 0))
+async def handle(context: Context, request: OffsetDeleteRequest) -> Answer:
+    topics = {topic.name: [part.partition_index for part in topic.partitions] for topic in request.topics}
+    names = [TopicPartition(topic, partition) for topic, partitions in topics.items() for partition in partitions]
+    try:
+        outcomes = await context.broker.groups.delete_offsets(request.group_id, names)
+    except StreamhouseError as error:
+        return OffsetDeleteResponse(error_code=context.refused(error))
+    codes = {
+        name: ErrorCode.NONE if outcome is None else context.refused(outcome) for name, outcome in outcomes.items()
+    }
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=partition, error_code=codes[TopicPartition(topic, partition)]
+                    )
+                    for partition in partitions
+                ],
+            )
+            for topic, partitions in topics.items()
+        ]
+    )

@@ -1,0 +1,207 @@
+"""OffsetFetch, API key 9, versions 1-10: what groups have committed.
+
+Behaviour   one group, or several from v8 on, each of which succeeds or fails on its own
+            no topics (null, v2): all partitions for which the group committed something
+            a partition without a commit, or that isn't there, is offset -1 without an error; an unknown topic id is
+            UNKNOWN_TOPIC_ID
+            a group that isn't there has committed nothing
+            what concerns the whole group is said in its own place: per partition in v1, once from v2 on
+Left out    require_stable (v7): without transactions every commit is stable
+            member id and epoch (v9) mean something to the newer group protocol only
+Versions    v2 all partitions · v5 leader epoch · v6 flexible · v7 require_stable · v8 several groups
+            v9 member and epoch · v10 topics by id
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.group import CommittedOffset
+from streamhouse.model.names import TopicPartition
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from streamhouse.wire.kafka.schema import ZERO_UUID
+from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.topic_ids import name_of
+
+TOP_LEVEL_SINCE: Final = 2
+MANY_SINCE: Final = 8
+IDS_SINCE: Final = 10
+NOTHING: Final = CommittedOffset(offset=-1, committed_at_ms=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedTopic:
+    """`name` is a code where the topic was asked for by an id that has none."""
+
+    name: str | ErrorCode
+    topic_id: UUID
+    partitions: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedGroup:
+    """`topics` is None for all."""
+
+    group_id: str
+    topics: Sequence[AskedTopic] | None
+
+    def names(self) -> list[TopicPartition] | None:
+        if self.topics is None:
+            return None
+        return [
+            TopicPartition(topic.name, partition)
+            for topic in self.topics
+            if isinstance(topic.name, str)
+            for partition in topic.partitions
+        ]
+
+
+Found = Mapping[TopicPartition, CommittedOffset] | StreamhouseError
+
+
+@serves(OffsetFetchRequest, (1, 10))
+async def handle(context: Context, request: OffsetFetchRequest) -> Answer:
+    if context.version >= MANY_SINCE:
+        asked = [await _asked(context, group) for group in request.groups]
+        found = await context.broker.groups.fetch(_wanted(asked))
+        return OffsetFetchResponse(groups=[await _group(context, group, found[group.group_id]) for group in asked])
+    topics = None
+    if request.topics is not None:
+        topics = [
+            AskedTopic(name=each.name, topic_id=ZERO_UUID, partitions=each.partition_indexes) for each in request.topics
+        ]
+    group = AskedGroup(group_id=request.group_id, topics=topics)
+    return _answer_one(context, group, (await context.broker.groups.fetch(_wanted([group])))[group.group_id])
+
+
+async def _asked(context: Context, group: OffsetFetchRequestGroup) -> AskedGroup:
+    if group.topics is None:
+        return AskedGroup(group_id=group.group_id, topics=None)
+    by_id = context.version >= IDS_SINCE
+    return AskedGroup(
+        group_id=group.group_id,
+        topics=[
+            AskedTopic(
+                name=await name_of(context, each.topic_id) if by_id else each.name,
+                topic_id=each.topic_id,
+                partitions=each.partition_indexes,
+            )
+            for each in group.topics
+        ],
+    )
+
+
+def _wanted(groups: Iterable[AskedGroup]) -> dict[str, list[TopicPartition] | None]:
+    """What to look up; a group that is asked for twice gets both answers from one look."""
+    wanted: dict[str, list[TopicPartition] | None] = {}
+    for group in groups:
+        names, known = group.names(), wanted.get(group.group_id, [])
+        wanted[group.group_id] = None if names is None or known is None else known + names
+    return wanted
+
+
+# --- answers
+
+
+async def _group(context: Context, asked: AskedGroup, found: Found) -> OffsetFetchResponseGroup:
+    if isinstance(found, StreamhouseError):
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=context.refused(found))
+    topics = asked.topics if asked.topics is not None else await _all(context, found)
+    return OffsetFetchResponseGroup(
+        group_id=asked.group_id,
+        topics=[
+            OffsetFetchResponseTopics(
+                name=topic.name if isinstance(topic.name, str) else "",
+                topic_id=topic.topic_id,
+                partitions=[_partition(topic, partition, found) for partition in topic.partitions],
+            )
+            for topic in topics
+        ],
+    )
+
+
+def _partition(
+    topic: AskedTopic, partition: int, found: Mapping[TopicPartition, CommittedOffset]
+) -> OffsetFetchResponsePartitions:
+    committed, code = NOTHING, ErrorCode.NONE
+    if isinstance(topic.name, ErrorCode):
+        code = topic.name
+    else:
+        committed = found.get(TopicPartition(topic.name, partition), NOTHING)
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=code,
+    )
+
+
+async def _all(context: Context, found: Mapping[TopicPartition, CommittedOffset]) -> list[AskedTopic]:
+    """Every topic of which something was committed, with its id where the version has it."""
+    topics: list[AskedTopic] = []
+    for name, partitions in _by_topic(found).items():
+        topic_id = ZERO_UUID
+        if context.version >= IDS_SINCE:
+            try:
+                topic_id = (await context.broker.catalogue.find(name)).topic_id
+            except StreamhouseError:
+                continue  # deleted a moment ago
+        topics.append(AskedTopic(name=name, topic_id=topic_id, partitions=partitions))
+    return topics
+
+
+def _by_topic(found: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for name in sorted(found):
+        topics.setdefault(name.topic, []).append(name.partition)
+    return topics
+
+
+# --- before v8
+
+
+def _answer_one(context: Context, asked: AskedGroup, found: Found) -> OffsetFetchResponse:
+    code = ErrorCode.NONE
+    if isinstance(found, StreamhouseError):
+        code, found = context.refused(found), {}
+    topics = {str(topic.name): list(topic.partitions) for topic in asked.topics or ()}
+    if code and context.version >= TOP_LEVEL_SINCE:
+        topics = {}
+    elif asked.topics is None:
+        topics = _by_topic(found)
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name, partitions=[_old_partition(TopicPartition(name, each), found, code) for each in partitions]
+            )
+            for name, partitions in topics.items()
+        ],
+    )
+
+
+def _old_partition(
+    name: TopicPartition, found: Mapping[TopicPartition, CommittedOffset], code: ErrorCode
+) -> OffsetFetchResponsePartition:
+    committed = found.get(name, NOTHING)
+    return OffsetFetchResponsePartition(
+        partition_index=name.partition,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=code,
+    )

@@ -1,0 +1,59 @@
+"""SyncGroup, API key 14, versions 0-5: the leader brings the assignments, every member gets its own.
+
+Behaviour   answered when the leader's assignments are durable; a member that the leader forgot gets an empty one
+            a member of a stable group gets its assignment at once, as often as it asks
+            while the group gathers for the next generation, REBALANCE_IN_PROGRESS: join it
+            protocol type and name must be the group's, and be there from v5 on, else INCONSISTENT_GROUP_PROTOCOL
+            members that don't ask within the rebalance timeout are removed from the group
+            an agent that stops answers NOT_COORDINATOR
+Left out    nothing
+Versions    v3 static members · v4 flexible · v5 protocol type and name
+"""
+
+from typing import ClassVar, Final
+
+from streamhouse.broker.groups import Sync
+from streamhouse.errors import InconsistentProtocol, StreamhouseError
+from streamhouse.wire.kafka.answer import Answer, Context, Deferred
+from streamhouse.wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from streamhouse.wire.kafka.schema import Response
+from streamhouse.wire.kafka.support import serves
+
+PROTOCOL_SINCE: Final = 5
+
+
+@serves(SyncGroupRequest, (0, 5))
+async def handle(context: Context, request: SyncGroupRequest) -> Answer:
+    if context.version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
+        error = InconsistentProtocol(request.group_id, why="protocol type and name are missing")
+        return SyncGroupResponse(error_code=context.refused(error))
+    ask = Sync(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+        protocol_type=request.protocol_type,
+        protocol=request.protocol_name,
+        assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+    )
+    return Syncing(context, request.group_id, ask)
+
+
+class Syncing(Deferred):
+    """Waits for the leader, and until what it brought is durable."""
+
+    __slots__ = ("_ask", "_context", "_group_id")
+    owed: ClassVar[bool] = False
+
+    def __init__(self, context: Context, group_id: str, ask: Sync) -> None:
+        self._context = context
+        self._group_id = group_id
+        self._ask = ask
+
+    async def respond(self) -> Response:
+        try:
+            synced = await self._context.broker.groups.sync(self._group_id, self._ask)
+        except StreamhouseError as error:
+            return SyncGroupResponse(error_code=self._context.refused(error))
+        return SyncGroupResponse(
+            protocol_type=synced.protocol_type, protocol_name=synced.protocol, assignment=synced.assignment
+        )
