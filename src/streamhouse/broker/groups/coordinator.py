@@ -9,7 +9,7 @@ answer falls on nothing; the group finds out by the member's timeouts, as it wou
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -94,13 +94,14 @@ class Coordinator:
             self._deadlines.forget(group.group_id)
         self._perform(shard, group, group.drop(NotCoordinator(group.group_id, why="the group was deleted")))
 
-    async def delete(self, shard: Shard, group: Group, changes: Sequence[GroupChange]) -> None:
-        """Make the changes that end a group. It goes from memory at once: whoever comes now begins anew, behind them.
-
-        When nobody can say whether that happened, the shard is read again: only the store knows.
-        """
+    def delete(self, shard: Shard, group: Group, changes: Sequence[GroupChange]) -> Awaitable[None]:
+        """Begin the changes that end a group. It goes from memory at once: who comes now begins anew, behind them."""
         deleted = self.commits.put(shard, group.group_id, changes)
         self.forget(shard, group)
+        return self._deleted(shard, deleted)
+
+    async def _deleted(self, shard: Shard, deleted: "asyncio.Future[None]") -> None:
+        """When nobody can say whether it happened, the shard is read again: only the store knows."""
         try:
             await deleted
         except CoordinatorUnavailable:

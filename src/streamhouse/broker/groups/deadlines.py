@@ -9,6 +9,10 @@ is all that a heartbeat costs.
 
 import heapq
 from math import inf
+from typing import Final
+
+SLACK: Final = 64
+"""Times that may be in the heap though they were overtaken, besides one for each group."""
 
 
 class Deadlines:
@@ -31,6 +35,13 @@ class Deadlines:
             self._times[group_id] = at
             self._count += 1
             heapq.heappush(self._heap, (at, self._count, group_id))
+            if len(self._heap) > 2 * len(self._times) + SLACK:
+                self._compact()
+
+    def _compact(self) -> None:
+        """Drop the times that were overtaken by earlier ones."""
+        self._heap = [entry for entry in self._heap if self._times.get(entry[2]) == entry[0]]
+        heapq.heapify(self._heap)
 
     def forget(self, group_id: str) -> None:
         self._times.pop(group_id, None)

@@ -5,8 +5,9 @@ Owns        the policy, which is Kafka's, and the loop
 Leaves      which groups are worth a look to the metadata store, deleting to `commits`
 """
 
+import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -78,47 +79,57 @@ class Expiry:
     async def sweep(self) -> int:
         """One look at every group held; returns how many offsets went."""
         now_ms = self._clock.now_ms()
-        retention_ms = round(self._settings.offsets_retention_s * 1000)
         shards = list(self._coordinator.shards)
         due = await self._metadata.groups_to_review(
-            [shard.partition for shard in shards], before_ms=now_ms - retention_ms, now_ms=now_ms
+            [shard.partition for shard in shards], before_ms=now_ms - self._retention_ms, now_ms=now_ms
         )
-        topics = {topic.topic_id: topic for topic in await self._catalogue.all()}
         gone = 0
         for group_ids in _chunks(due):
-            offsets = await self._offsets(group_ids)
-            for shard, group in self._held(shards, group_ids):
-                stored = offsets.get(group.group_id, [])
-                over = expired_offsets(group, stored, topics, now_ms=now_ms, retention_ms=retention_ms)
-                gone += len(over)
-                await self._drop(shard, group, over, is_all=len(over) == len(stored))
+            gone += await self._look(shards, group_ids, now_ms)
         if gone:
             log.info("committed offsets expired", extra={"offsets": gone})
+        return gone
+
+    @property
+    def _retention_ms(self) -> int:
+        return round(self._settings.offsets_retention_s * 1000)
+
+    async def _look(self, shards: Sequence[Shard], group_ids: Sequence[str], now_ms: int) -> int:
+        """Read, then decide without a pause. Groups in which something was committed meanwhile have another time."""
+        held = [(shard, group, group.commits) for shard, group in _held(shards, group_ids)]
+        topics = {topic.topic_id: topic for topic in await self._catalogue.all()}
+        offsets = await self._offsets([group.group_id for _, group, _ in held])
+        gone, drops = 0, list[Awaitable[None]]()
+        for shard, group, commits in held:
+            if shard.lost is not None or group.commits != commits or shard.unwritten[group.group_id]:
+                continue
+            stored = offsets.get(group.group_id, [])
+            over = expired_offsets(group, stored, topics, now_ms=now_ms, retention_ms=self._retention_ms)
+            gone += len(over)
+            drops += self._drop(shard, group, over, is_all=len(over) == len(stored))
+        await asyncio.gather(*drops)
         return gone
 
     async def _offsets(self, group_ids: Sequence[str]) -> dict[str, list[OffsetStored]]:
         found = await self._metadata.committed_offsets([OffsetsAsked(group_id, None) for group_id in group_ids])
         return {group_id: list(each) for group_id, each in groupby(found, key=lambda stored: stored.at.group_id)}
 
-    def _held(self, shards: Sequence[Shard], group_ids: Sequence[str]) -> Iterator[tuple[Shard, Group]]:
-        for group_id in group_ids:
-            for shard in shards:
-                if shard.lost is None and (group := shard.groups.get(group_id)) is not None:
-                    yield shard, group
-
-    async def _drop(self, shard: Shard, group: Group, over: Sequence[OffsetStored], *, is_all: bool) -> None:
-        """Forget the offsets, and the group with its last one; neither if something is on its way to the store."""
-        if shard.unwritten[group.group_id]:
-            return
+    def _drop(self, shard: Shard, group: Group, over: Sequence[OffsetStored], *, is_all: bool) -> list[Awaitable[None]]:
+        """Forget offsets, and with its last one the group."""
         changes: list[GroupChange] = [
             DropOffset(at=stored.at, committed_at_ms=stored.committed.committed_at_ms) for stored in over
         ]
-        ends = is_all and group.state is GroupState.EMPTY and not group.expects_members
-        if ends:
+        if is_all and group.state is GroupState.EMPTY and not group.expects_members:
             changes.append(DropGroup(group_id=group.group_id, unless_offsets=True))
-            await self._coordinator.delete(shard, group, changes)
-        elif changes:
-            await self._coordinator.commits.put(shard, group.group_id, changes)
+            return [self._coordinator.delete(shard, group, changes)]
+        return [self._coordinator.commits.put(shard, group.group_id, changes)] if changes else []
+
+
+def _held(shards: Sequence[Shard], group_ids: Sequence[str]) -> Iterator[tuple[Shard, Group]]:
+    for group_id in group_ids:
+        for shard in shards:
+            if shard.lost is None and (group := shard.groups.get(group_id)) is not None:
+                yield shard, group
 
 
 def _chunks(group_ids: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -35,6 +35,7 @@ class Generations:
         self.protocol: str | None = None
         self.changed_at_ms = 0
         self.is_stored = False
+        self.commits = 0
         self.roster = Roster(group_id)
         self._pending: dict[str, float] = {}
         self._unsynced: dict[str, None] = {}

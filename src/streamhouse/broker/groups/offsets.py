@@ -119,6 +119,7 @@ class Offsets:
         if not group.is_stored and group.state is GroupState.EMPTY:
             group.changed_at_ms = self._clock.now_ms()
             changes.insert(0, PutGroup(group=replace(group.snapshot(), changed_at_ms=group.changed_at_ms)))
+        group.commits += 1
         try:
             await self._coordinator.commits.put(shard, group.group_id, changes)
         except StreamhouseError:

@@ -161,7 +161,6 @@ class Shards:
         if shard.lost is not None:
             return
         shard.lost = why
-        self._topic = None
         if self._held.get(shard.index) is shard:
             del self._held[shard.index]
         log.info("group shard dropped", extra={"shard": shard.index, "groups": len(shard.groups), "why": why})
@@ -221,7 +220,6 @@ class Shards:
         shard = self._held.get(index)
         if shard is not None and shard.partition.topic_id != topic.topic_id:
             self.drop(shard, "the topic was created anew")
-            self._topic = topic
         return index in self._held
 
     async def _acquire(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> Sequence[PartitionState]:

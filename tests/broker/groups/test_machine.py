@@ -1,0 +1,205 @@
+"""Any sequence of events: what must always hold of a group."""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from streamhouse.broker.groups.calls import Joined, Leaver, Synced
+from streamhouse.broker.groups.state import Group
+from streamhouse.errors import CoordinatorUnavailable, MemberIdRequired, NotCoordinator, StreamhouseError
+from streamhouse.model.group import GroupState
+from tests.broker.groups.machine import Machine
+
+PARTITIONS = range(6)
+INSTANCES = st.none() | st.sampled_from(["i1", "i2"])
+PROTOCOLS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range"), ("sticky",)])
+
+
+class GroupMachine(RuleBasedStateMachine):
+    """A leader that assigns every partition to one member of the generation it was told of.
+
+    Members are known by the ids that the group gave them; some are alive, some never speak again. The store answers
+    late, and now and then not at all.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machine = Machine(max_members=4, max_pending_members=3, new_member_timeout_s=30.0)
+        self.asked: set[int] = set()
+        self.ids: list[tuple[str, str | None]] = []
+        self.highest = 0
+        self.owners: dict[tuple[int, int], str] = {}
+        """(generation, partition) -> who was told to read it; the lives of a static member are one."""
+        self.rosters: dict[int, tuple[str, ...]] = {}
+        """generation -> the members that its leader was told of."""
+        self.syncs: dict[int, tuple[str, str | None, int]] = {}
+        self.seen = 0
+
+    @initialize(holds=st.booleans(), delay=st.sampled_from([0.0, 3.0]))
+    def begin(self, holds: bool, delay: float) -> None:
+        self.machine = Machine(
+            max_members=4, max_pending_members=3, new_member_timeout_s=30.0, initial_rebalance_delay_s=delay
+        )
+        self.machine.holds_writes = holds
+
+    # --- events
+
+    def join(self, member_id: str, instance_id: str | None, **more: Any) -> None:
+        self.asked.add(self.machine.join(member_id, instance_id=instance_id, **more))
+
+    @rule(instance=INSTANCES, learns=st.booleans(), protocols=PROTOCOLS, skips=st.booleans())
+    def somebody_new_joins(self, instance: str | None, learns: bool, protocols: tuple[str, ...], skips: bool) -> None:
+        self.join("", instance, learns_id=learns, protocols=protocols, may_skip_assignment=skips)
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data(), metadata=st.sampled_from([b"m", b"n"]), protocols=PROTOCOLS)
+    def somebody_known_joins(self, data: st.DataObject, metadata: bytes, protocols: tuple[str, ...]) -> None:
+        member_id, instance_id = data.draw(st.sampled_from(self.ids))
+        self.join(member_id, instance_id, metadata=metadata, protocols=protocols)
+
+    @rule()
+    def everybody_known_joins(self) -> None:
+        for member_id, instance_id in list(self.ids):
+            self.join(member_id, instance_id)
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data(), lag=st.sampled_from([0, 0, 0, 1]))
+    def somebody_syncs(self, data: st.DataObject, lag: int) -> None:
+        member_id, instance_id = data.draw(st.sampled_from(self.ids))
+        self.sync(member_id, instance_id, self.machine.group.generation - lag)
+
+    @rule()
+    def everybody_syncs(self) -> None:
+        for member_id, instance_id in list(self.ids):
+            self.sync(member_id, instance_id, self.machine.group.generation)
+
+    def sync(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        told = self.rosters.get(generation, ())
+        assignments = {
+            member: b",".join(b"%d" % each for each in PARTITIONS if each % len(told) == position)
+            for position, member in enumerate(told)
+        }
+        token = self.machine.sync(member_id, assignments, instance_id=instance_id, generation=generation)
+        self.asked.add(token)
+        self.syncs[token] = (member_id, instance_id, generation)
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data())
+    def somebody_heartbeats(self, data: st.DataObject) -> None:
+        member_id, instance_id = data.draw(st.sampled_from(self.ids))
+        try:
+            self.machine.heartbeat(member_id, instance_id=instance_id)
+        except StreamhouseError:
+            return
+        assert self.machine.state() in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE)
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data())
+    def somebody_leaves(self, data: st.DataObject) -> None:
+        member_id, instance_id = data.draw(st.sampled_from(self.ids))
+        self.machine.leave(Leaver(member_id=member_id, instance_id=instance_id))
+
+    @rule(instance=st.sampled_from(["i1", "i2"]))
+    def a_static_member_is_removed(self, instance: str) -> None:
+        self.machine.leave(Leaver(instance_id=instance))
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 3.0, 9.0, 31.0, 61.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.machine.pass_time(seconds)
+
+    @precondition(lambda self: self.machine.writes)
+    @rule(fails=st.sampled_from([False, False, False, True]))
+    def a_write_settles(self, fails: bool) -> None:
+        self.machine.settle(CoordinatorUnavailable("g", why="test") if fails else None)
+
+    @precondition(lambda self: self.machine.stored)
+    @rule()
+    def the_coordinator_dies_and_another_loads_what_is_durable(self) -> None:
+        old = self.machine
+        old.writes.clear()
+        old.perform(old.group.drop(NotCoordinator("g", why="killed")))
+        self.look_at_answers()
+        last = old.stored[-1]
+        assert last.generation >= max((generation for generation, _ in self.owners), default=0)
+        old.group = Group.load(last, old.settings, now=old.now)
+        self.highest = last.generation
+        self.rosters = {key: told for key, told in self.rosters.items() if key <= last.generation}
+
+    # --- what must hold
+
+    @invariant()
+    def look_at_answers(self) -> None:
+        """Every answer, once."""
+        answers = list(self.machine.answers.items())
+        for token, answer in answers[self.seen :]:
+            assert token in self.asked or token == max(self.machine.answers)
+            match answer:
+                case Joined():
+                    self.joined(answer)
+                case Synced():
+                    self.synced(*self.syncs[token], answer.assignment)
+                case MemberIdRequired():
+                    self.ids.append((answer.member_id, None))
+        self.seen = len(answers)
+        del self.ids[:-8]
+
+    def joined(self, answer: Joined) -> None:
+        instance = next((each.instance_id for each in answer.members if each.member_id == answer.member_id), None)
+        member = self.machine.group.roster.get(answer.member_id)
+        instance = member.instance_id if member is not None else instance
+        if (answer.member_id, instance) not in self.ids:
+            self.ids.append((answer.member_id, instance))
+        if answer.members and not answer.skip_assignment:
+            self.rosters[answer.generation] = tuple(each.member_id for each in answer.members)
+
+    def synced(self, member_id: str, instance_id: str | None, generation: int, assignment: bytes) -> None:
+        """What a member is told was durable before, and nobody else was told the same in that generation."""
+        durable = [stored for stored in self.machine.stored if stored.generation == generation]
+        assert durable, "a generation was handed out before it was durable"
+        assert assignment in [each.assignment for each in durable[-1].members if each.member_id == member_id]
+        for partition in filter(None, assignment.split(b",")):
+            name = f"static {instance_id}" if instance_id is not None else member_id
+            owner = self.owners.setdefault((generation, int(partition)), name)
+            assert owner == name, f"two owners of partition {int(partition)} in generation {generation}"
+
+    @invariant()
+    def the_generation_only_grows(self) -> None:
+        assert self.machine.group.generation >= self.highest
+        self.highest = self.machine.group.generation
+
+    @invariant()
+    def a_stable_generation_is_durable(self) -> None:
+        group = self.machine.group
+        if group.state is GroupState.STABLE:
+            assert self.machine.stored[-1].generation == group.generation
+
+    @invariant()
+    def the_state_fits_the_members(self) -> None:
+        group = self.machine.group
+        waiting = [member for member in group.roster if member.join_token is not None]
+        syncing = [member for member in group.roster if member.sync_token is not None]
+        if group.state is GroupState.EMPTY:
+            assert not group.roster
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            assert group.roster
+            assert group.roster.leader in [member.member_id for member in group.roster]
+        assert not syncing or group.state is GroupState.COMPLETING_REBALANCE
+        assert not waiting or group.state in (GroupState.PREPARING_REBALANCE, GroupState.STABLE)
+        assert len(group.roster) <= 4 or group.state is GroupState.PREPARING_REBALANCE
+
+    def teardown(self) -> None:
+        """Everybody falls silent: in the end each has had its answer, and the group is empty."""
+        machine = self.machine
+        machine.holds_writes = False
+        machine.perform([])
+        machine.pass_time(1000)
+        assert machine.state() is GroupState.EMPTY
+        assert machine.group.next_deadline() == float("inf")
+        unanswered = self.asked - set(machine.answers)
+        assert not unanswered
+
+
+GroupMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestGroupMachine = GroupMachine.TestCase
