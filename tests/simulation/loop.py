@@ -26,12 +26,12 @@ from typing import Any, ClassVar, TypeVar, TypeVarTuple
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-STEP_S = 2e-6
-"""Virtual time that one step takes at most, so that a busy loop meets its deadlines."""
+STEP_S = 2e-5
+"""Virtual time that one step takes, so that a busy loop meets its deadlines."""
 
 
-STARVED_S = 1.0
-"""Longest time that a handle is kept waiting; most are for much less."""
+STARVED_S = 0.3
+"""Longest time that a handle is kept waiting."""
 
 
 class Violation(AssertionError):
@@ -131,12 +131,13 @@ class SimLoop(asyncio.BaseEventLoop):
         self, chance: random.Random, *, fifo: float = 0.3, starve: float = 0.0, latency_s: float = 0.0005
     ) -> None:
         """`fifo` is the share of steps that take the oldest handle, as a real loop does; the others take any. `starve`
-        is the share of handles that wait for a while though they are ready."""
+        is the share of kinds of handles (by task or function) that wait for a while though they are ready."""
         super().__init__()
         self._chance = chance
         self._random = chance.random
         self._fifo = fifo
         self.starve = starve
+        self._unlucky: dict[str, bool] = {}
         self.latency_s = latency_s
         self._now = 1000.0
         self._serial = 0
@@ -166,13 +167,21 @@ class SimLoop(asyncio.BaseEventLoop):
         if self._is_over:
             return handle
         process = context.get(PROCESS)
-        if self.starve and process is not None and self._random() < self.starve:
+        if self.starve and process is not None and self._is_starved(callback):
             self._serial += 1
-            when = self._now + self._random() ** 4 * STARVED_S
+            when = self._now + self._random() ** 2 * STARVED_S
             heapq.heappush(self._timers, (when, self._random(), self._serial, process, handle))
         else:
             self._runnable.append((process, handle))
         return handle
+
+    def _is_starved(self, callback: Callable[..., object]) -> bool:
+        """Whoever is unlucky is so all the time: the others get ahead of it as far as they can."""
+        owner = getattr(callback, "__self__", None)
+        kind = owner.get_name() if isinstance(owner, SimTask) else getattr(callback, "__qualname__", "")
+        if kind not in self._unlucky:
+            self._unlucky[kind] = self._random() < self.starve
+        return self._unlucky[kind]
 
     call_soon_threadsafe = call_soon
 

@@ -31,7 +31,8 @@ Patch = pytest.MonkeyPatch
 class Mutation:
     apply: Callable[[Patch], None]
     profile: str
-    seeds: int = 40
+    start: int = 0
+    seeds: int = 60
 
 
 def wal_truncated_before_registration(patch: Patch) -> None:
