@@ -14,6 +14,7 @@ from benchmarks.results import Run
 
 PAGE: Final = Path(__file__).resolve().parent / "README.md"
 BEGIN: Final = "<!-- numbers: begin (written by --write-readme) -->"
+CROWDED_CORES: Final = 0.5
 END: Final = "<!-- numbers: end -->"
 
 
@@ -37,5 +38,9 @@ def _numbers(run: Run) -> str:
         f"others kept {busy:.1f} cores busy (median, looked at before each turn). "
         "Ratios are StreamHouse : Kafka, bold where StreamHouse is ahead."
     )
+    if busy > CROWDED_CORES:
+        head += (
+            " **Provisional: the machine was crowded, so rates and tails say little; measure again when it is quiet.**"
+        )
     notes = [f"- {note}" for note in [*run.notes, *table.busy_clients(run)]]
     return "\n\n".join([head, table.markdown(run), *(["\n".join(notes)] if notes else [])])

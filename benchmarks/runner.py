@@ -49,6 +49,7 @@ class Runner:
     def __init__(self, makers: dict[str, MakePeer], plan: Plan, plan_name: str) -> None:
         self._makers, self._plan, self._plan_name = makers, plan, plan_name
         self._began_at, self._began = results.now(), time.perf_counter()
+        self._commit = results.commit()
         self._samples: list[Sample] = []
         self._curves: list[CurveSample] = []
         self._versions: dict[str, str] = {}
@@ -116,7 +117,7 @@ class Runner:
         return Run(
             began_at=self._began_at,
             plan=self._plan_name,
-            commit=results.commit(),
+            commit=self._commit,
             machine=results.machine(),
             peers=self._versions,
             notes=self.notes,
