@@ -28,12 +28,14 @@ from streamhouse.client.nouns import (
     Partition,
     Record,
     Segment,
+    TimeRange,
     Topic,
 )
 from streamhouse.client.producer import Producer, Promise
 from streamhouse.config import Address, Settings
 from streamhouse.errors import (
     InvalidConfig,
+    InvalidPartitions,
     Rejected,
     StreamhouseError,
     TopicExists,
@@ -51,6 +53,9 @@ class World:
         self.configs: dict[str, dict[str, str]] = {}
         self.logs: dict[tuple[str, int], list[Record]] = defaultdict(list)
         self.starts: dict[tuple[str, int], int] = defaultdict(int)
+        self.known_configs: dict[str, str] = {}
+        self.alterations: list[tuple[str, bool]] = []
+        self.sizes: dict[int, int] = {}
         self.tells_configs = True
         self.auto_create = True
         self.away = False
@@ -128,6 +133,21 @@ class FakeAdmin(_Closing, Admin):
         self._world.topics[name] = partitions or 1
         self._world.configs[name] = dict(configs)
 
+    async def alter_topic(self, name: str, configs: Mapping[str, str | None], *, dry_run: bool = False) -> None:
+        if "bad" in configs.values():
+            raise InvalidConfig("topic setting has a bad value; value='bad'")
+        self._world.alterations.append(("configs", dry_run))
+        if not dry_run:
+            merged: dict[str, str | None] = {**self._world.configs.get(name, {}), **configs}
+            self._world.configs[name] = {key: value for key, value in merged.items() if value is not None}
+
+    async def grow_topic(self, name: str, partitions: int, *, dry_run: bool = False) -> None:
+        if partitions <= self._world.topics[name]:
+            raise InvalidPartitions("a topic can only get more partitions")
+        self._world.alterations.append(("partitions", dry_run))
+        if not dry_run:
+            self._world.topics[name] = partitions
+
     async def delete_topic(self, name: str) -> None:
         if self._world.topics.pop(name, None) is None:
             raise UnknownTopic(name)
@@ -135,8 +155,22 @@ class FakeAdmin(_Closing, Admin):
     async def configs(self, topic: str) -> list[Config] | None:
         if not self._world.tells_configs:
             return None
-        own = [Config(name=n, value=v, own=True) for n, v in self._world.configs.get(topic, {}).items()]
-        return [Config(name="cleanup.policy", value="delete", own=False), *own]
+        await self.topic(topic)
+        found = {"cleanup.policy": "delete", **self._world.known_configs}
+        own = self._world.configs.get(topic, {})
+        return [
+            Config(name=name, value=own.get(name, found.get(name)), own=name in own) for name in sorted({*found, *own})
+        ]
+
+    async def sizes(self, topic: Topic) -> dict[int, int] | None:
+        return self._world.sizes if self._world.tells_configs else None
+
+    async def times(self, topic: Topic) -> dict[int, TimeRange] | None:
+        logs = {p.partition: self._world.logs[topic.name, p.partition] for p in topic.partitions}
+        times = {number: [record.timestamp_ms for record in log] for number, log in logs.items() if log}
+        if not self._world.tells_configs:
+            return None
+        return {number: TimeRange(first_ms=found[0], last_ms=max(found)) for number, found in times.items()}
 
     async def offsets(self, topic: Topic, at: int, partitions: Iterable[int] | None = None) -> dict[int, int]:
         numbers = range(len(topic.partitions)) if partitions is None else sorted(partitions)

@@ -14,6 +14,7 @@ COMMANDS = [
     "topics create",
     "topics list",
     "topics describe",
+    "topics alter",
     "topics delete",
     "produce",
     "consume",

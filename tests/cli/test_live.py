@@ -98,8 +98,27 @@ def test_the_life_of_a_topic(live: Live) -> None:
         (2, 0, 0),
     ]
     assert all(p["epoch"] > 0 for p in described["partitions"])
+    assert (described["bytes"], described["first_ms"], described["configs"]["retention.ms"]) == (0, None, "1000000")
     assert told(live("topics", "delete", "life", "--yes")) == "deleted life\n"
     assert live("topics", "describe", "life").exit_code == 1
+
+
+def test_a_topic_is_altered_while_it_is_used(live: Live) -> None:
+    told(live("topics", "create", "changing", "-c", "retention.ms=1000000"))
+    told(live("produce", "changing", "x" * 300))
+    altered = live(
+        "topics", "alter", "changing", "-p", "2", "-c", "max.message.bytes=200", "--delete-config", "retention.ms"
+    )
+    assert told(altered) == "altered changing: 2 partitions, max.message.bytes=200\n"
+    assert "too large" in live("produce", "changing", "x" * 300).stderr
+    described = json.loads(told(live("topics", "describe", "changing", "--json")))
+    assert [(p["end"] - p["start"], p["bytes"] > 0) for p in described["partitions"]] == [(1, True), (0, False)]
+    assert described["bytes"] > 0
+    assert described["first_ms"] == described["last_ms"] > 1_700_000_000_000
+    assert described["configs"]["max.message.bytes"] == "200"
+    refused = live("topics", "alter", "changing", "-c", "retention.ms=soon")
+    assert refused.stderr.startswith("error: topic setting has a bad value; name=retention.ms value='soon'")
+    assert "has=2 asked=2" in live("topics", "alter", "changing", "-p", "2").stderr
 
 
 def test_a_bad_topic_is_refused_in_words(live: Live) -> None:

@@ -1,4 +1,4 @@
-"""topics create, list, describe, delete."""
+"""topics create, list, describe, alter, delete."""
 
 import json
 
@@ -55,29 +55,53 @@ def test_no_topics_is_an_invitation_for_people_and_an_empty_list_for_scripts(run
     assert json.loads(run("topics", "list", "--json").stdout) == []
 
 
-def test_a_topic_is_described_with_leader_epoch_offsets_and_settings(run: Run, world: World) -> None:
+def test_a_topic_is_described_with_leader_offsets_size_times_and_settings(run: Run, world: World) -> None:
     world.topics["orders"] = 2
     world.configs["orders"] = {"retention.ms": "1000"}
     world.starts["orders", 0] = 4
-    world.append("orders", b"x")
+    world.sizes = {0: 2048, 1: 0}
+    world.append("orders", b"x", timestamp_ms=1_700_000_000_000)
+    world.append("orders", b"y", timestamp_ms=1_700_000_060_000)
     lines = run("topics", "describe", "orders").stdout.splitlines()
-    assert lines[:3] == ["topic       orders", "partitions  2", "records     1"]
-    assert lines[4].split() == ["partition", "leader", "epoch", "start", "end", "records"]
-    assert lines[5].split() == ["0", "1", "(127.0.0.1:9092)", "7", "4", "5", "1"]
-    assert lines[6].split() == ["1", "1", "(127.0.0.1:9092)", "7", "0", "0", "0"]
+    assert lines[:5] == [
+        "topic       orders",
+        "partitions  2",
+        "records     2",
+        "size        2.0 KiB",
+        "time        2023-11-14 22:13:20.000Z to 2023-11-14 22:14:20.000Z",
+    ]
+    assert lines[6].split() == ["partition", "leader", "epoch", "start", "end", "records", "size", "first", "last"]
+    first = "0 1 (127.0.0.1:9092) 7 4 6 2 2.0 KiB 2023-11-14 22:13:20.000Z 2023-11-14 22:14:20.000Z"
+    assert lines[7].split() == first.split()
+    assert lines[8].split() == ["1", "1", "(127.0.0.1:9092)", "7", "0", "0", "0", "0", "B", "-", "-"]
     assert lines[-1].split() == ["retention.ms", "1000", "topic"]
     assert "cleanup.policy" not in "\n".join(lines)
     assert "cleanup.policy" in run("topics", "describe", "orders", "--all").stdout
 
 
 def test_a_description_as_json(run: Run, world: World) -> None:
-    world.topics["orders"] = 1
+    world.topics["orders"] = 2
+    world.sizes = {0: 70, 1: 0}
+    world.append("orders", b"x", timestamp_ms=5)
+    empty = {"leader": 1, "epoch": 7, "start": 0, "end": 0, "bytes": 0, "first_ms": None, "last_ms": None}
     assert json.loads(run("topics", "describe", "orders", "--json").stdout) == {
         "name": "orders",
         "internal": False,
-        "partitions": [{"partition": 0, "leader": 1, "epoch": 7, "start": 0, "end": 0}],
+        "bytes": 70,
+        "first_ms": 5,
+        "last_ms": 5,
+        "partitions": [
+            {"partition": 0, **empty, "end": 1, "bytes": 70, "first_ms": 5, "last_ms": 5},
+            {"partition": 1, **empty},
+        ],
         "configs": {"cleanup.policy": "delete"},
     }
+
+
+def test_an_empty_topic_has_no_time_range(run: Run, world: World) -> None:
+    world.topics["orders"] = 1
+    lines = run("topics", "describe", "orders").stdout.splitlines()
+    assert not any(line.startswith("time") for line in lines)
 
 
 def test_an_agent_that_keeps_its_settings_to_itself_is_no_error(run: Run, world: World) -> None:
@@ -86,7 +110,8 @@ def test_an_agent_that_keeps_its_settings_to_itself_is_no_error(run: Run, world:
     result = run("topics", "describe", "orders")
     assert result.exit_code == 0
     assert "does not tell" in result.stdout
-    assert json.loads(run("topics", "describe", "orders", "--json").stdout)["configs"] is None
+    told = json.loads(run("topics", "describe", "orders", "--json").stdout)
+    assert (told["configs"], told["bytes"], told["first_ms"]) == (None, None, None)
 
 
 def test_an_unknown_topic_is_not_described_nor_created(run: Run, world: World) -> None:
@@ -94,6 +119,55 @@ def test_an_unknown_topic_is_not_described_nor_created(run: Run, world: World) -
     assert result.exit_code == 1
     assert result.stderr.startswith("error: unknown topic or partition; name=orders; see which there are with:")
     assert world.topics == {}
+
+
+def test_settings_are_altered_and_deleted_and_the_others_stay(run: Run, world: World) -> None:
+    world.topics["orders"] = 2
+    world.configs["orders"] = {"retention.ms": "1000", "segment.ms": "5"}
+    world.known_configs = {"retention.ms": "7", "segment.ms": "8", "flush.ms": "9"}
+    result = run(
+        "topics", "alter", "orders", "-c", "flush.ms=1", "--config", "retention.ms=2", "--delete-config", "segment.ms"
+    )
+    assert (result.exit_code, result.stdout) == (0, "altered orders: 2 partitions, flush.ms=1, retention.ms=2\n")
+    assert world.configs["orders"] == {"retention.ms": "2", "flush.ms": "1"}
+
+
+def test_a_topic_is_given_more_partitions(run: Run, world: World) -> None:
+    world.topics["orders"] = 2
+    result = run("topics", "alter", "orders", "--partitions", "6")
+    assert result.stdout == "altered orders: 6 partitions, all settings are the defaults\n"
+    assert json.loads(run("topics", "alter", "orders", "-p", "7", "--json").stdout) == {
+        "name": "orders",
+        "partitions": 7,
+        "configs": {},
+    }
+
+
+def test_everything_is_tried_before_anything_is_changed(run: Run, world: World) -> None:
+    world.topics["orders"] = 2
+    world.known_configs = {"retention.ms": "7"}
+    refused = run("topics", "alter", "orders", "-c", "retention.ms=1", "-p", "2")
+    assert (refused.exit_code, refused.stderr) == (1, "error: a topic can only get more partitions\n")
+    assert world.configs.get("orders", {}) == {}
+    world.alterations.clear()
+    run("topics", "alter", "orders", "-c", "retention.ms=1", "-p", "3")
+    assert world.alterations == [("configs", True), ("partitions", True), ("configs", False), ("partitions", False)]
+
+
+def test_what_makes_no_sense_is_refused_before_the_agent_is_asked_to_change(run: Run, world: World) -> None:
+    world.topics["orders"] = 1
+    for args, code, words in (
+        ((), 2, "say what to change"),
+        (("--config", "nothing"), 2, "is not KEY=VALUE"),
+        (("-c", "cleanup.policy=compact", "--delete-config", "cleanup.policy"), 2, "at once"),
+        (("-p", "0"), 2, "--partitions"),
+        (("--delete-config", "no.such"), 1, "unknown topic setting; name='no.such'"),
+        (("--config", "no.such=1"), 1, "unknown topic setting; name='no.such'"),
+    ):
+        result = run("topics", "alter", "orders", *args)
+        assert (result.exit_code, words in result.stderr) == (code, True), result.stderr
+    assert run("topics", "alter", "missing", "-p", "2").exit_code == 1
+    assert world.alterations == []
 
 
 def test_deleting_asks_first(run: Run, world: World) -> None:

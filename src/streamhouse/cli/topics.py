@@ -1,11 +1,10 @@
-"""Topics: create, list, describe, delete.
+"""Topics: create, list, describe, alter, delete.
 
-Owns        what the four commands ask for and print
-Leaves      the asking to `client.admin`
+Owns        what the five commands ask for and print
+Leaves      the asking to `client.admin`, what a topic looks like to `topic_view`
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,16 +12,15 @@ import typer
 from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import HelpfulCommand, described, group
 from streamhouse.cli.options import AsJson, Bootstrap, TopicName, bootstrap_address, pairs
-from streamhouse.cli.output import Column, print_facts, print_json, print_table, say
+from streamhouse.cli.output import Column, print_json, print_table, say
+from streamhouse.cli.topic_view import EARLIEST, LATEST, view_topic
 from streamhouse.cli.words import count, counted
+from streamhouse.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from streamhouse.client.nouns import Config, Topic
+    from streamhouse.client.nouns import Topic
 
-app = group("Create, list, describe and delete topics.")
-
-_EARLIEST = -2
-_LATEST = -1
+app = group("Create, list, describe, alter and delete topics.")
 
 
 @app.command(
@@ -100,7 +98,7 @@ async def _list(doors: Doors, bootstrap: str, records: bool) -> "list[tuple[Topi
             return [(topic, None) for topic in topics]
         counted_topics: list[tuple[Topic, int | None]] = []
         for topic in topics:
-            starts, ends = await admin.offsets(topic, _EARLIEST), await admin.offsets(topic, _LATEST)
+            starts, ends = await admin.offsets(topic, EARLIEST), await admin.offsets(topic, LATEST)
             counted_topics.append((topic, sum(ends.values()) - sum(starts.values())))
         return counted_topics
 
@@ -109,7 +107,7 @@ async def _list(doors: Doors, bootstrap: str, records: bool) -> "list[tuple[Topi
     "describe",
     cls=HelpfulCommand,
     help=described(
-        "Show a topic's partitions (leader, epoch, offsets) and its settings.",
+        "Show a topic's partitions (leader, epoch, offsets, size, time range) and its settings.",
         "streamhouse topics describe orders",
         "streamhouse topics describe orders --json",
     ),
@@ -121,93 +119,74 @@ def describe(
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
-    told = run(_describe(doors_of(context), bootstrap_address(bootstrap), name))
+    told = run(view_topic(doors_of(context), bootstrap_address(bootstrap), name))
     if as_json:
         print_json(told.as_json())
     else:
         told.show(every_config=all_)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Described:
-    """A topic with everything that is known of it."""
-
-    topic: "Topic"
-    agents: Mapping[int, str]
-    starts: dict[int, int]
-    ends: dict[int, int]
-    configs: "list[Config] | None"
-
-    @property
-    def records(self) -> int:
-        return sum(self.ends.values()) - sum(self.starts.values())
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "name": self.topic.name,
-            "internal": self.topic.internal,
-            "partitions": [
-                {
-                    "partition": p.partition,
-                    "leader": p.leader,
-                    "epoch": p.epoch,
-                    "start": self.starts[p.partition],
-                    "end": self.ends[p.partition],
-                }
-                for p in self.topic.partitions
-            ],
-            "configs": None if self.configs is None else {c.name: c.value for c in self.configs},
-        }
-
-    def show(self, *, every_config: bool) -> None:
-        print_facts(
-            [
-                ("topic", self.topic.name),
-                ("partitions", count(len(self.topic.partitions))),
-                ("records", count(self.records)),
-            ]
-        )
-        say()
-        columns = [
-            Column("partition", "right", "cyan"),
-            Column("leader", drop=1),
-            Column("epoch", "right"),
-            Column("start", "right"),
-            Column("end", "right"),
-            Column("records", "right"),
-        ]
-        print_table(columns, [self._row(p.partition, p.leader, p.epoch) for p in self.topic.partitions])
-        say()
-        self._show_configs(every_config)
-
-    def _row(self, number: int, leader: int, epoch: int) -> list[str]:
-        start, end = self.starts[number], self.ends[number]
-        where = f"{leader} ({self.agents[leader]})" if leader in self.agents else str(leader)
-        return [str(number), where, str(epoch), str(start), str(end), count(end - start)]
-
-    def _show_configs(self, every: bool) -> None:
-        if self.configs is None:
-            say("settings: this agent does not tell them", dim=True)
-            return
-        shown = [config for config in self.configs if every or config.own]
-        if shown:
-            columns = [Column("setting", style="cyan"), Column("value", fold=True), Column("from")]
-            print_table(columns, [[c.name, c.value or "", "topic" if c.own else "default"] for c in shown])
-        else:
-            say("settings: all defaults; --all shows them", dim=True)
+@app.command(
+    "alter",
+    cls=HelpfulCommand,
+    help=described(
+        "Change a topic's settings, or give it more partitions. Nothing changes unless everything asked for can.",
+        "streamhouse topics alter orders --config retention.ms=3600000 --delete-config cleanup.policy",
+        "streamhouse topics alter orders --partitions 6",
+    ),
+)
+def alter(
+    context: typer.Context,
+    name: TopicName,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="Topic setting; may be repeated.")
+    ] = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option("--delete-config", metavar="KEY", help="Let the default hold again; may be repeated."),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="How many there will be; never fewer than now.")
+    ] = None,
+    bootstrap: Bootstrap = None,
+    as_json: AsJson = False,
+) -> None:
+    configs = _changes(config or [], delete_config or [])
+    if not configs and partitions is None:
+        raise typer.BadParameter("say what to change: --config, --delete-config or --partitions")
+    topic, own = run(_alter(doors_of(context), bootstrap_address(bootstrap), name, configs, partitions))
+    if as_json:
+        print_json({"name": name, "partitions": len(topic.partitions), "configs": own})
+        return
+    settings = ", ".join(f"{key}={value}" for key, value in own.items()) or "all settings are the defaults"
+    say(f"altered {name}: {counted(len(topic.partitions), 'partition')}, {settings}", color="green")
 
 
-async def _describe(doors: Doors, bootstrap: str, name: str) -> _Described:
+def _changes(config: list[str], delete_config: list[str]) -> dict[str, str | None]:
+    """The new value of each setting that was named; None for the default."""
+    changes: dict[str, str | None] = dict(pairs(config, "--config"))
+    for key in delete_config:
+        if key in changes:
+            raise typer.BadParameter(f"{key} can't be set and deleted at once", param_hint="--delete-config")
+        changes[key] = None
+    return changes
+
+
+async def _alter(
+    doors: Doors, bootstrap: str, name: str, configs: Mapping[str, str | None], partitions: int | None
+) -> "tuple[Topic, dict[str, str | None]]":
     async with doors.admin(bootstrap) as admin:
-        topic = await admin.topic(name)
-        starts, ends = await admin.offsets(topic, _EARLIEST), await admin.offsets(topic, _LATEST)
-        return _Described(
-            topic=await admin.topic(name),  # once more: asking for offsets may have given partitions a leader
-            agents=(await admin.cluster()).agents,
-            starts=starts,
-            ends=ends,
-            configs=await admin.configs(name),
-        )
+        known = {config.name for config in await admin.configs(name) or ()}
+        for key in configs:
+            if known and key not in known:  # deleting a setting that doesn't exist would be no error
+                raise InvalidConfig(f"unknown topic setting; name={key!r}")
+        for dry_run in (True, False):
+            if configs:
+                await admin.alter_topic(name, configs, dry_run=dry_run)
+            if partitions is not None:
+                await admin.grow_topic(name, partitions, dry_run=dry_run)
+        own = {config.name: config.value for config in await admin.configs(name) or () if config.own}
+        return await admin.topic(name), own
 
 
 @app.command(

@@ -1,4 +1,4 @@
-"""Admin: topics are made, listed, described and deleted; offsets are asked for.
+"""Admin: topics are made, listed, described, altered and deleted; offsets are asked for.
 
 Data path   command line -> **admin** -> an agent's Kafka listener
 Owns        which requests answer a question, and asking the leader of each partition
@@ -13,18 +13,25 @@ from typing import Any, Final, Self
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import IncompatibleBrokerVersion
-from aiokafka.protocol.admin import DeleteTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.admin import CreatePartitionsRequest, DeleteTopicsRequest, DescribeConfigsRequest
 from aiokafka.protocol.offset import OffsetRequest
 
 from streamhouse.client.failures import from_code, no_agent, translated
-from streamhouse.client.nouns import Cluster, Config, Partition, Topic
-from streamhouse.client.requests import CreateTopics, TopicMetadata
+from streamhouse.client.nouns import Cluster, Config, Partition, TimeRange, Topic
+from streamhouse.client.requests import (
+    AlterTopicConfigs,
+    CreateTopics,
+    OffsetsAtTime,
+    PartitionSizes,
+    TopicMetadata,
+)
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import UnknownTopic
 
 _TOPIC_RESOURCE: Final = 2
 _DEFAULT_SOURCE: Final = 5
 _NO_LEADER_CODES: Final = (5, 6)
+_LATEST_TIME: Final = -3
 _LEADER_TRIES: Final = 20
 _LEADER_WAIT_S: Final = 0.1
 
@@ -100,6 +107,21 @@ class Admin:
             if code:
                 raise from_code(code, subject=topic, text=text)
 
+    async def alter_topic(self, name: str, configs: Mapping[str, str | None], *, dry_run: bool = False) -> None:
+        """Change settings of a topic, None: back to the default; those that aren't named stay."""
+        answer = await self._send(AlterTopicConfigs(name, dict(configs), dry_run=dry_run), subject=name)
+        for code, text, _, topic in answer.responses:
+            if code:
+                raise from_code(code, subject=topic, text=text)
+
+    async def grow_topic(self, name: str, partitions: int, *, dry_run: bool = False) -> None:
+        """Let a topic have so many partitions; there are never fewer."""
+        request = CreatePartitionsRequest([(name, (partitions, None))], int(self._timeout_s * 1000), dry_run)
+        answer = await self._send(request, subject=name)
+        for topic, code, text in answer.topic_errors:
+            if code:
+                raise from_code(code, subject=topic, text=text)
+
     async def delete_topic(self, name: str) -> None:
         request = DeleteTopicsRequest([name], int(self._timeout_s * 1000))
         answer = await self._send(request, subject=name)
@@ -109,12 +131,9 @@ class Admin:
 
     async def configs(self, topic: str) -> list[Config] | None:
         """The topic's settings by name, or None when the agent doesn't answer this question."""
-        request = DescribeConfigsRequest([(_TOPIC_RESOURCE, topic, None)])
-        with translated(bootstrap=self._bootstrap, subject=topic):
-            try:
-                answer = await self._client.send(self._client.get_random_node(), request)
-            except IncompatibleBrokerVersion:
-                return None
+        answer = await self._ask(DescribeConfigsRequest([(_TOPIC_RESOURCE, topic, None)]), subject=topic)
+        if answer is None:
+            return None
         code, text, _, _, entries = answer.resources[0]
         if code:
             raise from_code(code, subject=topic, text=text)
@@ -127,12 +146,8 @@ class Admin:
     async def offsets(self, topic: Topic, at: int, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """Per partition the offset at `EARLIEST`, `LATEST` or a time in milliseconds; -1 when none is so late."""
         wanted = set(range(len(topic.partitions)) if partitions is None else partitions)
-        by_leader: dict[int, list[int]] = defaultdict(list)
-        for partition in topic.partitions:
-            if partition.partition in wanted:
-                by_leader[partition.leader].append(partition.partition)
         found: dict[int, int] = {}
-        for leader, numbers in by_leader.items():
+        for leader, numbers in _by_leader(topic, wanted).items():
             request = OffsetRequest(-1, 0, [(topic.name, [(number, at) for number in numbers])])
             answer = await self._send(request, subject=topic.name, node=leader)
             for number, code, _, offset in answer.topics[0][1]:
@@ -141,9 +156,64 @@ class Admin:
                 found[number] = offset
         return dict(sorted(found.items()))
 
+    async def sizes(self, topic: Topic) -> dict[int, int] | None:
+        """Bytes of each partition, or None when the agent doesn't answer this question."""
+        found: dict[int, int] = {}
+        for leader, numbers in _by_leader(topic).items():
+            answer = await self._ask(PartitionSizes(topic.name, numbers), subject=topic.name, node=leader)
+            if answer is None:
+                return None
+            for code, directory, topics in answer.results:
+                if code:
+                    raise from_code(code, subject=directory)
+                found |= {number: size for _, partitions in topics for number, size, _, _ in partitions}
+        return dict(sorted(found.items()))
+
+    async def times(self, topic: Topic) -> dict[int, TimeRange] | None:
+        """From when to when the records of each partition are; those without any are left out.
+
+        None when the agent doesn't answer this question.
+        """
+        first, last = await self._times(topic, 0), await self._times(topic, _LATEST_TIME)
+        if first is None or last is None:
+            return None
+        return {
+            number: TimeRange(first_ms=first[number], last_ms=last[number])
+            for number in sorted(first)
+            if first[number] >= 0 and last.get(number, -1) >= 0
+        }
+
+    async def _times(self, topic: Topic, at: int) -> dict[int, int] | None:
+        found: dict[int, int] = {}
+        for leader, numbers in _by_leader(topic).items():
+            answer = await self._ask(OffsetsAtTime(topic.name, numbers, at=at), subject=topic.name, node=leader)
+            if answer is None:
+                return None
+            for number, code, timestamp_ms, *_ in answer.topics[0][1]:
+                if code:
+                    raise from_code(code, subject=f"{topic.name}-{number}")
+                found[number] = timestamp_ms
+        return found
+
+    async def _ask(self, request: Any, *, subject: str, node: int | None = None) -> Any | None:
+        """The answer, or None from an agent that doesn't know the question."""
+        with translated(bootstrap=self._bootstrap, subject=subject):
+            try:
+                return await self._client.send(self._client.get_random_node() if node is None else node, request)
+            except (IncompatibleBrokerVersion, NotImplementedError):
+                return None
+
     async def _send(self, request: Any, *, subject: str, node: int | None = None) -> Any:
         with translated(bootstrap=self._bootstrap, subject=subject):
             return await self._client.send(self._client.get_random_node() if node is None else node, request)
+
+
+def _by_leader(topic: Topic, wanted: set[int] | None = None) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for partition in topic.partitions:
+        if wanted is None or partition.partition in wanted:
+            found[partition.leader].append(partition.partition)
+    return found
 
 
 def _topic(told: Any) -> Topic:

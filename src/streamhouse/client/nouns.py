@@ -55,6 +55,14 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRange:
+    """The timestamp of a partition's first record, and the latest timestamp of all its records."""
+
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """A topic's setting; `own` when the topic was given it, rather than the default."""
 
