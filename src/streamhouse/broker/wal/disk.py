@@ -277,9 +277,11 @@ class DiskWal:
                 return
             self._dirty.clear()
             # In a job of its own, which outlives a cancelled syncer: `aclose` must know how the sync ended.
-            self._sync_job = self._loop.run_in_executor(self._executor, _sync_and_close, *self._to_sync())
-            self._sync_job.add_done_callback(self._synced)
-            await asyncio.wait((self._sync_job,))
+            self._sync_job = job = self._loop.run_in_executor(self._executor, _sync_and_close, *self._to_sync())
+            job.add_done_callback(self._synced)
+            await asyncio.wait((job,))
+            if _error_of(job) is not None:
+                return  # by itself, whoever is told first: no file is synced again after this
 
     def _to_sync(self) -> tuple[list[LogFile], LogFile | None]:
         """Files to sync and close, and the one to sync only; a file without a handle has nothing written."""
@@ -355,8 +357,9 @@ class DiskWal:
         if self._syncer is not None:
             self._syncer.cancel()
             await asyncio.wait((self._syncer,))
-        if self._sync_job is not None:
-            await asyncio.wait((self._sync_job,))
+        if (job := self._sync_job) is not None:
+            await asyncio.wait((job,))
+            self._synced(job)  # before the caller looks at `failed`
 
     def _finish(self, retired: list[LogFile], current: LogFile | None, must_sync: bool, remove: bool) -> None:
         """In the worker thread, when nothing else runs there any more."""
