@@ -119,6 +119,13 @@ async def test_what_has_no_settings_is_refused_with_a_short_reason(
     assert 0 < len(result.error_message or "") <= 500
 
 
+async def test_a_short_question_asked_a_thousand_times_has_one_long_answer(client: Client) -> None:
+    await create_topic(client, "orders")
+    one = DescribeConfigsResource(resource_type=TOPIC, resource_name="orders", configuration_keys=None)
+    answer = await client.call(DescribeConfigsRequest(resources=[one] * 1000), DescribeConfigsResponse, 4)
+    assert [result.resource_name for result in answer.results] == ["orders"]
+
+
 async def test_several_resources_in_one_request(client: Client, served: Served) -> None:
     await create_topic(client, "orders")
     asked = [(TOPIC, "orders"), (BROKER, str(served.broker.node_id)), (TOPIC, "missing")]

@@ -8,8 +8,10 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.config import KafkaSettings, Settings, TopicSettings
+from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from streamhouse.wire.kafka.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tests.wire.kafka.talk import (
     Client,
     Served,
@@ -171,3 +173,23 @@ async def test_a_listener_on_all_addresses_tells_clients_the_one_they_came_to(
         served.clients.append(client)
         answer = await ask(client)
         assert (answer.brokers[0].host, answer.brokers[0].port) == ("127.0.0.2", served.port)
+
+
+async def test_everybody_may_do_everything_and_is_told_when_asking(client: Client) -> None:
+    await create_topic(client, "orders")
+    names = [MetadataRequestTopic(name=name) for name in ("orders", "a/b")]
+    for version in range(8, 14):
+        request = MetadataRequest(topics=names, include_topic_authorized_operations=True)
+        request.include_cluster_authorized_operations = version < 11
+        answer = await client.call(request, MetadataResponse, version)
+        assert [topic.topic_authorized_operations for topic in answer.topics] == [TOPIC_OPERATIONS, NOT_ASKED]
+        assert answer.cluster_authorized_operations == (CLUSTER_OPERATIONS if version < 11 else NOT_ASKED)
+    (unasked,) = (await ask(client, "orders")).topics
+    assert unasked.topic_authorized_operations == NOT_ASKED
+
+
+async def test_the_topic_of_consumer_groups_is_internal(client: Client, served: Served) -> None:
+    await served.broker.catalogue.create(OFFSETS_TOPIC)
+    await create_topic(client, "orders")
+    answer = await client.call(MetadataRequest(topics=None), MetadataResponse, 12)
+    assert {topic.name: topic.is_internal for topic in answer.topics} == {OFFSETS_TOPIC: True, "orders": False}

@@ -5,6 +5,8 @@ import re
 import pytest
 
 from streamhouse.wire.kafka import handlers
+from streamhouse.wire.kafka.left_out import LEFT_OUT
+from streamhouse.wire.kafka.messages import REQUESTS
 from streamhouse.wire.kafka.support import APIS, Api, describe
 from tools.protocol_support import PAGE
 
@@ -21,12 +23,19 @@ def test_a_handlers_docstring_names_its_key_and_versions(api: Api) -> None:
     assert [word for word in ("Behaviour", "Left out", "Versions") if f"\n{word} " not in api.about] == []
 
 
+def test_an_api_is_served_or_left_out_for_a_reason() -> None:
+    served = {api.name for api in APIS.values()}
+    assert {request.name for request in REQUESTS.values()} - served == set(LEFT_OUT)
+
+
 def test_every_handler_serves_something() -> None:
     assert len(APIS) == len(handlers.__all__)
 
 
 # Highest versions that clients of 2026 ask for; each must find its own or a lower one.
 CLIENTS = {
+    "java 4.x, admin": {21: 2, 29: 3, 32: 4, 35: 5, 37: 3, 43: 2, 44: 1, 45: 1, 46: 0, 48: 1, 60: 2, 74: 1, 75: 0},
+    "librdkafka 2.x, admin": {21: 1, 29: 1, 30: 1, 31: 1, 32: 1, 33: 2, 37: 0, 43: 2, 44: 1, 50: 0, 51: 0},
     "java 4.x": {0: 13, 1: 17, 2: 10, 3: 13, 18: 4, 19: 7, 20: 6, 22: 5, 23: 4},
     "librdkafka 2.x": {0: 10, 1: 16, 2: 7, 3: 13, 18: 3, 19: 4, 20: 1, 22: 4, 23: 2},
     "kafkajs 2": {0: 7, 1: 11, 2: 3, 3: 6, 18: 2, 19: 3, 20: 1, 22: 1},

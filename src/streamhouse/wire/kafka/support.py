@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from .answer import Answer, Context
+from .left_out import LEFT_OUT
 from .messages import REQUESTS
 from .schema import Request
 
@@ -78,14 +79,20 @@ def serves(
 def describe() -> str:
     """docs/protocol-support.md."""
     rows = "".join(_row(api) for _, api in sorted(APIS.items()))
-    absent = ", ".join(request.name for key, request in sorted(REQUESTS.items()) if key not in APIS)
+    absent = "".join(
+        f"| {key} | {request.name} | {LEFT_OUT.get(request.name, '')} |\n"
+        for key, request in sorted(REQUESTS.items())
+        if key not in APIS
+    )
     details = "\n".join(f"## {api.name}\n\n```text\n{api.about}\n```\n" for _, api in sorted(APIS.items()))
     return (
         "# Kafka protocol support\n\n"
         "Generated from the handlers by `make docs`; a test fails when it is stale.\n\n"
         "| key | API | versions | flexible from |\n|---:|---|---|---:|\n"
         f"{rows}\n"
-        f"Not served, so a client is not told of them, and a connection that uses one is closed: {absent}.\n\n"
+        "Not served, so a client is not told of them, and a connection that uses one is closed:\n\n"
+        "| key | API | why |\n|---:|---|---|\n"
+        f"{absent}\n"
         f"{details}"
     )
 

@@ -4,6 +4,7 @@ Behaviour   a topic: all its settings, its own and the defaults, with type and d
             a broker, by its id: the agent's settings by Kafka's names, read-only, with the name of ours; without an id:
             those changed for all brokers while they run, of which there are none
             settings may be asked for by name; names that don't exist are left out, no names mean all
+            a resource that occurs twice with the same names is answered once
             synonyms tell what would hold if the topic had no value of its own
 Left out    broker loggers, client metrics, groups: INVALID_REQUEST
 Versions    v3 type and documentation · v4 flexible
@@ -37,9 +38,15 @@ from streamhouse.wire.kafka.support import serves
 
 @serves(DescribeConfigsRequest, (1, 4))
 async def handle(context: Context, request: DescribeConfigsRequest) -> Answer:
+    # A short question has a long answer, so the same one is answered once however often it is asked.
+    unique = {(each.resource_type, each.resource_name, _keys(each)): each for each in request.resources}
     return DescribeConfigsResponse(
-        results=[await _resource(context, resource, request) for resource in request.resources]
+        results=[await _resource(context, resource, request) for resource in unique.values()]
     )
+
+
+def _keys(resource: DescribeConfigsResource) -> tuple[str, ...]:
+    return tuple(resource.configuration_keys or ())
 
 
 async def _resource(
@@ -53,7 +60,7 @@ async def _resource(
     except StreamhouseError as error:
         result.error_code, result.error_message = context.refused(error), str(error)
         return result
-    wanted = set(resource.configuration_keys or ())
+    wanted = set(_keys(resource))
     result.configs = [config for config in found if not wanted or config.name in wanted]
     for config in result.configs:
         if not request.include_synonyms:

@@ -1,7 +1,7 @@
 """DescribeProducers, API key 61, versions 0-0: which idempotent producers a partition remembers.
 
 Behaviour   producers that were heard of within `producers.expire_s`, with epoch, last sequence and last timestamp
-            partitions that aren't there are UNKNOWN_TOPIC_OR_PARTITION
+            partitions that aren't there are UNKNOWN_TOPIC_OR_PARTITION; one that occurs twice is told once
 Left out    transactions: coordinator epoch and start of the transaction are -1
 Versions    v0 flexible
 """
@@ -26,15 +26,16 @@ NO_COORDINATOR: Final = -1
 
 @serves(DescribeProducersRequest, (0, 0))
 async def handle(context: Context, request: DescribeProducersRequest) -> Answer:
+    # A short question has a long answer, so each partition is told once however often it is asked for.
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=topic.name,
-                partitions=[
-                    await _partition(context, TopicPartition(topic.name, number)) for number in topic.partition_indexes
-                ],
+                name=name, partitions=[await _partition(context, TopicPartition(name, number)) for number in numbers]
             )
-            for topic in request.topics
+            for name, numbers in asked.items()
         ]
     )
 

@@ -1,0 +1,50 @@
+"""Left out: the APIs that are knowingly not served, each with the reason.
+
+Data path   none; docs/protocol-support.md tells it
+Owns        the reasons; a test fails when an API is neither served nor listed here, or both
+Leaves      what is served to `support`
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+LEFT_OUT: Final[Mapping[str, str]] = {
+    name: reason
+    for reason, names in {
+        "nobody has to log in, so there is nothing to shake hands about": ("SaslHandshake", "SaslAuthenticate"),
+        "no transactions yet; producers with a transactional id are refused when they begin": (
+            "AddPartitionsToTxn",
+            "AddOffsetsToTxn",
+            "EndTxn",
+            "TxnOffsetCommit",
+            "DescribeTransactions",
+            "ListTransactions",
+        ),
+        "between brokers; agents meet in the metadata store": ("WriteTxnMarkers",),
+        "there is no quorum of controllers: facts are in the metadata store": (
+            "DescribeQuorum",
+            "AddRaftVoter",
+            "RemoveRaftVoter",
+            "UnregisterController",
+        ),
+        "agents come and go by their sessions, which end by themselves": ("UnregisterBroker",),
+        "no features are offered that could be turned on or off": ("UpdateFeatures",),
+        "groups are of the classic kind; clients fall back to it": ("ConsumerGroupHeartbeat",),
+        "as Kafka does where no plugin takes the clients' metrics": ("GetTelemetrySubscriptions", "PushTelemetry"),
+        "no share groups": (
+            "ShareGroupHeartbeat",
+            "ShareGroupDescribe",
+            "ShareFetch",
+            "ShareAcknowledge",
+            "DescribeShareGroupOffsets",
+            "AlterShareGroupOffsets",
+            "DeleteShareGroupOffsets",
+        ),
+        "Kafka Streams uses groups of the classic kind": (
+            "StreamsGroupHeartbeat",
+            "StreamsGroupDescribe",
+            "StreamsGroupTopologyDescriptionUpdate",
+        ),
+    }.items()
+    for name in names
+}
