@@ -19,7 +19,6 @@ from streamhouse.errors import (
     OutOfOrderSequence,
     RecordTooLarge,
     Rejected,
-    Retriable,
     StreamhouseError,
     Unavailable,
     UnknownTopic,
@@ -232,8 +231,10 @@ class Broker:
                 await self.budget.admit(len(data))
                 opened = await self.open_log(name)
             return self._place(opened, header, data)
-        except Retriable:
-            with suppress(Rejected):  # a batch that can't be read is refused for good when it comes again
+        except Rejected:
+            raise
+        except StreamhouseError:  # the same batch will come again
+            with suppress(Rejected):
                 self._refusals.refused(name, [read_header(data)])
             raise
 

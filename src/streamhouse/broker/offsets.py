@@ -20,6 +20,7 @@ from .reader import SegmentReader
 from .wal.base import Buffer
 
 TRIES: Final = 5
+ANY_TIME: Final = -(2**63)
 
 
 class FoundOffset(NamedTuple):
@@ -60,19 +61,25 @@ class Offsets:
         return found._replace(leader_epoch=log.epoch) if found is not None else None
 
     async def at_max_timestamp(self, log: PartitionLog) -> FoundOffset | None:
-        """The first record that has the largest timestamp of the whole log; None for an empty log."""
+        """The first record that has the largest timestamp of the whole log; None for an empty log.
+
+        Where the log begins inside a run whose latest records were deleted, the rest of that run is not looked at
+        for a later one, unless there is nothing else.
+        """
+        from_offset = log.log_start
         for _ in range(TRIES):
             log.require_tail()
             times = [item.header.max_timestamp_ms for item in log.durable_tail()]
-            run = await self._metadata.latest_run(log.partition, from_offset=log.log_start)
+            run = await self._metadata.latest_run(log.partition, from_offset=from_offset)
             if run is not None:
                 times.append(run.max_timestamp_ms)
             if not times:
-                return None
+                break
             if (found := await self.at_time(log, max(times))) is not None:
                 return found
-            # Retention has just taken the run that had it: ask for the latest of what is left.
-        return None
+            # Retention has just taken the run that had it, or the log begins behind it.
+            from_offset = run.end if run is not None and run.base < log.log_start else log.log_start
+        return await self.at_time(log, ANY_TIME)
 
     async def epoch_end(self, log: PartitionLog, epoch: int) -> FoundOffset | None:
         """The last epoch at or before `epoch` in this log, and where it ends; None when the log knows none so old."""
