@@ -75,7 +75,8 @@ class RandomReader(Client):
             await self.pause(0.1)
             name = self.chance.choice(self._partitions)
             try:
-                await self.chance.choice((self._read, self._read, self._ask_bounds, self._ask_time))(name)
+                acts = (self._read, self._read, self._read, self._ask_bounds, self._ask_time, self._delete_records)
+                await self.chance.choice(acts)(name)
             except (StreamhouseError, Lost):
                 continue
 
@@ -103,6 +104,25 @@ class RandomReader(Client):
         earliest = await broker.earliest(name)
         self.history.saw_bounds(log, before, high_watermark=before.high_watermark, log_start=earliest.offset)
 
+    async def _delete_records(self, name: TopicPartition) -> None:
+        if self.world.deletes(name):
+            await self.call(simply(lambda broker: self._delete_some(broker, name)))
+
+    async def _delete_some(self, broker: Broker, name: TopicPartition) -> None:
+        """What was deleted once stays deleted, from the moment of the answer on."""
+        partition = self.world.partition(name)
+        if partition is None:
+            return
+        log = self.history.of(partition, name)
+        before = log.before()
+        offset = self.chance.randint(0, log.high_watermark)
+        start = await broker.administration.delete_records(name, offset)
+        self.world.loop.note(f"delete {name} below {offset} -> {start}")
+        self.history.saw_bounds(log, before, high_watermark=before.high_watermark, log_start=start)
+        bounds = self.world.database.bounds(partition)
+        if start < offset or (bounds is not None and bounds[0] < start):
+            self.history.violated(f"records were said to be deleted; {name} offset={offset} start={start} {bounds}")
+
     async def _ask_time(self, name: TopicPartition) -> None:
         await self.call(simply(lambda broker: self._by_time(broker, name)))
 
@@ -113,7 +133,9 @@ class RandomReader(Client):
         log = self.history.of(partition, name)
         known = list(log.facts.values())
         if self.chance.random() < 0.3:
-            self.history.found_latest(log, known, await broker.at_max_timestamp(name))
+            got = await broker.at_max_timestamp(name)
+            if not self.world.deletes(name):  # where records are deleted, runs are no longer what they say
+                self.history.found_latest(log, known, got)
             return
         time_ms = self.world.clock.now_ms() - self.chance.randrange(8000)
         got = await broker.at_time(name, time_ms)

@@ -18,7 +18,7 @@ import random
 import sys
 import zlib
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, ClassVar, TypeVar, TypeVarTuple
@@ -128,16 +128,23 @@ class Pool:
 
 class SimLoop(asyncio.BaseEventLoop):
     def __init__(
-        self, chance: random.Random, *, fifo: float = 0.3, starve: float = 0.0, latency_s: float = 0.0005
+        self,
+        chance: random.Random,
+        *,
+        fifo: float = 0.3,
+        starve: float = 0.0,
+        unlucky: Iterable[str] = (),
+        latency_s: float = 0.0005,
     ) -> None:
         """`fifo` is the share of steps that take the oldest handle, as a real loop does; the others take any. `starve`
-        is the share of kinds of handles (by task or function) that wait for a while though they are ready."""
+        is the share of kinds of handles (by task or function) that wait for a while though they are ready; the
+        `unlucky` ones always do."""
         super().__init__()
         self._chance = chance
         self._random = chance.random
         self._fifo = fifo
         self.starve = starve
-        self._unlucky: dict[str, bool] = {}
+        self._unlucky = dict.fromkeys(unlucky, True)
         self.latency_s = latency_s
         self._now = 1000.0
         self._serial = 0

@@ -6,8 +6,8 @@ Leaves      running seeds until one fails to `test_mutations`
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pytest
@@ -31,7 +31,8 @@ Patch = pytest.MonkeyPatch
 class Mutation:
     apply: Callable[[Patch], None]
     profile: str
-    start: int = 0
+    tweaks: Mapping[str, Any] = field(default_factory=dict)
+    """Options that show the absence sooner."""
     seeds: int = 60
 
 
@@ -334,10 +335,15 @@ MUTATIONS: Final = {
     "errors of sync are ignored": Mutation(apply=sync_errors_ignored, profile="disk"),
     "nothing is synced": Mutation(apply=sync_forgotten, profile="power"),
     "segments lack the producers": Mutation(apply=producers_missing_in_segments, profile="kills"),
-    "a closed log is not sealed": Mutation(apply=log_not_sealed, profile="disk"),
+    "a closed log is not sealed": Mutation(
+        apply=log_not_sealed,
+        profile="disk",
+        tweaks={"starve": 0.05, "unlucky": ("PartitionLog.append.<locals>.<lambda>", "responder")},
+        seeds=150,
+    ),
     "recovery ignores the WAL": Mutation(apply=recovery_ignores_the_wal, profile="kills"),
     "a WAL is removed before its recovery is finished": Mutation(
-        apply=wal_removed_before_the_recovery_is_finished, profile="stores"
+        apply=wal_removed_before_the_recovery_is_finished, profile="kills", tweaks={"restart_fuse": 0.9}
     ),
     "an agent stops without flushing": Mutation(apply=stopped_without_flush, profile="kills"),
     "a duplicate is answered before its original is durable": Mutation(
@@ -352,6 +358,8 @@ MUTATIONS: Final = {
     "blocks are not checked": Mutation(apply=blocks_not_checked, profile="stores"),
     "memory is not given back": Mutation(apply=memory_not_given_back, profile="calm"),
     "a partition is in two flushes at once": Mutation(apply=one_partition_in_two_flushes, profile="stores"),
-    "a refused batch is overtaken": Mutation(apply=refused_batches_overtaken, profile="stores"),
+    "a refused batch is overtaken": Mutation(
+        apply=refused_batches_overtaken, profile="stores", tweaks={"restart_fuse": 0.0, "calm_between_s": 0.1}
+    ),
     "a flush gives up after a failure": Mutation(apply=flush_stops_trying, profile="stores"),
 }

@@ -55,6 +55,8 @@ class Options:
     calm_between_s: float
     fifo: float
     starve: float
+    unlucky: tuple[str, ...] = ()
+    """Kinds of handles that starve whatever the dice say."""
     latency_s: float
     retries: bool
     database_has_own_clock: bool

@@ -105,7 +105,7 @@ class IdempotentProducer(Client):
         self._fill(lane, self.chance.choice((1, 2, WINDOW)))
         if self.chance.random() < 0.1 and lane.acked:
             await self._duplicate(self.chance.choice(lane.acked[-8:]))
-        if self.chance.random() < 0.05:
+        if self.chance.random() < 0.1:
             self._producer_id = -1  # the client restarts; what it had not heard of stays unknown
             return
         await self._round(lane)

@@ -13,8 +13,8 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streamhouse.broker.fetch import Wanted
@@ -49,13 +49,19 @@ class Outcome:
     counts: dict[str, int]
 
 
-def run_seed(seed: int, *, profile: str | None = None, trace: Callable[[str], None] | None = None) -> Outcome:
-    """Run one seed; never raises for what the seed found."""
+def run_seed(
+    seed: int,
+    *,
+    profile: str | None = None,
+    trace: Callable[[str], None] | None = None,
+    tweaks: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Run one seed, with some of its options changed where a test asks; never raises for what the seed found."""
     gc.freeze()  # what is there already stays there; looking through it after every seed would take a tenth of it
     gc.disable()  # when garbage goes must not depend on what else lives in this Python
     hook, sys.unraisablehook = sys.unraisablehook, _ignore
     try:
-        outcome = _run(choose(seed, profile), profile, trace)
+        outcome = _run(replace(choose(seed, profile), **(tweaks or {})), profile, trace)
         gc.collect()  # here, where the last words of killed coroutines are not heard
         return outcome
     finally:
@@ -69,7 +75,9 @@ def _ignore(_: object) -> None:
 
 def _run(options: Options, profile: str | None, trace: Callable[[str], None] | None) -> Outcome:
     chance = random.Random(f"loop-{options.seed}")
-    loop = SimLoop(chance, fifo=options.fifo, starve=options.starve, latency_s=options.latency_s)
+    loop = SimLoop(
+        chance, fifo=options.fifo, starve=options.starve, unlucky=options.unlucky, latency_s=options.latency_s
+    )
     loop.trace = trace
     scenario = Scenario(loop, options)
     started = time.monotonic()

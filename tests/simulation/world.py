@@ -241,9 +241,16 @@ class World:
         if left:
             self.history.violated(f"tasks were left running; {left}")
 
+    def _overrides(self, name: TopicPartition) -> Mapping[str, str]:
+        return next(plan.overrides for plan in self.options.topics if plan.name == name.topic)
+
     def stamps_append_time(self, name: TopicPartition) -> bool:
-        plans = {plan.name: plan for plan in self.options.topics}
-        return plans[name.topic].overrides.get("message.timestamp.type") == "LogAppendTime"
+        return "message.timestamp.type" in self._overrides(name)
+
+    def deletes(self, name: TopicPartition) -> bool:
+        """Whether old records of this topic are deleted at all; those of the others are all checked in the end."""
+        overrides = self._overrides(name)
+        return "retention.bytes" in overrides or overrides["retention.ms"] != "-1"
 
     def partition(self, name: TopicPartition) -> PartitionId | None:
         """Which partition a name means at the moment."""
