@@ -11,7 +11,7 @@ from streamhouse.wire.kafka.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from tests.wire.kafka.talk import Client, Served, create_topic, produce
+from tests.wire.kafka.talk import Client, create_topic, produce
 
 VERSIONS = range(1, 12)
 
@@ -104,6 +104,9 @@ async def test_a_partition_named_twice_is_refused(filled: Client) -> None:
     assert [found.error_code for found in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
 
 
-async def test_nobody_asks_as_a_replica(client: Client, served: Served) -> None:
-    await client.send(ListOffsetsRequest(replica_id=0, topics=[]), 7)
-    assert await client.is_closed()
+async def test_a_replica_id_changes_nothing(filled: Client) -> None:
+    """Some consumers leave it at 0 where others say -1."""
+    part = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=0, topics=[ListOffsetsTopic(name="orders", partitions=[part])])
+    answer = await filled.call(request, ListOffsetsResponse, 7)
+    assert [(found.error_code, found.offset) for found in answer.topics[0].partitions] == [(ErrorCode.NONE, 5)]

@@ -52,6 +52,10 @@ async def test_a_partition_that_is_not_there_is_unknown(client: Client, epoch: i
     assert (await ask(client, epoch, partition=4)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_nobody_asks_as_a_replica(client: Client) -> None:
-    await client.send(OffsetForLeaderEpochRequest(replica_id=1, topics=[]), 4)
-    assert await client.is_closed()
+async def test_a_replica_id_changes_nothing(client: Client, epoch: int) -> None:
+    part = OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
+    request = OffsetForLeaderEpochRequest(
+        replica_id=1, topics=[OffsetForLeaderTopic(topic="orders", partitions=[part])]
+    )
+    answer = await client.call(request, OffsetForLeaderEpochResponse, 4)
+    assert [found.end_offset for found in answer.topics[0].partitions] == [3]

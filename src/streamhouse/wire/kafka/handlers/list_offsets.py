@@ -6,8 +6,9 @@ Behaviour   -1 the high watermark · -2 and -4 the log start · -3 the first rec
             the store holds all records, so what Kafka calls local is the whole log
             a special time before the version that brought it is UNSUPPORTED_VERSION
             a partition named twice is INVALID_REQUEST; a leader epoch that isn't the agent's is refused
+            a replica id changes nothing: some clients send 0, because Kafka doesn't look at it either
 Left out    read_committed: without transactions both levels see the high watermark
-            timeout_ms (v10); replicas: a request with a replica id closes the connection
+            timeout_ms (v10)
 Versions    v2 isolation level · v4 leader epoch · v6 flexible · v7 -3 · v8 -4 · v9 -5 · v11 -6
 """
 
@@ -18,7 +19,7 @@ from streamhouse.broker.fetch import check_leader_epoch
 from streamhouse.broker.offsets import FoundOffset
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context
+from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
@@ -50,8 +51,6 @@ NONE_FOUND: Final = FoundOffset(-1)
 
 @serves(ListOffsetsRequest, (1, 11))
 async def handle(context: Context, request: ListOffsetsRequest) -> Answer:
-    if request.replica_id >= 0:
-        raise CloseConnection(f"offsets for a replica, but there are no replicas; replica={request.replica_id}")
     asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     return ListOffsetsResponse(
         topics=[

@@ -4,14 +4,15 @@ Behaviour   the largest epoch at or below the asked one that the log knows, and 
             compare it with their position to notice that records they read were not kept
             an epoch that the log never had, or that lies in the future: epoch -1, offset -1, no error
             a current leader epoch that isn't the agent's is refused with FENCED_ or UNKNOWN_LEADER_EPOCH
-Left out    replicas: a request with a replica id closes the connection
+            a replica id changes nothing: the log has one end, which is everybody's
+Left out    nothing
 Versions    v3 replica id · v4 flexible
 """
 
 from streamhouse.broker.fetch import check_leader_epoch
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context
+from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -24,8 +25,6 @@ from streamhouse.wire.kafka.support import serves
 
 @serves(OffsetForLeaderEpochRequest, (2, 4))
 async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> Answer:
-    if request.replica_id >= 0:
-        raise CloseConnection(f"epochs for a replica, but there are no replicas; replica={request.replica_id}")
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
