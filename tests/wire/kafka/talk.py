@@ -51,10 +51,12 @@ def quick_settings(kafka: KafkaSettings) -> Settings:
 
 
 @asynccontextmanager
-async def a_broker(folder: Path, settings: Settings, clock: Clock | None = None) -> AsyncIterator[Broker]:
+async def a_broker(
+    folder: Path, settings: Settings, clock: Clock | None = None, *, metadata_url: str = "sqlite::memory:"
+) -> AsyncIterator[Broker]:
     """A whole broker on memory stores and a WAL in a temporary folder."""
     clock, ids = clock or SystemClock(), Ids()
-    metadata = await open_metadata_store("sqlite::memory:", clock=clock)
+    metadata = await open_metadata_store(metadata_url, clock=clock)
     broker = Broker(
         Doors(
             settings=settings,
