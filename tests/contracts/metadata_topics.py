@@ -9,12 +9,15 @@ from streamhouse.errors import Internal, UnknownTopicId
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.contracts.metadata_scene import (
     ALICE,
+    BOB,
     CLICKS,
     ORDERS,
     MetadataScene,
+    commit_of,
     lead,
     part,
     publish,
+    run_of,
     state_of,
     topic,
 )
@@ -113,7 +116,7 @@ class TopicContract(MetadataScene):
 
     # --- sizes
 
-    async def test_sizes_are_the_sums_of_the_runs_above_the_log_start(self, ready: MetadataStore) -> None:
+    async def test_sizes_are_the_sums_of_the_runs_that_are_kept(self, ready: MetadataStore) -> None:
         await ready.create_topic(topic(CLICKS, "clicks"))
         first, second, other = await lead(ready, ALICE, part(0), part(1), part(0, CLICKS))
         await publish(ready, ALICE, first, 10, 20, 30)
@@ -124,3 +127,27 @@ class TopicContract(MetadataScene):
         assert await ready.sizes([ORDERS]) == {part(0): 2000}
         assert await ready.sizes([ORDERS, CLICKS]) == {part(0): 2000, part(0, CLICKS): 1000}
         assert await ready.sizes([]) == {}
+        await ready.delete_topic(ORDERS)
+        assert await ready.sizes([ORDERS, CLICKS]) == {part(0, CLICKS): 1000}
+
+    async def test_a_repeated_commit_is_not_counted_twice(self, ready: MetadataStore) -> None:
+        [state] = await lead(ready, ALICE, part(0))
+        commit = commit_of("k", run_of(state, 0, 5, "k"), run_of(state, 5, 9, "k"))
+        for _ in range(2):
+            await ready.commit_segments(ALICE, [commit])
+        assert await ready.sizes([ORDERS]) == {part(0): 2000}
+
+    async def test_what_was_recovered_counts(self, ready: MetadataStore) -> None:
+        [state] = await lead(ready, ALICE, part(0))
+        claim = await ready.claim_recovery(ALICE, by=BOB, proven_dead=True)
+        assert claim is not None
+        await ready.finish_recovery(ALICE, claim, [commit_of("k", run_of(state, 0, 5, "k"))])
+        assert await ready.sizes([ORDERS]) == {part(0): 1000}
+
+    async def test_sizes_stay_true_while_runs_come_and_go(self, ready: MetadataStore) -> None:
+        [state] = await lead(ready, ALICE, part(0))
+        for end in range(10, 200, 10):
+            await publish(ready, ALICE, replace(state, flushed_end=end - 10), end)
+            await ready.advance_log_start({part(0): max(0, end - 35)})
+            runs = await ready.runs(part(0), from_offset=0, limit=1000)
+            assert await ready.sizes([ORDERS]) == {part(0): sum(run.length for run in runs)}

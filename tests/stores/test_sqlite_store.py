@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from threading import Event
@@ -101,6 +102,38 @@ async def test_a_folder_that_can_not_be_made_is_refused_with_advice(tmp_path: Pa
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Misconfigured, match="do="):
         await open_metadata_store(f"sqlite://{tmp_path}/file/metadata.db", clock=clock)
+
+
+async def test_a_database_from_before_sizes_learns_them_from_its_runs(tmp_path: Path, clock: ManualClock) -> None:
+    url = f"sqlite://{tmp_path}/metadata.db"
+    store = await open_metadata_store(url, clock=clock)
+    await store.create_topic(topic())
+    await store.open_session(new_session(ALICE))
+    [state] = await lead(store, ALICE, part(0))
+    await publish(store, ALICE, state, 10, 20)
+    await store.aclose()
+    with closing(sqlite3.connect(f"{tmp_path}/metadata.db")) as older:
+        older.execute("ALTER TABLE partitions DROP COLUMN size_bytes")
+        older.execute("DELETE FROM schema_version WHERE name = 'sizes'")
+        older.commit()
+
+    store = await open_metadata_store(url, clock=clock)
+    assert await store.sizes([ORDERS]) == {part(0): 2000}
+    await store.aclose()
+
+
+async def test_a_growth_that_breaks_half_way_never_happened(clock: ManualClock) -> None:
+    store = await SqliteMetadataStore(":memory:", clock=clock).open()
+    await store.create_topic(topic())
+    in_the_way = "INSERT INTO partitions (topic_id, partition, epoch) VALUES (:topic_id, 4, 0)"
+    await store._database.write(lambda tx: tx.change(in_the_way, {"topic_id": str(ORDERS)}))
+    with pytest.raises(Internal):
+        await store.add_partitions(ORDERS, from_count=3, to_count=6)
+    assert [each.partitions for each in await store.topics()] == [3]
+    assert [state.partition.partition for state in await store.partitions([ORDERS])] == [0, 1, 2, 4]
+    await store._database.write(lambda tx: tx.change("DELETE FROM partitions WHERE partition = 4", {}))
+    assert (await store.add_partitions(ORDERS, from_count=3, to_count=6)).partitions == 6
+    await store.aclose()
 
 
 @pytest.mark.parametrize(
@@ -290,7 +323,7 @@ def _fill_runs(tx: Transaction, count: int) -> None:
         {"topic_id": str(ORDERS)},
     )
     tx.change(
-        "INSERT INTO partitions VALUES (:topic_id, 0, 1, NULL, 2, :count)", {"topic_id": str(ORDERS), "count": count}
+        "INSERT INTO partitions VALUES (:topic_id, 0, 1, NULL, 2, :count, 0)", {"topic_id": str(ORDERS), "count": count}
     )
     tx.change("INSERT INTO segment_objects VALUES (1, 'k', 0, 0)", {})
     tx.change_each(

@@ -109,8 +109,10 @@ class MetadataStore(Protocol):
         ...
 
     async def sizes(self, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, int]:
-        """Bytes of the runs of these topics that reach above their log start, by partition; those that have none are
-        left out."""
+        """Bytes of the runs that are kept of these topics, by partition; those that have no records are left out.
+
+        However many runs there are, each partition costs the same.
+        """
         ...
 
     # --- sessions and leases

@@ -44,6 +44,8 @@ class Statements:
     free_leases: str
     advance_flushed_end: str
     advance_log_start: str
+    shrink_partition: str
+    sizes_of_topics: str
     delete_partitions: str
     # sessions
     find_session: str
@@ -69,7 +71,6 @@ class Statements:
     run_at_time: str
     latest_so_far: str
     latest_run: str
-    sizes_of_topics: str
     epoch_end: str
     runs_of_object: str
     drop_runs_below: str

@@ -45,7 +45,7 @@ UPDATE partitions SET holder = NULL WHERE holder = :holder;
 
 -- name: advance_flushed_end
 -- Publish offsets under the guard of promise 4: the lease's holder, its epoch and the expected next offset.
-UPDATE partitions SET flushed_end = :flushed_end
+UPDATE partitions SET flushed_end = :flushed_end, size_bytes = size_bytes + :added_bytes
 WHERE topic_id = :topic_id AND partition = :partition
   AND holder = :holder AND epoch = :epoch AND flushed_end = :expected_end;
 
@@ -53,6 +53,19 @@ WHERE topic_id = :topic_id AND partition = :partition
 -- Move a log start forward: never back, never past the flushed end.
 UPDATE partitions SET log_start = CASE WHEN :log_start < flushed_end THEN :log_start ELSE flushed_end END
 WHERE topic_id = :topic_id AND partition = :partition AND log_start < :log_start;
+
+-- name: shrink_partition
+-- Runs of the partition were dropped.
+UPDATE partitions SET size_bytes = size_bytes - :dropped_bytes
+WHERE topic_id = :topic_id AND partition = :partition;
+
+-- name: sizes_of_topics
+-- Bytes of the partitions of the topics in a JSON array of ids. Where everything was deleted only the newest run is
+-- left, and that for its producers' state alone.
+SELECT p.topic_id, p.partition, p.size_bytes
+FROM json_each(:topic_ids) AS wanted
+JOIN partitions AS p ON p.topic_id = wanted.value
+WHERE p.log_start < p.flushed_end;
 
 -- name: delete_partitions
 -- Part of deleting a topic, after its runs.

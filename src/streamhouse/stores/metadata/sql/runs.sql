@@ -104,14 +104,6 @@ WHERE r.topic_id = :topic_id AND r.partition = :partition
   AND r.base_offset <= (SELECT reached.position FROM reached WHERE reached.step = 0)
 ORDER BY r.base_offset DESC LIMIT 1;
 
--- name: sizes_of_topics
--- Bytes of the runs that reach above the log start, per partition of the topics in a JSON array of ids.
-SELECT r.topic_id, r.partition, SUM(r.length) AS size_bytes
-FROM json_each(:topic_ids) AS wanted
-JOIN partitions AS p ON p.topic_id = wanted.value
-JOIN runs AS r ON r.topic_id = p.topic_id AND r.partition = p.partition AND r.end_offset > p.log_start
-GROUP BY r.topic_id, r.partition;
-
 -- name: runs_of_object
 -- Which runs an object still has, to recognise a commit that is repeated.
 SELECT r.topic_id, r.partition, r.base_offset, r.end_offset
@@ -133,7 +125,7 @@ WHERE topic_id = :topic_id AND partition = :partition
   AND end_offset <= (
       SELECT p.log_start FROM partitions AS p WHERE p.topic_id = :topic_id AND p.partition = :partition
   )
-RETURNING object_id;
+RETURNING object_id, length;
 
 -- name: drop_runs_of_topic
 -- Part of deleting a topic; returns the objects that may have no run left.

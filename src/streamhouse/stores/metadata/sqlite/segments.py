@@ -5,6 +5,7 @@ Owns        writing what the guard allows, dropping runs, dooming objects
 Leaves      the guard's decision to `guard`, deleting bytes to the broker's collector
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from streamhouse.errors import Internal
@@ -82,8 +83,13 @@ def advance_log_start(tx: Transaction, starts: Mapping[PartitionId, int]) -> Non
     tx.change_each(
         tx.sql.advance_log_start, ({**partition_params(p), "log_start": start} for p, start in starts.items())
     )
-    dropped = [row for p in starts for row in tx.rows(tx.sql.drop_runs_below, partition_params(p))]
-    doom_unused(tx, [row["object_id"] for row in dropped])
+    objects: list[int] = []
+    for partition in starts:
+        dropped = tx.rows(tx.sql.drop_runs_below, partition_params(partition))
+        if dropped_bytes := sum(row["length"] for row in dropped):
+            tx.change(tx.sql.shrink_partition, {**partition_params(partition), "dropped_bytes": dropped_bytes})
+        objects += [row["object_id"] for row in dropped]
+    doom_unused(tx, objects)
 
 
 def doom_unused(tx: Transaction, object_ids: Iterable[int]) -> None:
@@ -134,6 +140,9 @@ def _write(tx: Transaction, holder: SessionId, publication: Publication) -> None
     )
     runs = sorted((run for commit in publication.commits for run in commit.runs), key=lambda run: run.base)
     tx.change_each(tx.sql.insert_run, map(run_params, runs))
+    added: Counter[PartitionId] = Counter()
+    for run in runs:
+        added[run.partition] += run.length
     advanced = tx.change_each(
         tx.sql.advance_flushed_end,
         (
@@ -143,6 +152,7 @@ def _write(tx: Transaction, holder: SessionId, publication: Publication) -> None
                 "epoch": advance.state.epoch,
                 "expected_end": advance.state.flushed_end,
                 "flushed_end": advance.flushed_end,
+                "added_bytes": added[advance.state.partition],
             }
             for advance in publication.advances
         ),
