@@ -91,8 +91,9 @@ messages: $(STAMP) ## regenerate the Kafka message classes from Kafka's definiti
 	$(BIN)/python tools/generate_messages.py
 
 .PHONY: docs
-docs: $(STAMP) ## regenerate docs/protocol-support.md from the handlers
+docs: $(STAMP) ## regenerate docs/protocol-support.md and docs/topic-settings.md from the code
 	$(BIN)/python -m tools.protocol_support
+	$(BIN)/python -m tools.topic_settings
 
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
 

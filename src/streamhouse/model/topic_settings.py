@@ -169,25 +169,26 @@ _HONOURED: Final = (
     ),
 )
 
-# Kept for whoever compacts: nothing reads them before that.
+_COMPACTION: Final = "kept for compaction, which no agent does yet: "
+
 _FOR_COMPACTION: Final = (
     _long(
         "delete.retention.ms",
         DAY_MS,
         "log.cleaner.delete.retention.ms",
-        "compaction: how long a record without a value stays, so that readers learn of the deletion",
+        _COMPACTION + "how long a record without a value stays, so that readers learn of the deletion",
     ),
     _long(
         "min.compaction.lag.ms",
         0,
         "log.cleaner.min.compaction.lag.ms",
-        "compaction: how long a record stays as it is at least",
+        _COMPACTION + "how long a record stays as it is at least",
     ),
     _long(
         "max.compaction.lag.ms",
         MAX_LONG,
         "log.cleaner.max.compaction.lag.ms",
-        "compaction: after how long a record is looked at, at the latest",
+        _COMPACTION + "after how long a record is looked at, at the latest",
         low=1,
     ),
     TopicSetting(
@@ -196,7 +197,7 @@ _FOR_COMPACTION: Final = (
         default="0.5",
         parse=_share,
         synonym="log.cleaner.min.cleanable.ratio",
-        about="compaction: the share of a log that must be new before it is compacted again",
+        about=_COMPACTION + "the share of a log that must be new before it is compacted again",
     ),
 )
 
