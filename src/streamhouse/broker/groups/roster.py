@@ -6,6 +6,7 @@ Leaves      when somebody comes or goes, and what follows, to `state`
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from math import inf
 
 from streamhouse.errors import FencedInstance, UnknownMember
 
@@ -20,6 +21,8 @@ class Roster:
         self._instances: dict[str, str] = {}
         self._support: Counter[str] = Counter()
         self.leader: str | None = None
+        self.size_bytes = 0
+        """What all members offer, together."""
 
     def __repr__(self) -> str:
         return f"<Roster members={len(self._members)} static={len(self._instances)} leader={self.leader}>"
@@ -59,7 +62,7 @@ class Roster:
         self._members[member.member_id] = member
         if member.instance_id is not None:
             self._instances[member.instance_id] = member.member_id
-        self._support.update(member.names)
+        self._count(member)
         if self.leader is None:
             self.leader = member.member_id
 
@@ -67,7 +70,7 @@ class Roster:
         member = self._members.pop(member_id)
         if member.instance_id is not None:
             del self._instances[member.instance_id]
-        self._support.subtract(member.names)
+        self._discount(member)
         if self.leader == member_id:
             self.leader = next(iter(self._members), None)
 
@@ -80,9 +83,20 @@ class Roster:
             self.leader = new.member_id
 
     def update(self, member: Member, ask: Join) -> None:
-        self._support.subtract(member.names)
+        self._discount(member)
         member.update(ask)
+        self._count(member)
+
+    def _count(self, member: Member) -> None:
         self._support.update(member.names)
+        self.size_bytes += member.size_bytes
+
+    def _discount(self, member: Member) -> None:
+        self.size_bytes -= member.size_bytes
+        for name in member.names:
+            self._support[name] -= 1
+            if not self._support[name]:
+                del self._support[name]
 
     # --- what they have in common
 
@@ -98,14 +112,14 @@ class Roster:
         return chosen
 
     @property
-    def size_bytes(self) -> int:
-        return sum(member.size_bytes for member in self._members.values())
-
-    @property
     def rebalance_timeout_s(self) -> float:
         return max((member.rebalance_timeout_ms for member in self._members.values()), default=0) / 1000
 
     # --- waiting
+
+    @property
+    def earliest_expiry(self) -> float:
+        return min((member.expires_at for member in self._members.values()), default=inf)
 
     @property
     def waiting(self) -> int:

@@ -103,12 +103,14 @@ class Group(Generations):
         A static member that comes back without its id takes no room: it replaces itself.
         """
         limit = self._settings.max_members
-        if self.state is EMPTY or (not ask.member_id and self.roster.by_instance(ask.instance_id) is not None):
+        if self.state is EMPTY or len(self.roster) < limit:
+            return True
+        if not ask.member_id and self.roster.by_instance(ask.instance_id) is not None:
             return True
         member = self.roster.get(ask.member_id)
         if self.state is PREPARING:
             return (member is not None and member.join_token is not None) or self.roster.waiting < limit
-        return member is not None or len(self.roster) < limit
+        return member is not None
 
     def _turn_away(self, now: float, member_id: str) -> None:
         self._pending.pop(member_id, None)
@@ -336,8 +338,8 @@ class Group(Generations):
 
     def next_deadline(self) -> float:
         """When `tick` must be called; heartbeats only ever move it further away."""
-        members = min((member.expires_at for member in self.roster), default=inf)
-        return min(members, self._join_at, self._sync_at, min(self._pending.values(), default=inf))
+        pending = min(self._pending.values(), default=inf)
+        return min(self.roster.earliest_expiry, self._join_at, self._sync_at, pending)
 
     def tick(self, now: float) -> list[Effect]:
         """Do what is due."""
