@@ -6,7 +6,7 @@ Leaves      codes and status numbers to the wires (`wire.kafka.errors`, `wire.ht
 Texts are lower case, then `key=value`, and never longer than `MAX_TEXT`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 MAX_TEXT: Final = 500
@@ -149,11 +149,19 @@ class UnsupportedFormat(Rejected):
     """The batch is of an older format than magic 2."""
 
 
-class InvalidRecord(Rejected):
+class BadRecords(Rejected):
+    """Records break a rule; `records` are the positions of those to blame, where the rule is about single ones."""
+
+    def __init__(self, text: str, *, records: Sequence[int] = ()) -> None:
+        super().__init__(text)
+        self.records = records
+
+
+class InvalidRecord(BadRecords):
     """The batch is whole, but its content breaks a rule."""
 
 
-class InvalidTimestamp(Rejected):
+class InvalidTimestamp(BadRecords):
     """A timestamp lies outside what the topic allows."""
 
 

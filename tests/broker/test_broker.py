@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from streamhouse.broker.broker import PRODUCER_ID_BLOCK, Broker
+from streamhouse.broker.broker import JUDGED_RECORDS, PRODUCER_ID_BLOCK, Broker
 from streamhouse.broker.fetch import Wanted
 from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.config import BufferSettings, ProducerSettings, TopicSettings, WalSettings
@@ -141,6 +141,14 @@ async def test_a_compacted_topic_needs_keys(world: World, policy: str) -> None:
     broker = await world.start_with(**{"cleanup.policy": policy})
     await produce(broker, batch(b"a", key=b""))
     await refused(broker, batch(b"a", key=None), InvalidRecord, "key")
+
+
+async def test_of_a_very_long_batch_only_the_beginning_is_searched_for_those_to_blame(world: World) -> None:
+    broker = await world.start_with(**{"cleanup.policy": "compact"})
+    long = batch(*[b""] * (JUDGED_RECORDS + 1), key=None)
+    with pytest.raises(InvalidRecord) as refusal:
+        await produce(broker, long)
+    assert refusal.value.records == list(range(JUDGED_RECORDS))
 
 
 async def test_a_topic_that_is_not_compacted_takes_records_without_keys(broker: Broker) -> None:

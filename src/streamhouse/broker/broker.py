@@ -13,8 +13,7 @@ from typing import Final
 
 from streamhouse.errors import (
     AppendFailed,
-    InvalidRecord,
-    InvalidTimestamp,
+    BadRecords,
     InvalidTopicName,
     OutOfOrderSequence,
     RecordTooLarge,
@@ -24,11 +23,11 @@ from streamhouse.errors import (
     UnknownTopic,
 )
 from streamhouse.format.batch import BatchHeader, check_batch, correct_max_timestamp, read_header
-from streamhouse.format.records import RecordsSummary, validate_records
+from streamhouse.format.records import RecordsSummary, find_records, validate_records
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.segment import Run
-from streamhouse.model.topic import Topic, TopicConfig
+from streamhouse.model.topic import Topic
 
 from .administration import Administration
 from .budget import MemoryBudget
@@ -42,6 +41,7 @@ from .offsets import FoundOffset, Offsets
 from .reader import SegmentReader
 from .recovery import Recovered, Recovery
 from .refusals import Refusals
+from .rules import Breach, find_breach
 from .tenure import Tenure
 from .traffic import Traffic
 
@@ -51,7 +51,9 @@ INLINE_BYTES: Final = 256 * 1024
 """Compressed batches above this are opened for validation in a thread, below it on the event loop."""
 
 PRODUCER_ID_BLOCK: Final = 1000
-NO_TIMESTAMP: Final = -1
+
+JUDGED_RECORDS: Final = 10_000
+"""Of a batch that breaks a rule so many records are looked at one by one; librdkafka's batches are no longer."""
 
 
 class Broker:
@@ -224,7 +226,8 @@ class Broker:
                 raise RecordTooLarge(name, size_bytes=len(data), limit_bytes=opened.config.max_message_bytes)
             header = check_batch(data)
             summary = await self._validate(data, header)
-            _check_records(name, summary, opened.config, now_ms=self._doors.clock.now_ms())
+            if (breach := find_breach(summary, opened.config, now_ms=self._doors.clock.now_ms())) is not None:
+                raise await self._bad_records(name, data, header, breach)
             if summary.max_timestamp_ms != header.max_timestamp_ms:
                 header = correct_max_timestamp(data, summary.max_timestamp_ms)
             if not self.budget.fits_freely(len(data)):
@@ -271,6 +274,18 @@ class Broker:
             return validate_records(data, header, limit_bytes=limit)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, lambda: validate_records(data, header, limit_bytes=limit))
+
+    async def _bad_records(
+        self, name: TopicPartition, data: memoryview, header: BatchHeader, breach: Breach
+    ) -> BadRecords:
+        """The refusal of a batch that breaks a rule, with the records to blame."""
+        limit_bytes = self._settings.producers.max_decompressed_bytes
+
+        def blame() -> list[int]:
+            return find_records(data, header, breach.is_broken_by, among=JUDGED_RECORDS, limit_bytes=limit_bytes)
+
+        to_blame = await asyncio.get_running_loop().run_in_executor(None, blame)
+        return breach.error(f"{breach.text} partition={name}", records=to_blame)
 
     async def allocate_producer_id(self) -> int:
         """An id that nobody ever had; taken from the metadata store a thousand at a time."""
@@ -325,21 +340,3 @@ def _refuse_internal(topic: str, done: str) -> None:
     """Raise for the topic whose partitions are the shards of groups: it belongs to the agents."""
     if topic == OFFSETS_TOPIC:
         raise InvalidTopicName(f"an internal topic can't be {done} by clients; name={topic}")
-
-
-def _check_records(name: TopicPartition, summary: RecordsSummary, config: TopicConfig, *, now_ms: int) -> None:
-    """Raise when a batch breaks a rule of its topic."""
-    if config.compacts and summary.null_keys:
-        raise InvalidRecord(f"a compacted topic needs keys; partition={name} records_without_key={summary.null_keys}")
-    if config.log_append_time:
-        return
-    newest = now_ms + config.timestamp_after_max_ms
-    oldest = now_ms - config.timestamp_before_max_ms
-    if summary.max_timestamp_ms > newest:
-        raise InvalidTimestamp(
-            f"timestamp is too far ahead; partition={name} timestamp_ms={summary.max_timestamp_ms} newest_ms={newest}"
-        )
-    if NO_TIMESTAMP < summary.min_timestamp_ms < oldest:
-        raise InvalidTimestamp(
-            f"timestamp is too far behind; partition={name} timestamp_ms={summary.min_timestamp_ms} oldest_ms={oldest}"
-        )

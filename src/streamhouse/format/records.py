@@ -6,8 +6,9 @@ Leaves      the header to `format.batch`, codecs to `format.compression`, the wa
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 from streamhouse.errors import CorruptBatch, InvalidRecord
@@ -79,6 +80,14 @@ def read_records(batch: Buffer, *, limit_bytes: int) -> list[Record]:
     """All records of a batch, judged first; slow."""
     header = read_header(batch)
     return list(_records(_judged_payload(batch, header, limit_bytes), header))
+
+
+def find_records(
+    batch: Buffer, header: BatchHeader, matches: Callable[[Record], bool], *, among: int, limit_bytes: int
+) -> list[int]:
+    """Positions of the matching ones among the first records of a batch that was validated; slow."""
+    first = islice(_records(_payload(batch, header, limit_bytes), header), among)
+    return [position for position, record in enumerate(first) if matches(record)]
 
 
 def first_record_at(

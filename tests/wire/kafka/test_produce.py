@@ -220,6 +220,34 @@ async def test_timestamps_outside_of_what_the_topic_allows_are_refused(client: C
     assert old.error_code == new.error_code == ErrorCode.INVALID_TIMESTAMP
 
 
+@pytest.mark.parametrize("version", [7, 8, 9])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+async def test_records_that_break_a_rule_are_named_and_none_of_the_batch_is_stored(
+    client: Client, version: int, codec: int
+) -> None:
+    await create_topic(client, "orders", configs=[("cleanup.policy", "compact")])
+    records = [Record(key=None if n % 3 == 0 else b"k", value=b"%d" % n) for n in range(7)]
+    (refused,) = await produce(client, "orders", (0, build_batch(records, codec=codec)), version=version)
+    assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert [each.batch_index for each in refused.record_errors] == ([0, 3, 6] if version >= 8 else [])
+    (stored,) = await produce(client, "orders", (0, a_batch(b"x")), version=version)
+    assert (stored.error_code, stored.base_offset, stored.record_errors) == (ErrorCode.NONE, 0, [])
+
+
+async def test_records_with_impossible_timestamps_are_named(client: Client) -> None:
+    await create_topic(client, "orders", configs=[("message.timestamp.after.max.ms", "1000")])
+    records = [Record(timestamp_ms=time, value=b"x") for time in (1, 2**62, 2, 2**62)]
+    (refused,) = await produce(client, "orders", (0, build_batch(records)))
+    assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [each.batch_index for each in refused.record_errors] == [1, 3]
+
+
+async def test_a_rule_about_a_whole_batch_blames_no_single_record(client: Client) -> None:
+    await create_topic(client, "orders")
+    (refused,) = await produce(client, "orders", (0, None))
+    assert (refused.error_code, refused.record_errors) == (ErrorCode.INVALID_RECORD, [])
+
+
 async def test_zstd_is_for_those_who_know_it(client: Client) -> None:
     await create_topic(client, "orders")
     batch = a_batch(b"x" * 100, codec=Codec.ZSTD)

@@ -110,6 +110,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
     errors.UnsupportedFormat: ErrorCode.INVALID_RECORD,
+    errors.BadRecords: ErrorCode.INVALID_RECORD,
     errors.InvalidRecord: ErrorCode.INVALID_RECORD,
     errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     errors.RecordTooLarge: ErrorCode.MESSAGE_TOO_LARGE,

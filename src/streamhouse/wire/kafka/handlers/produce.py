@@ -6,12 +6,13 @@ Behaviour   acks=1 and acks=all are answered when the write-ahead log holds the 
             batches are placed in the order of their requests; what waits for durability doesn't hold up later requests
             one partition's failure never fails its neighbours
             a duplicate of an idempotent producer's batch gets the offset of the original
+            records that break a rule of their topic are named (v8, KIP-467), so that the client can send the others
+            again; none of their batch is stored
             what isn't the client's fault is answered with a code that clients retry, never with UNKNOWN_SERVER_ERROR
 Left out    transactions: transactional batches are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            errors of single records (v8); the text says which rule was broken
             timeout_ms: the answer comes when the log has decided
 Versions    0-2 are advertised, because librdkafka takes their absence for a broker without compression, and closed
-            v5 log start · v7 zstd · v8 error text · v9 flexible · v13 topics by id
+            v5 log start · v7 zstd · v8 error text, errors of records · v9 flexible · v13 topics by id
 """
 
 import logging
@@ -19,11 +20,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from streamhouse.broker.log import Placed
-from streamhouse.errors import StreamhouseError, UnsupportedCompression
+from streamhouse.errors import BadRecords, StreamhouseError, UnsupportedCompression
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -53,6 +55,7 @@ class Outcome(NamedTuple):
     placed: Placed | None
     code: ErrorCode = ErrorCode.NONE
     text: str | None = None
+    to_blame: Sequence[int] = ()
 
 
 class TopicOutcome(NamedTuple):
@@ -105,6 +108,8 @@ async def _place(context: Context, topic: str, part: PartitionProduceData) -> Ou
         if placed.commit is not None:
             context.keeps(len(records))
         return Outcome(part.index, placed)
+    except BadRecords as error:
+        return Outcome(part.index, None, context.refused(error), str(error), error.records)
     except StreamhouseError as error:
         return Outcome(part.index, None, context.refused(error), str(error))
     except Exception:
@@ -180,7 +185,11 @@ def _partition(outcome: Outcome) -> PartitionProduceResponse:
     placed = outcome.placed
     if placed is None:
         return PartitionProduceResponse(
-            index=outcome.partition, error_code=outcome.code, base_offset=-1, error_message=outcome.text
+            index=outcome.partition,
+            error_code=outcome.code,
+            base_offset=-1,
+            record_errors=[BatchIndexAndErrorMessage(batch_index=each) for each in outcome.to_blame],
+            error_message=outcome.text,
         )
     return PartitionProduceResponse(
         index=outcome.partition,
