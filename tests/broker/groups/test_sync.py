@@ -152,6 +152,17 @@ def test_members_that_never_ask_for_their_assignment_are_out_after_the_rebalance
     assert machine.joined(machine.join(leader)).generation == 2
 
 
+def test_a_rebalance_timeout_of_zero_leaves_time_to_sync() -> None:
+    """kafkajs's broker calls send 0 when the caller names none."""
+    machine = Machine()
+    token = machine.join(rebalance_ms=0)
+    machine.pass_time(3)
+    member = machine.joined(token).member_id
+    machine.pass_time(1)
+    machine.sync(member, {member: b"mine"})
+    assert machine.state() is GroupState.STABLE
+
+
 def test_a_leader_that_brings_nothing_is_out_and_the_others_go_on() -> None:
     machine = Machine()
     leader, follower = machine.gather(None, None)

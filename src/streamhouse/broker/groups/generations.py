@@ -123,7 +123,8 @@ class Generations:
             member.is_new = False
             member.touch(now)
         self._unsynced = dict.fromkeys(member.member_id for member in self.roster)
-        self._sync_at = now + self.roster.rebalance_timeout_s
+        # Some clients leave the rebalance timeout at 0: then nobody could ask in time, whatever the network does.
+        self._sync_at = now + max(self.roster.rebalance_timeout_s, self._settings.min_session_timeout_s)
 
     def _remove(self, member_id: str) -> None:
         """Take a member out; if it waits, it is told to begin anew."""
