@@ -5,12 +5,14 @@ Behaviour   a topic: all its settings, its own and the defaults, with type and d
             those changed for all brokers while they run, of which there are none
             settings may be asked for by name; names that don't exist are left out, no names mean all
             a resource that occurs twice with the same names is answered once
-            synonyms tell what would hold if the topic had no value of its own
+            synonyms tell what would hold if the topic had no value of its own; settings whose default in Kafka follows
+            from another one (retention.ms from hours) have none for it there, and so none here
 Left out    broker loggers, client metrics, groups: INVALID_REQUEST
 Versions    v3 type and documentation · v4 flexible
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from streamhouse.broker.configs import AgentConfig
 from streamhouse.errors import StreamhouseError
@@ -34,6 +36,9 @@ from streamhouse.wire.kafka.resources import (
     require_this_agent,
 )
 from streamhouse.wire.kafka.support import serves
+
+DERIVED: Final = frozenset({"flush.ms", "remote.storage.enable", "retention.ms", "segment.jitter.ms", "segment.ms"})
+"""Kafka's brokers have no default by the name of the synonym: it comes from hours, or from another setting."""
 
 
 @serves(DescribeConfigsRequest, (1, 4))
@@ -84,15 +89,17 @@ async def _configs(context: Context, resource: DescribeConfigsResource) -> Itera
 
 def _of_topic(topic: Topic, setting: TopicSetting) -> DescribeConfigsResourceResult:
     own = topic.overrides.get(setting.name)
-    default = DescribeConfigsSynonym(name=setting.synonym, value=setting.default, source=ConfigSource.DEFAULT)
-    chosen = (
-        [DescribeConfigsSynonym(name=setting.name, value=own, source=ConfigSource.TOPIC)] if own is not None else []
-    )
+    synonyms = []
+    if own is not None:
+        synonyms.append(DescribeConfigsSynonym(name=setting.name, value=own, source=ConfigSource.TOPIC))
+    if setting.name not in DERIVED:
+        default = DescribeConfigsSynonym(name=setting.synonym, value=setting.default, source=ConfigSource.DEFAULT)
+        synonyms.append(default)
     return DescribeConfigsResourceResult(
         name=setting.name,
         value=setting.default if own is None else own,
         config_source=ConfigSource.DEFAULT if own is None else ConfigSource.TOPIC,
-        synonyms=[*chosen, default],
+        synonyms=synonyms,
         config_type=CONFIG_TYPES[setting.type],
         documentation=setting.about,
     )
