@@ -16,6 +16,8 @@ from streamhouse.cli.doors import Doors
 from streamhouse.client.admin import Admin
 from streamhouse.client.consumer import Consumer
 from streamhouse.client.failures import no_agent
+from streamhouse.client.group_consumer import GroupConsumer
+from streamhouse.client.groups import Groups
 from streamhouse.client.http import Http
 from streamhouse.client.nouns import (
     EARLIEST,
@@ -24,8 +26,11 @@ from streamhouse.client.nouns import (
     Cluster,
     Compression,
     Config,
+    Group,
+    GroupMember,
     NewRecord,
     Partition,
+    Place,
     Record,
     Segment,
     TimeRange,
@@ -34,8 +39,10 @@ from streamhouse.client.nouns import (
 from streamhouse.client.producer import Producer, Promise
 from streamhouse.config import Address, Settings
 from streamhouse.errors import (
+    GroupNotFound,
     InvalidConfig,
     InvalidPartitions,
+    NonEmptyGroup,
     Rejected,
     StreamhouseError,
     TopicExists,
@@ -56,6 +63,9 @@ class World:
         self.known_configs: dict[str, str] = {}
         self.alterations: list[tuple[str, bool]] = []
         self.sizes: dict[int, int] = {}
+        self.groups: dict[str, Group] = {}
+        self.committed: dict[str, dict[Place, int]] = defaultdict(dict)
+        self.left: list[str] = []
         self.tells_configs = True
         self.auto_create = True
         self.away = False
@@ -233,6 +243,72 @@ class FakeConsumer(_Closing, Consumer):
         return dict(self._at)
 
 
+class FakeGroups(Groups):
+    def __init__(self, world: World, admin: Admin) -> None:
+        super().__init__(admin)
+        self._world = world
+
+    async def all(self) -> list[Group]:
+        return [self._world.groups[name] for name in sorted(self._world.groups)]
+
+    async def describe(self, name: str) -> Group:
+        if name not in self._world.groups:
+            raise GroupNotFound(name)
+        return self._world.groups[name]
+
+    async def committed(self, name: str) -> dict[Place, int]:
+        return dict(sorted(self._world.committed[name].items()))
+
+    async def commit(self, name: str, offsets: Mapping[Place, int]) -> None:
+        self._world.committed[name].update(offsets)
+
+    async def delete(self, name: str) -> None:
+        if (await self.describe(name)).is_active:
+            raise NonEmptyGroup(name)
+        del self._world.groups[name], self._world.committed[name]
+
+
+class FakeGroupConsumer(GroupConsumer):
+    """The only member of its group."""
+
+    def __init__(self, world: World, bootstrap: str, topic: str, group: str, from_beginning: bool) -> None:
+        super().__init__(bootstrap, topic, group=group, from_beginning=from_beginning)
+        self._world = world
+        self._at: dict[int, int] = {}
+        self._joined = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._world.left.append(self._group)
+
+    async def poll(self, *, max_records: int, timeout_s: float) -> list[Record]:
+        if not self._joined:
+            self._joined = True
+            for number in range(self._world.topics[self._topic]):
+                first = self._world.starts[self._topic, number]
+                start = first if self._from_beginning else self._world.end(self._topic, number)
+                self._at[number] = self._world.committed[self._group].get(Place(self._topic, number), start)
+            return []
+        logs = [self._world.logs[self._topic, number] for number in self._at]
+        found = [record for log in logs for record in log if record.offset >= self._at[record.partition]][:max_records]
+        if not found:
+            raise KeyboardInterrupt  # nothing more will come: a follower would wait until somebody presses Ctrl-C
+        for record in found:
+            self._at[record.partition] = record.offset + 1
+        return found
+
+    async def done(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._world.committed[self._group][Place(self._topic, record.partition)] = record.offset + 1
+
+    async def positions(self) -> dict[int, int] | None:
+        return dict(self._at) if self._joined else None
+
+
 class FakeDoors(Doors):
     def __init__(self, world: World) -> None:
         self.world = world
@@ -250,6 +326,14 @@ class FakeDoors(Doors):
         self, bootstrap: str, topic: str, *, starts: Mapping[int, int]
     ) -> AbstractAsyncContextManager[Consumer]:
         return FakeConsumer(self.world, bootstrap, topic, starts)
+
+    def groups(self, admin: Admin) -> Groups:
+        return FakeGroups(self.world, admin)
+
+    def group_consumer(
+        self, bootstrap: str, topic: str, *, group: str, from_beginning: bool
+    ) -> AbstractAsyncContextManager[GroupConsumer]:
+        return FakeGroupConsumer(self.world, bootstrap, topic, group, from_beginning)
 
     def http(self, address: str) -> AbstractAsyncContextManager[Http]:
         return Http(address, transport=httpx.MockTransport(self._answer))
@@ -287,6 +371,11 @@ class FakeDoors(Doors):
                 recovered_records=self.world.recovered_records,
             )
         )
+
+
+def a_member(name: str, *assigned: tuple[str, int]) -> GroupMember:
+    places = tuple(Place(*each) for each in assigned)
+    return GroupMember(member_id=f"{name}-1", client_id=name, host="127.0.0.1", assigned=places)
 
 
 def refuse_all(error: StreamhouseError) -> Callable[[NewRecord], StreamhouseError | None]:

@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from streamhouse.cli.consume import LOOK_AFTER_S, POLL_S, Span, Watch, decide_starts
+from streamhouse.cli.consume import Span, decide_starts
 from streamhouse.cli.records_out import Parts, as_json, columns, raw
+from streamhouse.cli.watch import LOOK_AFTER_S, POLL_S, Watch
 from streamhouse.cli.words import parse_when
 from streamhouse.client.nouns import Cluster, Record
 from streamhouse.errors import OffsetOutOfRange, Unavailable

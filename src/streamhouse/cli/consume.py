@@ -1,26 +1,28 @@
 """Consume: records of a topic, from where one likes, to the end or for ever.
 
 Owns        the flags, where reading starts, and when it is over
-Leaves      lines to `records_out`, reading to `client.consumer`
+Leaves      lines to `records_out`, reading to `client.consumer`, being in a group to `consume_group`
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from streamhouse.cli import records_out
+from streamhouse.cli.consume_group import GroupReader
 from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import described
-from streamhouse.cli.options import Bootstrap, TopicName, bootstrap_address
+from streamhouse.cli.options import Bootstrap, TopicName, bootstrap_address, complete_group
 from streamhouse.cli.output import coloured, note, on_terminal
 from streamhouse.cli.records_out import Parts, Render
+from streamhouse.cli.watch import POLL_S, Watch
 from streamhouse.cli.words import parse_when
 from streamhouse.client.nouns import EARLIEST, LATEST, Record
 from streamhouse.clock import SystemClock
-from streamhouse.errors import InvalidPartitions, OffsetOutOfRange, Unavailable
+from streamhouse.errors import InvalidPartitions, OffsetOutOfRange
 
 if TYPE_CHECKING:
     from streamhouse.client.admin import Admin
@@ -28,16 +30,16 @@ if TYPE_CHECKING:
 
 HELP: Final = described(
     "Read a topic: everything up to its present end, or with --follow what comes from now on. "
+    "With --group, as a member of a consumer group, from where the group is. "
     "A terminal gets columns, a pipe the raw values.",
     "streamhouse consume orders",
     "streamhouse consume orders --follow",
     "streamhouse consume orders --from-time -1h --json",
     "streamhouse consume orders --offset -10 --partition 0",
     "streamhouse consume orders -n 5 --with-keys --with-headers",
+    "streamhouse consume orders --group billing --follow",
 )
 POLL_RECORDS: Final = 5_000
-POLL_S: Final = 0.5
-LOOK_AFTER_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,16 @@ def consume(
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one; may be repeated.")
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            autocompletion=complete_group,
+            help="Share the topic with the group's other members; commit what was written out.",
+        ),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
     limit: Annotated[int | None, typer.Option("-n", min=1, metavar="N", help="Stop after so many records.")] = None,
     with_keys: Annotated[bool, typer.Option("--with-keys", help="Show keys.")] = False,
@@ -74,11 +86,27 @@ def consume(
 ) -> None:
     if sum([from_beginning, offset is not None, from_time is not None]) > 1:
         raise typer.BadParameter("give one of --from-beginning, --offset and --from-time", param_hint="--offset")
+    render = _render(Parts(keys=with_keys, headers=with_headers, offsets=with_offsets), as_json)
+    if group is not None:
+        if offset is not None or from_time is not None or partition:
+            raise typer.BadParameter(
+                "a group decides where and what its members read; move it with: streamhouse groups reset",
+                param_hint="--group",
+            )
+        member = GroupReader(
+            topic=topic, group=group, from_beginning=from_beginning, follow=follow, limit=limit, render=render
+        )
+        _run(member.read(doors_of(context), bootstrap_address(bootstrap)))
+        return
     span = Span(beginning=from_beginning, offset=offset, time_ms=_time(from_time), follow=follow)
-    parts = Parts(keys=with_keys, headers=with_headers, offsets=with_offsets)
-    reader = _Reader(topic=topic, span=span, partitions=partition, limit=limit, render=_render(parts, as_json))
+    reader = _Reader(topic=topic, span=span, partitions=partition, limit=limit, render=render)
+    _run(reader.read(doors_of(context), bootstrap_address(bootstrap)))
+
+
+def _run(reading: Coroutine[Any, Any, None]) -> None:
+    """Ctrl-C is how reading is meant to end."""
     try:
-        run(reader.read(doors_of(context), bootstrap_address(bootstrap)))
+        run(reading)
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
 
@@ -182,30 +210,3 @@ def _reached(positions: Mapping[int, int], ends: Mapping[int, int]) -> bool:
 def _within(records: Iterable[Record], ends: Mapping[int, int] | None) -> Iterable[Record]:
     """What had been there at the start; more may have come meanwhile."""
     return records if ends is None else (record for record in records if record.offset < ends[record.partition])
-
-
-class Watch:
-    """Looks after an agent that has been silent: the consumer alone would wait for ever without a word."""
-
-    def __init__(self, admin: "Admin", *, patient: bool) -> None:
-        self._admin, self._patient = admin, patient
-        self._silent_s = 0.0
-        self._away = False
-
-    async def after(self, records: list[Record]) -> None:
-        self._silent_s = 0.0 if records else self._silent_s + POLL_S
-        if self._silent_s < LOOK_AFTER_S:
-            return
-        self._silent_s = 0.0
-        try:
-            await self._admin.cluster()
-        except Unavailable as error:
-            if not self._patient:
-                raise
-            if not self._away:
-                note(f"{error} (waiting for it)")
-            self._away = True
-        else:
-            if self._away:
-                note("the agent is back")
-            self._away = False

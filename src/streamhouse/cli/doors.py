@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from streamhouse.agent import AgentReady
     from streamhouse.client.admin import Admin
     from streamhouse.client.consumer import Consumer
+    from streamhouse.client.group_consumer import GroupConsumer
+    from streamhouse.client.groups import Groups
     from streamhouse.client.http import Http
     from streamhouse.client.nouns import Acks, Compression
     from streamhouse.client.producer import Producer
@@ -45,6 +47,18 @@ class Doors:
         from streamhouse.client.consumer import Consumer
 
         return Consumer(bootstrap, topic, starts=starts)
+
+    def groups(self, admin: "Admin") -> "Groups":
+        from streamhouse.client.groups import Groups
+
+        return Groups(admin)
+
+    def group_consumer(
+        self, bootstrap: str, topic: str, *, group: str, from_beginning: bool
+    ) -> "AbstractAsyncContextManager[GroupConsumer]":
+        from streamhouse.client.group_consumer import GroupConsumer
+
+        return GroupConsumer(bootstrap, topic, group=group, from_beginning=from_beginning)
 
     def http(self, address: str) -> "AbstractAsyncContextManager[Http]":
         from streamhouse.client.http import Http

@@ -12,15 +12,24 @@ import typer
 from typer.exceptions import TyperException
 
 from streamhouse import __version__
-from streamhouse.cli import consume, produce, segments, settings, topics, up, wal
+from streamhouse.cli import consume, groups, produce, segments, settings, topics, up, wal
 from streamhouse.cli.help import CONTEXT, HelpfulCommand, HelpfulGroup, described
 from streamhouse.cli.output import fail
-from streamhouse.errors import Misconfigured, OffsetOutOfRange, StreamhouseError, UnknownTopic
+from streamhouse.errors import (
+    GroupNotFound,
+    Misconfigured,
+    NonEmptyGroup,
+    OffsetOutOfRange,
+    StreamhouseError,
+    UnknownTopic,
+)
 
 FAILED = 1
 MISUSED = 2
 HINTS: Final[Mapping[type[StreamhouseError], str]] = {
     UnknownTopic: "; see which there are with: streamhouse topics list",
+    GroupNotFound: "; see which there are with: streamhouse groups list",
+    NonEmptyGroup: "; stop its consumers, or wait until their sessions are over, then try again",
     OffsetOutOfRange: "; start at one between them, or with --from-beginning",
 }
 
@@ -115,6 +124,7 @@ app.command("up", cls=HelpfulCommand, help=up.HELP, short_help="Run an agent.")(
 app.add_typer(topics.app, name="topics")
 app.command("produce", cls=HelpfulCommand, help=produce.HELP, short_help="Write records to a topic.")(produce.produce)
 app.command("consume", cls=HelpfulCommand, help=consume.HELP, short_help="Read a topic.")(consume.consume)
+app.add_typer(groups.app, name="groups")
 app.add_typer(segments.app, name="segments")
 app.add_typer(wal.app, name="wal")
 app.add_typer(settings.app, name="config")

@@ -1,6 +1,6 @@
 """Options: the flags that several commands share, and what they default to.
 
-Owns        names and help of shared flags; which agent a command talks to; completion of topic names
+Owns        names and help of shared flags; which agent a command talks to; completion of names
 Leaves      settings to `config`
 """
 
@@ -61,7 +61,21 @@ async def _topic_names() -> list[str]:
         return [topic.name for topic in await admin.topics()]
 
 
+def complete_group(incomplete: str) -> list[str]:
+    try:
+        return [name for name in run(_group_names()) if name.startswith(incomplete)]
+    except (StreamhouseError, typer.BadParameter):
+        return []
+
+
+async def _group_names() -> list[str]:
+    doors = Doors()
+    async with doors.admin(bootstrap_address(None), timeout_s=_COMPLETION_TIMEOUT_S) as admin:
+        return [group.name for group in await doors.groups(admin).all()]
+
+
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic, show_default=False)]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_group, show_default=False)]
 
 
 def bootstrap_address(given: str | None) -> str:

@@ -2,7 +2,7 @@
 
 Data path   command line -> **admin** -> an agent's Kafka listener
 Owns        which requests answer a question, and asking the leader of each partition
-Leaves      connections to aiokafka; records to `producer` and `consumer`
+Leaves      connections to aiokafka; records to `producer` and `consumer`; groups to `groups`
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.admin import CreatePartitionsRequest, DeleteTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.offset import OffsetRequest
 
 from streamhouse.client.failures import from_code, no_agent, translated
@@ -28,6 +29,7 @@ from streamhouse.client.requests import (
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import UnknownTopic
 
+_GROUP: Final = 0
 _TOPIC_RESOURCE: Final = 2
 _DEFAULT_SOURCE: Final = 5
 _NO_LEADER_CODES: Final = (5, 6)
@@ -72,18 +74,18 @@ class Admin:
         self._client = None
 
     async def cluster(self) -> Cluster:
-        answer = await self._send(TopicMetadata([], create=False), subject="cluster")
+        answer = await self.send(TopicMetadata([], create=False), subject="cluster")
         return Cluster(agents={node: f"{host}:{port}" for node, host, port, _ in answer.brokers})
 
     async def topics(self) -> list[Topic]:
         """All topics by name."""
-        answer = await self._send(TopicMetadata(None, create=False), subject="topics")
+        answer = await self.send(TopicMetadata(None, create=False), subject="topics")
         return sorted((_topic(told) for told in answer.topics if not told[0]), key=lambda topic: topic.name)
 
     async def topic(self, name: str, *, create: bool = False) -> Topic:
         """One topic; `create` lets the agent make it where its settings allow. Raises `UnknownTopic`."""
         for _ in range(_LEADER_TRIES):
-            answer = await self._send(TopicMetadata([name], create=create), subject=name)
+            answer = await self.send(TopicMetadata([name], create=create), subject=name)
             told = next(iter(answer.topics), None)
             if told is None:
                 break
@@ -102,14 +104,14 @@ class Admin:
             configs=dict(configs),
             timeout_ms=int(self._timeout_s * 1000),
         )
-        answer = await self._send(request, subject=name)
+        answer = await self.send(request, subject=name)
         for topic, code, text in answer.topic_errors:
             if code:
                 raise from_code(code, subject=topic, text=text)
 
     async def alter_topic(self, name: str, configs: Mapping[str, str | None], *, dry_run: bool = False) -> None:
         """Change settings of a topic, None: back to the default; those that aren't named stay."""
-        answer = await self._send(AlterTopicConfigs(name, dict(configs), dry_run=dry_run), subject=name)
+        answer = await self.send(AlterTopicConfigs(name, dict(configs), dry_run=dry_run), subject=name)
         for code, text, _, topic in answer.responses:
             if code:
                 raise from_code(code, subject=topic, text=text)
@@ -117,14 +119,14 @@ class Admin:
     async def grow_topic(self, name: str, partitions: int, *, dry_run: bool = False) -> None:
         """Let a topic have so many partitions; there are never fewer."""
         request = CreatePartitionsRequest([(name, (partitions, None))], int(self._timeout_s * 1000), dry_run)
-        answer = await self._send(request, subject=name)
+        answer = await self.send(request, subject=name)
         for topic, code, text in answer.topic_errors:
             if code:
                 raise from_code(code, subject=topic, text=text)
 
     async def delete_topic(self, name: str) -> None:
         request = DeleteTopicsRequest([name], int(self._timeout_s * 1000))
-        answer = await self._send(request, subject=name)
+        answer = await self.send(request, subject=name)
         for topic, code in answer.topic_error_codes:
             if code:
                 raise from_code(code, subject=topic)
@@ -149,7 +151,7 @@ class Admin:
         found: dict[int, int] = {}
         for leader, numbers in _by_leader(topic, wanted).items():
             request = OffsetRequest(-1, 0, [(topic.name, [(number, at) for number in numbers])])
-            answer = await self._send(request, subject=topic.name, node=leader)
+            answer = await self.send(request, subject=topic.name, node=leader)
             for number, code, _, offset in answer.topics[0][1]:
                 if code:
                     raise from_code(code, subject=f"{topic.name}-{number}")
@@ -203,7 +205,15 @@ class Admin:
             except (IncompatibleBrokerVersion, NotImplementedError):
                 return None
 
-    async def _send(self, request: Any, *, subject: str, node: int | None = None) -> Any:
+    async def coordinator(self, group_id: str) -> int:
+        """The agent that coordinates a group."""
+        answer = await self.send(FindCoordinatorRequest(group_id, _GROUP), subject=group_id)
+        if answer.error_code:
+            raise from_code(answer.error_code, subject=group_id, text=getattr(answer, "error_message", None))
+        return int(answer.coordinator_id)
+
+    async def send(self, request: Any, *, subject: str, node: int | None = None) -> Any:
+        """For `groups`, which asks more on the same connections."""
         with translated(bootstrap=self._bootstrap, subject=subject):
             return await self._client.send(self._client.get_random_node() if node is None else node, request)
 

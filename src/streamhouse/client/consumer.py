@@ -66,14 +66,14 @@ class Consumer:
         """Records that are there, or that come within the time; in order within each partition."""
         with translated(bootstrap=self._bootstrap, subject=self._topic):
             found = await self._kafka.getmany(timeout_ms=int(timeout_s * 1000), max_records=max_records)
-        return [_record(record) for records in found.values() for record in records]
+        return [record_of(record) for records in found.values() for record in records]
 
     async def positions(self) -> dict[int, int]:
         """Per partition the offset of the next record that `poll` would give."""
         return {partition.partition: await self._kafka.position(partition) for partition in self._starts}
 
 
-def _record(told: Any) -> Record:
+def record_of(told: Any) -> Record:
     return Record(
         partition=told.partition,
         offset=told.offset,

@@ -13,6 +13,9 @@ from aiokafka import errors as kafka
 
 from streamhouse import errors
 
+_NON_EMPTY_GROUP: Final = 68
+_GROUP_ID_NOT_FOUND: Final = 69
+
 # What a code means for whoever asked about `subject`; `text` is the agent's own sentence, where it sent one.
 _BY_CODE: Final[Mapping[int, Callable[[str, str], errors.StreamhouseError]]] = {
     kafka.UnknownTopicOrPartitionError.errno: lambda subject, text: errors.UnknownTopic(subject),
@@ -22,6 +25,9 @@ _BY_CODE: Final[Mapping[int, Callable[[str, str], errors.StreamhouseError]]] = {
     kafka.InvalidReplicationFactorError.errno: lambda subject, text: errors.InvalidReplication(text),
     kafka.InvalidConfigurationError.errno: lambda subject, text: errors.InvalidConfig(text),
     kafka.InvalidTimestampError.errno: lambda subject, text: errors.InvalidTimestamp(text),
+    kafka.InvalidGroupIdError.errno: lambda subject, text: errors.GroupIdInvalid(text),
+    _NON_EMPTY_GROUP: lambda subject, text: errors.NonEmptyGroup(subject),
+    _GROUP_ID_NOT_FOUND: lambda subject, text: errors.GroupNotFound(subject),
 }
 _AWAY: Final = (
     kafka.KafkaConnectionError,

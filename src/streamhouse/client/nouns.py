@@ -1,12 +1,12 @@
-"""What the client hands out: records, topics, segments.
+"""What the client hands out: records, topics, groups, segments.
 
 Owns        the shapes that callers see, free of the library underneath
-Leaves      filling them to `admin`, `consumer`, `producer` and `http`
+Leaves      filling them to `admin`, `groups`, `consumer`, `producer` and `http`
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -60,6 +60,36 @@ class TimeRange:
 
     first_ms: int
     last_ms: int
+
+
+class Place(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    member_id: str
+    client_id: str
+    host: str
+    assigned: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A consumer group; `state` is Kafka's word for it."""
+
+    name: str
+    state: str
+    protocol: str
+    members: tuple[GroupMember, ...]
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has members, so that nobody else may move its offsets."""
+        return self.state not in ("Empty", "Dead")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

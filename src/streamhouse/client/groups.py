@@ -1,0 +1,118 @@
+"""Groups: consumer groups are listed, described and deleted, and their offsets read and moved.
+
+Data path   command line -> **groups** -> admin's connections -> an agent's Kafka listener
+Owns        which requests answer a question about a group, and asking its coordinator
+Leaves      connections and topics to `admin`, being a member to `group_consumer`
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.errors import UnknownMemberIdError
+from aiokafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
+
+from streamhouse.client.admin import Admin
+from streamhouse.client.failures import from_code
+from streamhouse.client.nouns import Group, GroupMember, Place
+from streamhouse.errors import GroupNotFound, NonEmptyGroup
+
+_NOT_THERE: Final = "Dead"
+_NO_GENERATION: Final = -1
+_NO_OFFSET: Final = -1
+_DEFAULT_RETENTION: Final = -1
+
+
+class Groups:
+    """Uses an `Admin` that is open."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    def __repr__(self) -> str:
+        return f"<Groups {self._admin!r}>"
+
+    async def all(self) -> list[Group]:
+        """All groups by name."""
+        groups: list[Group] = []
+        for node in (await self._admin.cluster()).agents:
+            answer = await self._admin.send(ListGroupsRequest(), subject="groups", node=node)
+            if answer.error_code:
+                raise from_code(answer.error_code, subject="groups")
+            if names := [told[0] for told in answer.groups]:
+                groups += await self._describe(names, node)
+        return sorted(groups, key=lambda group: group.name)
+
+    async def describe(self, name: str) -> Group:
+        """One group; raises `GroupNotFound`."""
+        (group,) = await self._describe([name], await self._admin.coordinator(name))
+        if group.state == _NOT_THERE:
+            raise GroupNotFound(name)
+        return group
+
+    async def _describe(self, names: Iterable[str], node: int) -> list[Group]:
+        answer = await self._admin.send(DescribeGroupsRequest([*names]), subject="groups", node=node)
+        return [_group(told) for told in answer.groups]
+
+    async def committed(self, name: str) -> dict[Place, int]:
+        """Every offset that the group has committed."""
+        answer = await self._admin.send(
+            OffsetFetchRequest(name, None), subject=name, node=await self._admin.coordinator(name)
+        )
+        if answer.error_code:
+            raise from_code(answer.error_code, subject=name)
+        found: dict[Place, int] = {}
+        for topic, partitions in answer.topics:
+            for partition, offset, _, code in partitions:
+                if code:
+                    raise from_code(code, subject=f"{topic}-{partition}")
+                if offset != _NO_OFFSET:
+                    found[Place(topic, partition)] = offset
+        return dict(sorted(found.items()))
+
+    async def commit(self, name: str, offsets: Mapping[Place, int]) -> None:
+        """Move a group's offsets from outside; raises `NonEmptyGroup` while it has members."""
+        topics: dict[str, Any] = defaultdict(list)
+        for place, offset in offsets.items():
+            topics[place.topic].append((place.partition, offset, ""))
+        request = OffsetCommitRequest(name, _NO_GENERATION, "", _DEFAULT_RETENTION, [*topics.items()])
+        answer = await self._admin.send(request, subject=name, node=await self._admin.coordinator(name))
+        for topic, partitions in answer.topics:
+            for partition, code in partitions:
+                if code == UnknownMemberIdError.errno:  # only members may commit now
+                    raise NonEmptyGroup(name)
+                if code:
+                    raise from_code(code, subject=f"{topic}-{partition}")
+
+    async def delete(self, name: str) -> None:
+        """Delete a group without members, with all that it committed."""
+        request = DeleteGroupsRequest([name])
+        answer = await self._admin.send(request, subject=name, node=await self._admin.coordinator(name))
+        for group, code in answer.results:
+            if code:
+                raise from_code(code, subject=group)
+
+
+def _group(told: Any) -> Group:
+    code, name, state, _, protocol, members = told[:6]
+    if code:
+        raise from_code(code, subject=name)
+    return Group(name=name, state=state, protocol=protocol, members=tuple(_member(each) for each in members))
+
+
+def _member(told: Any) -> GroupMember:
+    member_id, client_id, host, _, assignment = told[:5]
+    return GroupMember(
+        member_id=member_id, client_id=client_id, host=host.removeprefix("/"), assigned=_assigned(assignment)
+    )
+
+
+def _assigned(assignment: bytes) -> tuple[Place, ...]:
+    """The partitions of a consumer; nothing for other kinds of members, whose bytes only they can read."""
+    try:
+        found = ConsumerProtocolMemberAssignment.decode(assignment).partitions() if assignment else []
+    except (ValueError, UnicodeDecodeError):
+        return ()
+    return tuple(sorted(Place(topic, partition) for topic, partition in found))
