@@ -1,6 +1,6 @@
-"""Kafka jars: an Apache Kafka broker as a folder of jars, brought by Maven once and kept in `.cache/kafka/`.
+"""Kafka jars: an Apache Kafka broker, or its tools, as a folder of jars; Maven brings them once into `.cache/kafka/`.
 
-Data path   Maven -> **kafka_jars** -> `kafka_peer`
+Data path   Maven -> **kafka_jars** -> `kafka_peer`, `tests/java`
 Owns        the Kafka version that is compared with, and the cache folder
 Leaves      starting a broker from the jars to `kafka_peer`
 Invariant   a cache folder with the stamp file is complete; one without it is filled again
@@ -17,6 +17,8 @@ DEPENDENCY_PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8
 CACHE: Final = Path(__file__).resolve().parent.parent / ".cache" / "kafka"
 MAVEN_TIMEOUT_S: Final = 600
 
+Dependencies = tuple[tuple[str, str, str], ...]
+
 # kafka_2.13 names only the logging interface; without log4j-core the broker's logging controller can't load.
 DEPENDENCIES: Final = (
     ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
@@ -24,6 +26,10 @@ DEPENDENCIES: Final = (
     ("org.apache.logging.log4j", "log4j-core", LOG4J_VERSION),
     ("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION),
 )
+
+TOOLS: Final = (("org.apache.kafka", "kafka-tools", KAFKA_VERSION), *DEPENDENCIES)
+CONNECT: Final = ("connect-api", "connect-json", "connect-runtime", "connect-transforms")
+"""What the tools name and none of those used here needs: a web server and its hundred jars."""
 
 
 class PeerUnavailable(Exception):
@@ -39,21 +45,29 @@ def java() -> str:
 
 def kafka_jars() -> Path:
     """The folder with the broker's jars, filled with Maven when it isn't yet."""
-    folder = CACHE / KAFKA_VERSION
+    return _filled(CACHE / KAFKA_VERSION, DEPENDENCIES)
+
+
+def kafka_tool_jars() -> Path:
+    """The folder with the jars of the Java client and of Kafka's command-line tools."""
+    return _filled(CACHE / f"{KAFKA_VERSION}-tools", TOOLS)
+
+
+def _filled(folder: Path, dependencies: Dependencies) -> Path:
     stamp = folder / ".complete"
     if not stamp.exists():
-        _fill(folder)
+        _fill(folder, dependencies)
         stamp.touch()
     return folder
 
 
-def _fill(folder: Path) -> None:
+def _fill(folder: Path, dependencies: Dependencies) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise PeerUnavailable("no `mvn` on the path; Apache Kafka's jars come from Maven Central")
     folder.mkdir(parents=True, exist_ok=True)
     pom = folder / "pom.xml"
-    pom.write_text(_pom())
+    pom.write_text(_pom(dependencies))
     goal = f"{DEPENDENCY_PLUGIN}:copy-dependencies"
     command = [maven, "-B", "-q", "-f", str(pom), goal, f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
     try:
@@ -65,13 +79,18 @@ def _fill(folder: Path) -> None:
         raise PeerUnavailable(f"Maven could not bring Apache Kafka's jars: {reason[:300]}")
 
 
-def _pom() -> str:
-    dependencies = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
-        for group, artifact, version in DEPENDENCIES
+def _pom(dependencies: Dependencies) -> str:
+    excluded = "".join(
+        f"<exclusion><groupId>org.apache.kafka</groupId><artifactId>{artifact}</artifactId></exclusion>"
+        for artifact in CONNECT
+    )
+    listed = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
+        f"<exclusions>{excluded}</exclusions></dependency>"
+        for group, artifact, version in dependencies
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>streamhouse</groupId><artifactId>benchmark-peer</artifactId><version>1</version>"
-        f"<dependencies>{dependencies}</dependencies></project>\n"
+        f"<dependencies>{listed}</dependencies></project>\n"
     )
