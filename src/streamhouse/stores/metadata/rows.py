@@ -66,8 +66,13 @@ def partition_list(partitions: Iterable[PartitionId]) -> str:
 
 
 def text_list(texts: Iterable[object]) -> str:
-    """A JSON array of texts, each once."""
-    return json.dumps(list(dict.fromkeys(map(str, texts))))
+    """A JSON array of texts, each once and in an array of its own, so that every list is read in the same way."""
+    return json.dumps([[text] for text in dict.fromkeys(map(str, texts))])
+
+
+def number_list(numbers: Iterable[int]) -> str:
+    """A JSON array of numbers, each once and in an array of its own."""
+    return json.dumps([[number] for number in dict.fromkeys(numbers)])
 
 
 def state_of(row: Row) -> PartitionState:

@@ -2,7 +2,7 @@
 -- The partitions [first, partitions) of a topic. They start at the newest epoch given to anybody, so that a re-created
 -- topic never shows an older one.
 WITH RECURSIVE numbers (partition) AS (
-    SELECT :first
+    SELECT CAST(:first AS INTEGER)
     UNION ALL
     SELECT partition + 1 FROM numbers WHERE partition + 1 < :partitions
 )
@@ -10,10 +10,10 @@ INSERT INTO partitions (topic_id, partition, epoch)
 SELECT :topic_id, numbers.partition, counters.value FROM numbers, counters WHERE counters.name = 'epoch';
 
 -- name: partitions_of_topics
--- Every partition of the topics in a JSON array of ids.
+-- Every partition of the topics in a JSON array of [topic id].
 SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end
 FROM json_each(:topic_ids) AS wanted
-JOIN partitions AS p ON p.topic_id = wanted.value
+JOIN partitions AS p ON p.topic_id = wanted.value ->> 0
 ORDER BY p.topic_id, p.partition;
 
 -- name: find_partitions
@@ -60,11 +60,11 @@ UPDATE partitions SET size_bytes = size_bytes - :dropped_bytes
 WHERE topic_id = :topic_id AND partition = :partition;
 
 -- name: sizes_of_topics
--- Bytes of the partitions of the topics in a JSON array of ids. Where everything was deleted only the newest run is
+-- Bytes of the partitions of the topics in a JSON array of [topic id]. Where everything was deleted only the newest run is
 -- left, and that for its producers' state alone.
 SELECT p.topic_id, p.partition, p.size_bytes
 FROM json_each(:topic_ids) AS wanted
-JOIN partitions AS p ON p.topic_id = wanted.value
+JOIN partitions AS p ON p.topic_id = wanted.value ->> 0
 WHERE p.log_start < p.flushed_end;
 
 -- name: delete_partitions

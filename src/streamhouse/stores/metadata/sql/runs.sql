@@ -88,7 +88,7 @@ ORDER BY r.max_timestamp_ms DESC, r.base_offset LIMIT 1;
 -- The newest epoch that is not newer than the one asked for, and the first offset after its last run. Epochs grow with
 -- offsets, so that a bisection in halving steps finds the last offset that is not newer.
 WITH RECURSIVE reached (position, step) AS (
-    SELECT -1, 4611686018427387904
+    SELECT CAST(-1 AS BIGINT), 4611686018427387904
     UNION ALL
     SELECT position + CASE WHEN (
                SELECT probe.epoch FROM runs AS probe
@@ -106,7 +106,7 @@ ORDER BY r.base_offset DESC LIMIT 1;
 
 -- name: runs_of_object
 -- Which runs an object still has, to recognise a commit that is repeated.
-SELECT r.topic_id, r.partition, r.base_offset, r.end_offset
+SELECT o.key, r.topic_id, r.partition, r.base_offset, r.end_offset
 FROM segment_objects AS o
 JOIN runs AS r ON r.object_id = o.object_id
 WHERE o.key = :key;
@@ -125,7 +125,7 @@ WHERE topic_id = :topic_id AND partition = :partition
   AND end_offset <= (
       SELECT p.log_start FROM partitions AS p WHERE p.topic_id = :topic_id AND p.partition = :partition
   )
-RETURNING object_id, length;
+RETURNING topic_id, partition, object_id, length;
 
 -- name: drop_runs_of_topic
 -- Part of deleting a topic; returns the objects that may have no run left.

@@ -1,8 +1,8 @@
 -- name: known_among
--- Which keys of a JSON array were published before, live or doomed.
-SELECT o.key FROM json_each(:keys) AS wanted JOIN segment_objects AS o ON o.key = wanted.value
+-- Which keys of a JSON array of [key] were published before, live or doomed.
+SELECT o.key FROM json_each(:keys) AS wanted JOIN segment_objects AS o ON o.key = wanted.value ->> 0
 UNION ALL
-SELECT d.key FROM json_each(:keys) AS wanted JOIN doomed_objects AS d ON d.key = wanted.value;
+SELECT d.key FROM json_each(:keys) AS wanted JOIN doomed_objects AS d ON d.key = wanted.value ->> 0;
 
 -- name: insert_object
 -- A segment object is published; its runs follow in the same transaction.

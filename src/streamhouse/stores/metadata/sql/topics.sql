@@ -5,9 +5,10 @@ UNION
 SELECT topic_id FROM topics WHERE name = :name;
 
 -- name: insert_topic
--- A new topic; its partitions follow in the same transaction.
+-- A new topic, unless its id or its name is taken; its partitions follow in the same transaction.
 INSERT INTO topics (topic_id, name, partitions, configs, created_at_ms)
-VALUES (:topic_id, :name, :partitions, :configs, :created_at_ms);
+VALUES (:topic_id, :name, :partitions, :configs, :created_at_ms)
+ON CONFLICT DO NOTHING;
 
 -- name: list_topics
 -- Every topic, by name.

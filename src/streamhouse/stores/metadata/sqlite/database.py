@@ -55,6 +55,10 @@ class Transaction:
         found = self.rows(statement, params)
         return found[0] if found else None
 
+    def rows_each(self, statement: str, params: Iterable[Params]) -> list[sqlite3.Row]:
+        """The rows for all sets of parameters together."""
+        return [row for each in params for row in self.rows(statement, each)]
+
     def change(self, statement: str, params: Params) -> int:
         """Run a statement; returns how many rows it changed."""
         return self._connection.execute(statement, params).rowcount

@@ -1,0 +1,182 @@
+"""SqlMetadataStore: the metadata store's door over an SQL engine.
+
+Data path   broker -> **store** -> one transaction each
+Owns        nothing but the connection between the door's calls and their transactions
+Leaves      what happens in them to `transactions`, running them to the engines
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+from streamhouse.model.group import ShardCommit
+from streamhouse.model.lease import PartitionState, Session
+from streamhouse.model.names import PartitionId, SessionId, TopicId
+from streamhouse.model.segment import Run, SegmentCommit
+from streamhouse.model.topic import Topic
+from streamhouse.stores.metadata.base import (
+    DoomedObject,
+    EpochEnd,
+    NewSession,
+    OffsetsAsked,
+    OffsetStored,
+    ShardGroup,
+)
+from streamhouse.stores.metadata.transaction import Work
+from streamhouse.stores.metadata.transactions import groups, segments, sessions, topics
+
+T = TypeVar("T")
+
+
+class Engine(Protocol):
+    """What runs transactions: an engine's database."""
+
+    @property
+    def failures_in_a_row(self) -> int: ...
+
+    async def look(self, work: Work[T]) -> T:
+        """Run `work`, which reads with one statement."""
+        ...
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work`, whose statements read one snapshot."""
+        ...
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` as one transaction: all of it is durable on return, or nothing of it happened."""
+        ...
+
+    async def now_ms(self) -> int: ...
+
+    async def aclose(self) -> None: ...
+
+
+class SqlMetadataStore:
+    """A `MetadataStore`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._engine!r}>"
+
+    @property
+    def failures_in_a_row(self) -> int:
+        return self._engine.failures_in_a_row
+
+    async def cluster_id(self, proposed: str) -> str:
+        return await self._engine.write(partial(topics.cluster_id, proposed=proposed))
+
+    # --- topics
+    async def create_topic(self, topic: Topic) -> None:
+        await self._engine.write(partial(topics.create_topic, topic=topic))
+
+    async def delete_topic(self, topic_id: TopicId) -> None:
+        await self._engine.write(partial(topics.delete_topic, topic_id=topic_id))
+
+    async def topics(self) -> Sequence[Topic]:
+        return await self._engine.look(topics.list_topics)
+
+    async def alter_topic(
+        self, topic_id: TopicId, *, expected: Mapping[str, str], overrides: Mapping[str, str]
+    ) -> Topic:
+        return await self._engine.write(
+            partial(topics.alter_topic, topic_id=topic_id, expected=expected, overrides=overrides)
+        )
+
+    async def add_partitions(self, topic_id: TopicId, *, from_count: int, to_count: int) -> Topic:
+        return await self._engine.write(
+            partial(topics.add_partitions, topic_id=topic_id, from_count=from_count, to_count=to_count)
+        )
+
+    async def partitions(self, topic_ids: Sequence[TopicId]) -> Sequence[PartitionState]:
+        return await self._engine.look(partial(topics.list_partitions, topic_ids=topic_ids))
+
+    async def sizes(self, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, int]:
+        return await self._engine.look(partial(topics.list_sizes, topic_ids=topic_ids))
+
+    # --- sessions and leases
+    async def open_session(self, session: NewSession) -> Session:
+        return await self._engine.write(partial(sessions.open_session, new=session))
+
+    async def renew_session(self, session_id: SessionId, ttl_ms: int) -> None:
+        await self._engine.write(partial(sessions.renew_session, session_id=session_id, ttl_ms=ttl_ms))
+
+    async def end_session(self, session_id: SessionId) -> None:
+        await self._engine.write(partial(sessions.end_session, session_id=session_id))
+
+    async def sessions(self) -> Sequence[Session]:
+        return await self._engine.look(sessions.list_sessions)
+
+    async def acquire(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> Sequence[PartitionState]:
+        return await self._engine.write(partial(sessions.acquire, session_id=session_id, partitions=partitions))
+
+    async def release(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> None:
+        await self._engine.write(partial(sessions.release, session_id=session_id, partitions=partitions))
+
+    async def claim_recovery(self, dead: SessionId, *, by: SessionId, proven_dead: bool) -> int | None:
+        return await self._engine.write(partial(sessions.claim_recovery, dead=dead, by=by, proven_dead=proven_dead))
+
+    async def held_by(self, session_id: SessionId) -> Sequence[PartitionState]:
+        return await self._engine.look(partial(sessions.held_by, session_id=session_id))
+
+    async def finish_recovery(self, dead: SessionId, claim: int, commits: Sequence[SegmentCommit]) -> None:
+        await self._engine.write(partial(sessions.finish_recovery, dead=dead, claim=claim, commits=commits))
+
+    # --- segments
+    async def commit_segments(self, session_id: SessionId, commits: Sequence[SegmentCommit]) -> None:
+        await self._engine.write(partial(segments.commit_segments, session_id=session_id, commits=commits))
+
+    async def runs(self, partition: PartitionId, *, from_offset: int, limit: int) -> Sequence[Run]:
+        work = partial(segments.list_runs, partition=partition, from_offset=from_offset, limit=limit)
+        return await self._engine.look(work)
+
+    async def last_run(self, partition: PartitionId) -> Run | None:
+        return await self._engine.look(partial(segments.last_run, partition=partition))
+
+    async def run_at_time(self, partition: PartitionId, *, timestamp_ms: int, from_offset: int) -> Run | None:
+        work = partial(segments.run_at_time, partition=partition, timestamp_ms=timestamp_ms, from_offset=from_offset)
+        return await self._engine.look(work)
+
+    async def latest_run(self, partition: PartitionId, *, from_offset: int) -> Run | None:
+        return await self._engine.read(partial(segments.latest_run, partition=partition, from_offset=from_offset))
+
+    async def epoch_end(self, partition: PartitionId, epoch: int) -> EpochEnd | None:
+        return await self._engine.look(partial(segments.epoch_end, partition=partition, epoch=epoch))
+
+    # --- retention and collection
+    async def advance_log_start(self, starts: Mapping[PartitionId, int]) -> None:
+        await self._engine.write(partial(segments.advance_log_start, starts=starts))
+
+    async def doomed_objects(self, *, grace_ms: int, limit: int) -> Sequence[DoomedObject]:
+        return await self._engine.look(partial(segments.doomed_objects, grace_ms=grace_ms, limit=limit))
+
+    async def forget_objects(self, keys: Sequence[str]) -> None:
+        await self._engine.write(partial(segments.forget_objects, keys=keys))
+
+    async def known_objects(self) -> frozenset[str]:
+        return await self._engine.look(segments.known_objects)
+
+    # --- groups
+    async def commit_groups(self, session_id: SessionId, commits: Sequence[ShardCommit]) -> None:
+        await self._engine.write(partial(groups.commit_groups, session_id=session_id, commits=commits))
+
+    async def load_groups(self, shards: Sequence[PartitionId]) -> Sequence[ShardGroup]:
+        return await self._engine.look(partial(groups.load_groups, shards=shards))
+
+    async def committed_offsets(self, asked: Sequence[OffsetsAsked]) -> Sequence[OffsetStored]:
+        return await self._engine.read(partial(groups.committed_offsets, asked=asked))
+
+    async def groups_to_review(self, shards: Sequence[PartitionId], *, before_ms: int, now_ms: int) -> Sequence[str]:
+        work = partial(groups.groups_to_review, shards=shards, before_ms=before_ms, now_ms=now_ms)
+        return await self._engine.look(work)
+
+    # --- producers
+    async def allocate_producer_ids(self, count: int) -> int:
+        return await self._engine.write(partial(segments.allocate_producer_ids, count=count))
+
+    async def now_ms(self) -> int:
+        return await self._engine.now_ms()
+
+    async def aclose(self) -> None:
+        await self._engine.aclose()

@@ -1,0 +1,166 @@
+"""Segment objects and runs as transactions.
+
+Data path   one commit per flush; the index of runs for fetch; retention and the collector's marks
+Owns        writing what the guard allows, dropping runs, dooming objects
+Leaves      the guard's decision to `guard`, deleting bytes to the broker's collector
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from streamhouse.errors import Internal
+from streamhouse.model.lease import SessionState
+from streamhouse.model.names import Epoch, PartitionId, SessionId
+from streamhouse.model.segment import Run, SegmentCommit
+from streamhouse.stores.metadata.base import DoomedObject, EpochEnd
+from streamhouse.stores.metadata.guard import Offsets, Publication, check_shape, decide_publication
+from streamhouse.stores.metadata.rows import (
+    doomed_of,
+    number_list,
+    partition_list,
+    partition_of,
+    partition_params,
+    run_of,
+    run_params,
+    state_of,
+    text_list,
+)
+from streamhouse.stores.metadata.transaction import Lock, Transaction
+
+
+async def commit_segments(tx: Transaction, session_id: SessionId, commits: Sequence[SegmentCommit]) -> None:
+    session = await tx.row(tx.sql.find_session, {"session_id": session_id})
+    live = session is not None and session["state"] == SessionState.LIVE
+    await publish(tx, session_id, commits, may_publish=live)
+
+
+async def publish(tx: Transaction, holder: SessionId, commits: Sequence[SegmentCommit], *, may_publish: bool) -> None:
+    """Guard and write, for a flush as for a recovery."""
+    check_shape(commits)
+    wanted = partition_list(run.partition for commit in commits for run in commit.runs)
+    states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, {"partitions": wanted})]
+    published = await _published(tx, [commit.segment.key for commit in commits])
+    publication = decide_publication(
+        commits,
+        holder=holder,
+        may_publish=may_publish,
+        states={state.partition: state for state in states},
+        published=published,
+    )
+    await _write(tx, holder, publication)
+
+
+async def list_runs(tx: Transaction, partition: PartitionId, from_offset: int, limit: int) -> Sequence[Run]:
+    params = {**partition_params(partition), "from_offset": from_offset, "limit": limit}
+    return [run_of(row) for row in await tx.rows(tx.sql.runs_from, params)]
+
+
+async def last_run(tx: Transaction, partition: PartitionId) -> Run | None:
+    row = await tx.row(tx.sql.last_run, partition_params(partition))
+    return None if row is None else run_of(row)
+
+
+async def run_at_time(tx: Transaction, partition: PartitionId, timestamp_ms: int, from_offset: int) -> Run | None:
+    params = {**partition_params(partition), "timestamp_ms": timestamp_ms, "from_offset": from_offset}
+    row = await tx.row(tx.sql.run_at_time, params)
+    return None if row is None else run_of(row)
+
+
+async def latest_run(tx: Transaction, partition: PartitionId, from_offset: int) -> Run | None:
+    params = {**partition_params(partition), "from_offset": from_offset}
+    latest = await tx.row(tx.sql.latest_so_far, params)
+    if latest is None:
+        return None
+    row = await tx.row(tx.sql.run_at_time, {**params, "timestamp_ms": latest["latest_so_far_ms"]})
+    row = row or await tx.row(tx.sql.latest_run, params)
+    return None if row is None else run_of(row)
+
+
+async def epoch_end(tx: Transaction, partition: PartitionId, epoch: int) -> EpochEnd | None:
+    row = await tx.row(tx.sql.epoch_end, {**partition_params(partition), "epoch": epoch})
+    return None if row is None else EpochEnd(epoch=Epoch(row["epoch"]), end=row["end_offset"])
+
+
+async def advance_log_start(tx: Transaction, starts: Mapping[PartitionId, int]) -> None:
+    await tx.lock(Lock.PARTITIONS, {"partitions": partition_list(starts)})
+    await tx.change_each(
+        tx.sql.advance_log_start, ({**partition_params(p), "log_start": start} for p, start in starts.items())
+    )
+    dropped = await tx.rows_each(tx.sql.drop_runs_below, map(partition_params, starts))
+    dropped_bytes: Counter[PartitionId] = Counter()
+    for row in dropped:
+        dropped_bytes[partition_of(row)] += row["length"]
+    await tx.change_each(
+        tx.sql.shrink_partition, ({**partition_params(p), "dropped_bytes": gone} for p, gone in dropped_bytes.items())
+    )
+    await doom_unused(tx, (row["object_id"] for row in dropped))
+
+
+async def doom_unused(tx: Transaction, object_ids: Iterable[int]) -> None:
+    """Doom those of the objects that no run of any partition names any more."""
+    unique = sorted(set(object_ids))
+    if not unique:
+        return
+    await tx.lock(Lock.OBJECTS, {"object_ids": number_list(unique)})  # another partition's last run may go right now
+    now_ms = await tx.now_ms()
+    await tx.change_each(tx.sql.doom_object, ({"object_id": each, "now_ms": now_ms} for each in unique))
+    await tx.change_each(tx.sql.drop_object, ({"object_id": each} for each in unique))
+
+
+async def doomed_objects(tx: Transaction, grace_ms: int, limit: int) -> Sequence[DoomedObject]:
+    params = {"before_ms": await tx.now_ms() - grace_ms, "limit": limit}
+    return [doomed_of(row) for row in await tx.rows(tx.sql.doomed_before, params)]
+
+
+async def forget_objects(tx: Transaction, keys: Sequence[str]) -> None:
+    await tx.change_each(tx.sql.forget_object, ({"key": key} for key in keys))
+
+
+async def known_objects(tx: Transaction) -> frozenset[str]:
+    return frozenset(row["key"] for row in await tx.rows(tx.sql.known_objects))
+
+
+async def allocate_producer_ids(tx: Transaction, count: int) -> int:
+    if count < 1:
+        raise Internal(f"at least one producer id must be asked for; count={count}")
+    row = await tx.row(tx.sql.reserve_producer_ids, {"count": count})
+    if row is None:
+        raise Internal("the producer id counter is gone")
+    return int(row["first"])
+
+
+async def _published(tx: Transaction, keys: Sequence[str]) -> Mapping[str, frozenset[Offsets]]:
+    known = [row["key"] for row in await tx.rows(tx.sql.known_among, {"keys": text_list(keys)})]
+    runs: dict[str, set[Offsets]] = {key: set() for key in known}
+    for row in await tx.rows_each(tx.sql.runs_of_object, ({"key": key} for key in known)):
+        runs[row["key"]].add(Offsets(partition_of(row), row["base_offset"], row["end_offset"]))
+    return {key: frozenset(offsets) for key, offsets in runs.items()}
+
+
+async def _write(tx: Transaction, holder: SessionId, publication: Publication) -> None:
+    objects = [commit.segment for commit in publication.commits]
+    await tx.change_each(
+        tx.sql.insert_object,
+        ({"key": o.key, "size_bytes": o.size_bytes, "created_at_ms": o.created_at_ms} for o in objects),
+    )
+    runs = sorted((run for commit in publication.commits for run in commit.runs), key=lambda run: run.base)
+    await tx.change_each(tx.sql.insert_run, map(run_params, runs))
+    added: Counter[PartitionId] = Counter()
+    for run in runs:
+        added[run.partition] += run.length
+    advanced = await tx.change_each(
+        tx.sql.advance_flushed_end,
+        (
+            {
+                **partition_params(advance.state.partition),
+                "holder": holder,
+                "epoch": advance.state.epoch,
+                "expected_end": advance.state.flushed_end,
+                "flushed_end": advance.flushed_end,
+                "added_bytes": added[advance.state.partition],
+            }
+            for advance in publication.advances
+        ),
+    )
+    if advanced != len(publication.advances):
+        raise Internal(f"the commit guard and the rows disagree; expected={len(publication.advances)} got={advanced}")

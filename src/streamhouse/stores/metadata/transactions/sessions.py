@@ -1,0 +1,144 @@
+"""Sessions and leases as transactions.
+
+Data path   before the first append, every heartbeat, hand-over and recovery
+Owns        who may act: live, claimed or ended; who gets which lease under which epoch
+Leaves      publishing to `segments`
+"""
+
+from collections.abc import Sequence
+
+from streamhouse.errors import Internal, SessionLost
+from streamhouse.model.lease import PartitionState, Session, SessionState
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.model.segment import SegmentCommit
+from streamhouse.stores.metadata.base import NewSession
+from streamhouse.stores.metadata.rows import (
+    Params,
+    partition_list,
+    partition_params,
+    session_of,
+    session_params,
+    state_of,
+    text_list,
+)
+from streamhouse.stores.metadata.transaction import Lock, Transaction
+from streamhouse.stores.metadata.transactions.segments import publish
+
+
+async def open_session(tx: Transaction, new: NewSession) -> Session:
+    await tx.lock(Lock.NODE_IDS, {})
+    if await _find(tx, new.session_id) is not None:
+        await renew_session(tx, new.session_id, new.ttl_ms)  # the answer to the first call was lost
+    else:
+        node = await tx.row(tx.sql.lowest_free_node_id)
+        assert node is not None
+        now_ms = await tx.now_ms()
+        times = {"now_ms": now_ms, "expires_at_ms": now_ms + new.ttl_ms}
+        await tx.change(tx.sql.insert_session, {**session_params(new), **times, "node_id": node["node_id"]})
+    return await _get(tx, new.session_id)
+
+
+async def renew_session(tx: Transaction, session_id: SessionId, ttl_ms: int) -> None:
+    params: Params = {"session_id": session_id, "expires_at_ms": await tx.now_ms() + ttl_ms}
+    if not await tx.change(tx.sql.renew_session, params):
+        raise SessionLost(session_id, why=await _state(tx, session_id))
+
+
+async def end_session(tx: Transaction, session_id: SessionId) -> None:
+    await tx.lock(Lock.SESSIONS, {"session_ids": text_list([session_id])})
+    session = await _get(tx, session_id)
+    if session.state is SessionState.ENDED:
+        return
+    _check_live(session)
+    await _free_and_end(tx, session_id)
+
+
+async def list_sessions(tx: Transaction) -> Sequence[Session]:
+    return [session_of(row) for row in await tx.rows(tx.sql.list_sessions)]
+
+
+async def acquire(
+    tx: Transaction, session_id: SessionId, partitions: Sequence[PartitionId]
+) -> Sequence[PartitionState]:
+    session = await _get(tx, session_id)
+    _check_live(session)
+    if session.expires_at_ms <= (now_ms := await tx.now_ms()):
+        raise SessionLost(session_id, why=f"expired {now_ms - session.expires_at_ms} ms ago")
+    wanted = {"partitions": partition_list(partitions)}
+    states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, wanted)]
+    free = [state.partition for state in states if state.holder is None]
+    if free:
+        await _take(tx, session_id, free)
+        states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, wanted)]
+    return [state for state in states if state.holder == session_id]
+
+
+async def release(tx: Transaction, session_id: SessionId, partitions: Sequence[PartitionId]) -> None:
+    session = await _get(tx, session_id)
+    if session.state is SessionState.ENDED:
+        return
+    _check_live(session)
+    await tx.lock(Lock.PARTITIONS, {"partitions": partition_list(partitions)})
+    await tx.change_each(tx.sql.release_lease, ({**partition_params(p), "holder": session_id} for p in partitions))
+
+
+async def held_by(tx: Transaction, session_id: SessionId) -> Sequence[PartitionState]:
+    return [state_of(row) for row in await tx.rows(tx.sql.partitions_held_by, {"holder": session_id})]
+
+
+async def claim_recovery(tx: Transaction, dead: SessionId, by: SessionId, proven_dead: bool) -> int | None:
+    await tx.lock(Lock.SESSIONS, {"session_ids": text_list([dead, by])})
+    _check_live(await _get(tx, by))
+    if dead == by:
+        return None
+    now_ms = await tx.now_ms()
+    params: Params = {"session_id": dead, "claimed_by": by, "now_ms": now_ms, "proven_dead": int(proven_dead)}
+    row = await tx.row(tx.sql.claim_session, params)
+    return None if row is None else int(row["claim"])
+
+
+async def finish_recovery(tx: Transaction, dead: SessionId, claim: int, commits: Sequence[SegmentCommit]) -> None:
+    await tx.lock(Lock.SESSIONS, {"session_ids": text_list([dead])})
+    session = await _get(tx, dead)
+    if session.claim != claim or session.state is SessionState.LIVE:
+        raise SessionLost(dead, why=f"claim {claim} is not the newest, which is {session.claim}")
+    if session.state is SessionState.ENDED:
+        return
+    await publish(tx, dead, commits, may_publish=True)
+    await _free_and_end(tx, dead)
+
+
+async def _take(tx: Transaction, session_id: SessionId, free: Sequence[PartitionId]) -> None:
+    row = await tx.row(tx.sql.next_epoch)
+    if row is None:
+        raise Internal("the epoch counter is gone")
+    lease = {"holder": session_id, "epoch": row["value"]}
+    await tx.change_each(tx.sql.take_lease, ({**partition_params(p), **lease} for p in free))
+
+
+async def _free_and_end(tx: Transaction, session_id: SessionId) -> None:
+    await tx.lock(Lock.PARTITIONS_HELD_BY, {"holder": session_id})
+    await tx.change(tx.sql.free_leases, {"holder": session_id})
+    await tx.change(tx.sql.end_session, {"session_id": session_id})
+
+
+async def _find(tx: Transaction, session_id: SessionId) -> Session | None:
+    row = await tx.row(tx.sql.find_session, {"session_id": session_id})
+    return None if row is None else session_of(row)
+
+
+async def _get(tx: Transaction, session_id: SessionId) -> Session:
+    session = await _find(tx, session_id)
+    if session is None:
+        raise SessionLost(session_id, why="unknown")
+    return session
+
+
+def _check_live(session: Session) -> None:
+    if session.state is not SessionState.LIVE:
+        raise SessionLost(session.session_id, why=session.state)
+
+
+async def _state(tx: Transaction, session_id: SessionId) -> str:
+    session = await _find(tx, session_id)
+    return "unknown" if session is None else session.state

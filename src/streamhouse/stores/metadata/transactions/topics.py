@@ -1,0 +1,100 @@
+"""Topics and partitions as transactions.
+
+Data path   topic administration; the listing that agents keep in memory
+Owns        creating, altering, deleting and listing topics
+Leaves      leases to `sessions`, runs and dooming to `segments`
+"""
+
+from collections.abc import Mapping, Sequence
+
+from streamhouse.errors import Internal, InvalidPartitions, TopicExists, UnknownTopicId
+from streamhouse.model.lease import PartitionState
+from streamhouse.model.names import PartitionId, TopicId
+from streamhouse.model.topic import Topic
+from streamhouse.stores.metadata.rows import (
+    Params,
+    configs_text,
+    partition_of,
+    state_of,
+    text_list,
+    topic_of,
+    topic_params,
+)
+from streamhouse.stores.metadata.transaction import Lock, Transaction
+from streamhouse.stores.metadata.transactions.segments import doom_unused
+
+
+async def cluster_id(tx: Transaction, proposed: str) -> str:
+    await tx.change(tx.sql.name_cluster, {"cluster_id": proposed})
+    row = await tx.row(tx.sql.cluster_name)
+    return proposed if row is None else str(row["cluster_id"])
+
+
+async def create_topic(tx: Transaction, topic: Topic) -> None:
+    if topic.partitions < 1:
+        raise InvalidPartitions(f"a topic needs at least one partition; name={topic.name} got={topic.partitions}")
+    params = topic_params(topic)
+    if not await tx.change(tx.sql.insert_topic, params):
+        same = {row["topic_id"] for row in await tx.rows(tx.sql.same_topics, params)}
+        if str(topic.topic_id) in same:
+            return
+        raise TopicExists(topic.name)
+    await tx.change(
+        tx.sql.insert_partitions, {"topic_id": str(topic.topic_id), "first": 0, "partitions": topic.partitions}
+    )
+
+
+async def alter_topic(
+    tx: Transaction, topic_id: TopicId, expected: Mapping[str, str], overrides: Mapping[str, str]
+) -> Topic:
+    params = {"topic_id": str(topic_id), "expected": configs_text(expected), "configs": configs_text(overrides)}
+    await tx.change(tx.sql.alter_topic, params)
+    return await find_topic(tx, topic_id)
+
+
+async def add_partitions(tx: Transaction, topic_id: TopicId, from_count: int, to_count: int) -> Topic:
+    if to_count <= from_count:
+        raise Internal(f"partitions are only ever added; topic={topic_id} from={from_count} to={to_count}")
+    params: Params = {"topic_id": str(topic_id), "from_count": from_count, "to_count": to_count}
+    if await tx.change(tx.sql.grow_topic, params):
+        await tx.change(
+            tx.sql.insert_partitions, {"topic_id": str(topic_id), "first": from_count, "partitions": to_count}
+        )
+    return await find_topic(tx, topic_id)
+
+
+async def find_topic(tx: Transaction, topic_id: TopicId) -> Topic:
+    row = await tx.row(tx.sql.find_topic, {"topic_id": str(topic_id)})
+    if row is None:
+        raise UnknownTopicId(topic_id)
+    return topic_of(row)
+
+
+async def delete_topic(tx: Transaction, topic_id: TopicId) -> None:
+    params = {"topic_id": str(topic_id)}
+    await tx.lock(Lock.TOPIC, params)
+    await tx.lock(Lock.PARTITIONS_OF_TOPIC, params)
+    objects = [row["object_id"] for row in await tx.rows(tx.sql.drop_runs_of_topic, params)]
+    await doom_unused(tx, objects)
+    for statement in (
+        tx.sql.drop_offsets_of_topic,
+        tx.sql.drop_offsets_of_shards,
+        tx.sql.drop_groups_of_topic,
+        tx.sql.drop_shards_of_topic,
+    ):
+        await tx.change(statement, params)
+    await tx.change(tx.sql.delete_partitions, params)
+    await tx.change(tx.sql.delete_topic, params)
+
+
+async def list_topics(tx: Transaction) -> Sequence[Topic]:
+    return [topic_of(row) for row in await tx.rows(tx.sql.list_topics)]
+
+
+async def list_partitions(tx: Transaction, topic_ids: Sequence[TopicId]) -> Sequence[PartitionState]:
+    return [state_of(row) for row in await tx.rows(tx.sql.partitions_of_topics, {"topic_ids": text_list(topic_ids)})]
+
+
+async def list_sizes(tx: Transaction, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, int]:
+    rows = await tx.rows(tx.sql.sizes_of_topics, {"topic_ids": text_list(topic_ids)})
+    return {partition_of(row): int(row["size_bytes"]) for row in rows}
