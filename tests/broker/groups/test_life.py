@@ -65,6 +65,19 @@ def test_a_member_that_waits_in_a_join_does_not_expire() -> None:
     machine.heartbeat(quick)
 
 
+def test_a_member_that_waited_long_and_then_falls_silent_expires_a_session_after_its_answer() -> None:
+    machine = Machine()
+    slow, quick = machine.settled(None, None)
+    waiting = machine.join(quick, metadata=b"x")
+    machine.keep_alive(3 * SESSION_S, slow)
+    machine.join(slow)
+    assert machine.joined(waiting).generation == 2
+    machine.keep_alive(SESSION_S - 0.5, slow)
+    assert quick in machine.group.roster
+    machine.keep_alive(1, slow)
+    assert quick not in machine.group.roster
+
+
 def test_a_new_member_that_waits_too_long_is_forgotten() -> None:
     machine = Machine(new_member_timeout_s=20.0)
     [slow] = machine.settled(None, rebalance_ms=300_000)
