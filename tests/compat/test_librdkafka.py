@@ -7,10 +7,10 @@ from typing import Any
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from tests.compat.clients import PATIENCE_S
+from tests.compat.clients import PATIENCE_S, Confluent, Sent
 
 api: Any = confluent_kafka.admin  # whose types are not all exported
 
@@ -44,3 +44,12 @@ def test_of_a_refused_batch_the_producer_learns_which_records_were_to_blame(
         )
     assert producer.flush(PATIENCE_S) == 0
     assert codes == {KafkaError.INVALID_RECORD: 10, KafkaError._INVALID_DIFFERENT_RECORD: 90}
+
+
+def test_records_are_deleted_for_a_client_that_does_not_want_to_wait(bootstrap: str, admin: Any, topic: str) -> None:
+    create(admin, topic)
+    client = Confluent(bootstrap)
+    client.produce(topic, [Sent(key=None, value=b"%d" % n) for n in range(10)], codec="none")
+    (deleted,) = admin.delete_records([TopicPartition(topic, 0, 4)], operation_timeout=0).values()
+    assert deleted.result(PATIENCE_S).low_watermark == 4
+    assert client.ends(topic) == (4, 10)

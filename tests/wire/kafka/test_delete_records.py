@@ -10,6 +10,7 @@ from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
 from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.handlers import delete_records as handler
 from streamhouse.wire.kafka.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -137,6 +138,13 @@ async def test_a_store_that_is_away_is_a_retriable_error(client: Client, monkeyp
     assert await delete(client, "orders", (0, 1)) == [(0, LATER, ErrorCode.KAFKA_STORAGE_ERROR)]
 
 
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+async def test_a_client_that_does_not_want_to_wait_is_told_what_was_done(client: Client, timeout_ms: int) -> None:
+    await create_topic(client, "orders")
+    await produce(client, "orders", (0, a_batch(b"a", b"b")))
+    assert await delete(client, "orders", (0, 1), timeout_ms=timeout_ms) == [(0, 1, ErrorCode.NONE)]
+
+
 async def test_what_takes_longer_than_the_client_waits_is_timed_out(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +153,7 @@ async def test_what_takes_longer_than_the_client_waits_is_timed_out(
         raise AssertionError
 
     monkeypatch.setattr(Administration, "delete_records", never)
+    monkeypatch.setattr(handler, "LEAST_TIMEOUT_S", 0.001)
     await create_topic(client, "orders")
     for timeout_ms in (1, 0, -5):
         done = await delete(client, "orders", (0, 1), timeout_ms=timeout_ms)

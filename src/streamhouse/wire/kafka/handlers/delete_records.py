@@ -3,8 +3,8 @@
 Behaviour   each partition on its own; -1 means the high watermark, an offset above it is OFFSET_OUT_OF_RANGE
             an offset below the log start changes nothing; the answer always tells where the log begins
             the new log start is durable when the answer comes; what was only in memory is flushed first
-            timeout_ms, but at most five minutes, is how long that may take; then REQUEST_TIMED_OUT, and it may still
-            happen
+            timeout_ms, but at least five seconds and at most five minutes, is how long that may take; then
+            REQUEST_TIMED_OUT, and it may still happen
             a topic whose cleanup.policy doesn't say delete is POLICY_VIOLATION, the topic of consumer groups is
             INVALID_TOPIC_EXCEPTION
             a partition that occurs twice is moved to each of the offsets, which adds up to the larger one
@@ -32,13 +32,16 @@ from streamhouse.wire.kafka.support import serves
 AT_ONCE: Final = 1000
 """Partitions of one request that are worked on together, so that one flush is enough for them."""
 
+LEAST_TIMEOUT_S: Final = 5.0
+"""With a single replica Kafka is done before it looks at the clock, so clients may ask with a timeout of 0."""
+
 MAX_TIMEOUT_S: Final = 300.0
 UNKNOWN_WATERMARK: Final = -1
 
 
 @serves(DeleteRecordsRequest, (0, 2))
 async def handle(context: Context, request: DeleteRecordsRequest) -> Answer:
-    timeout_s = min(max(request.timeout_ms / 1000, 0.0), MAX_TIMEOUT_S)
+    timeout_s = min(max(request.timeout_ms / 1000, LEAST_TIMEOUT_S), MAX_TIMEOUT_S)
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
