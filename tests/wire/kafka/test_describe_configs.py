@@ -108,8 +108,6 @@ async def test_nothing_was_changed_for_all_brokers(client: Client) -> None:
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
         (BROKER, "9" * 5000, ErrorCode.INVALID_REQUEST),
         (LOGGER, "1", ErrorCode.INVALID_REQUEST),
-        (METRICS, "m", ErrorCode.INVALID_REQUEST),
-        (GROUP, "g", ErrorCode.INVALID_REQUEST),
         (0, "x", ErrorCode.INVALID_REQUEST),
         (-128, "x", ErrorCode.INVALID_REQUEST),
     ],
@@ -137,3 +135,8 @@ async def test_several_resources_in_one_request(client: Client, served: Served) 
     ]
     answer = await client.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, 4)
     assert [result.error_code for result in answer.results] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@pytest.mark.parametrize("kind", [METRICS, GROUP])
+async def test_what_could_have_settings_but_has_none_is_told_so(client: Client, kind: int) -> None:
+    assert by_name(await describe(client, kind, "any")) == {}

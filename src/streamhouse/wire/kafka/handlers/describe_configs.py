@@ -7,7 +7,8 @@ Behaviour   a topic: all its settings, its own and the defaults, with type and d
             a resource that occurs twice with the same names is answered once
             synonyms tell what would hold if the topic had no value of its own; settings whose default in Kafka follows
             from another one (retention.ms from hours) have none for it there, and so none here
-Left out    broker loggers, client metrics, groups: INVALID_REQUEST
+            groups and client metrics: without settings here, so none are told; kafka-configs asks for them unbidden
+Left out    broker loggers: INVALID_REQUEST
 Versions    v3 type and documentation · v4 flexible
 """
 
@@ -37,6 +38,7 @@ from streamhouse.wire.kafka.resources import (
 )
 from streamhouse.wire.kafka.support import serves
 
+WITHOUT_SETTINGS: Final = frozenset({ResourceType.GROUP, ResourceType.CLIENT_METRICS})
 DERIVED: Final = frozenset({"flush.ms", "remote.storage.enable", "retention.ms", "segment.jitter.ms", "segment.ms"})
 """Kafka's brokers have no default by the name of the synonym: it comes from hours, or from another setting."""
 
@@ -84,6 +86,8 @@ async def _configs(context: Context, resource: DescribeConfigsResource) -> Itera
             return []
         require_this_agent(context, resource.resource_name)
         return map(_of_agent, context.broker.administration.configs(advertised=context.advertised))
+    if resource.resource_type in WITHOUT_SETTINGS:
+        return []
     raise no_settings(resource)
 
 
