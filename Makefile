@@ -14,6 +14,7 @@ DATA   ?= ./data
 UP     ?=
 SEEDS  ?= 200
 KILLS  ?= 50
+FRAMES ?= 1000000
 JOBS   ?= auto
 ARGS   ?=
 
@@ -79,6 +80,10 @@ simulate: $(STAMP) ## the broker on a seeded event loop with faults; SEEDS=200; 
 .PHONY: crash
 crash: $(STAMP) ## kill -9 an agent under load and look for lost records; KILLS=50
 	CRASH_KILLS=$(KILLS) $(BIN)/pytest -m crash $(ARGS)
+
+.PHONY: fuzz
+fuzz: $(STAMP) ## mutated frames of every API through a live agent; FRAMES=1000000
+	$(BIN)/python -m tests.fuzz --frames $(FRAMES) $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) ## throughput and latency, as a table and a plot, in benchmarks/results
