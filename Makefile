@@ -60,11 +60,11 @@ types: $(STAMP) ## mypy --strict
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## tests without real clients and without kills: seconds; ARGS='-k wal -x'
-	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash' $(ARGS)
+	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash and not java' $(ARGS)
 
 .PHONY: test
-test: lint types ## everything that must be green: lint, types, all tests
-	$(BIN)/pytest -n $(JOBS) $(ARGS)
+test: lint types ## everything that must be green: lint, types, all tests that need no Java
+	$(BIN)/pytest -n $(JOBS) -m 'not java' $(ARGS)
 
 .PHONY: check
 check: test ## what CI runs
@@ -72,6 +72,10 @@ check: test ## what CI runs
 .PHONY: test-compat
 test-compat: $(STAMP) ## real Kafka clients against a live agent
 	$(BIN)/pytest -m compat $(ARGS)
+
+.PHONY: test-java
+test-java: $(STAMP) ## Kafka's Java client and command-line tools against a live agent; needs Java 17, and Maven once
+	$(BIN)/pytest -m java $(ARGS)
 
 .PHONY: simulate
 simulate: $(STAMP) ## the broker on a seeded event loop with faults; SEEDS=200; one again: ARGS='--seed 17 --trace'

@@ -1,0 +1,119 @@
+"""Kafka's command-line tools: each prints what people and scripts look for."""
+
+import json
+import re
+from pathlib import Path
+
+from tests.java.conftest import Java
+from tests.live import LiveAgent
+
+CONFIGS = "kafka.admin.ConfigCommand"
+GROUPS = "consumer.group.ConsumerGroupCommand"
+
+
+def create(kafka: Java, topic: str, partitions: int = 2, *more: str) -> str:
+    kafka.tool("TopicCommand", "--create", "--topic", topic, "--partitions", str(partitions), *more)
+    return topic
+
+
+def fill(kafka: Java, topic: str, lines: int) -> None:
+    text = "".join(f"k{n}:v{n}\n" for n in range(lines))
+    keys = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
+    kafka.tool("ConsoleProducer", "--topic", topic, *keys, stdin=text)
+
+
+def consume(kafka: Java, topic: str, count: int, *more: str) -> list[str]:
+    wanted = ("--topic", topic, "--from-beginning", "--max-messages", str(count), "--timeout-ms", "30000")
+    return kafka.tool("consumer.ConsoleConsumer", *wanted, *more).splitlines()
+
+
+def columns(table: str) -> list[list[str]]:
+    return [line.split() for line in table.splitlines() if line.strip()]
+
+
+def test_kafka_topics_creates_describes_grows_and_deletes(kafka: Java) -> None:
+    create(kafka, "made", 2, "--config", "retention.ms=5000")
+    assert "made" in kafka.tool("TopicCommand", "--list").splitlines()
+    kafka.tool("TopicCommand", "--alter", "--topic", "made", "--partitions", "3")
+    described = kafka.tool("TopicCommand", "--describe", "--topic", "made")
+    assert re.search(r"PartitionCount: 3\s+ReplicationFactor: 1\s+Configs: retention.ms=5000", described)
+    assert described.count("Leader: 1") == 3
+    assert kafka.tool("TopicCommand", "--describe", "--under-replicated-partitions") == ""
+    kafka.tool("TopicCommand", "--delete", "--topic", "made")
+    assert "does not exist" in kafka.tool("TopicCommand", "--describe", "--topic", "made", fails=True)
+
+
+def test_kafka_configs_changes_and_describes(kafka: Java) -> None:
+    topic = ("--entity-type", "topics", "--entity-name", create(kafka, "configured"))
+    kafka.tool(CONFIGS, "--alter", *topic, "--add-config", "max.message.bytes=2000000,flush.ms=9")
+    kafka.tool(CONFIGS, "--alter", *topic, "--delete-config", "flush.ms")
+    _, *own = kafka.tool(CONFIGS, "--describe", *topic).splitlines()
+    assert [line.split()[0] for line in own] == ["max.message.bytes=2000000"]
+    refused = kafka.tool(CONFIGS, "--alter", *topic, "--add-config", "no.such=1", fails=True)
+    assert "InvalidConfigurationException" in refused
+    assert "auto.create.topics.enable=true" in kafka.tool(
+        CONFIGS, "--describe", "--entity-type", "brokers", "--entity-name", "1", "--all"
+    )
+
+
+def test_kafka_configs_finds_that_groups_users_and_clients_have_none(kafka: Java) -> None:
+    fill(kafka, create(kafka, "unconfigured", 1), 1)
+    consume(kafka, "unconfigured", 1, "--group", "unconfigured")
+    for kind in ("groups", "users", "clients", "client-metrics"):
+        assert "=" not in kafka.tool(CONFIGS, "--describe", "--entity-type", kind)
+
+
+def test_what_the_console_writes_the_console_reads(kafka: Java) -> None:
+    fill(kafka, create(kafka, "console", 3), 20)
+    found = consume(kafka, "console", 20, "--formatter-property", "print.key=true")
+    assert sorted(found) == sorted(f"k{n}\tv{n}" for n in range(20))
+    ends = [line.split(":") for line in kafka.tool("GetOffsetShell", "--topic", "console").splitlines()]
+    assert sum(int(offset) for _, _, offset in ends) == 20
+
+
+def test_kafka_consumer_groups_tells_lag_and_moves_offsets(kafka: Java) -> None:
+    fill(kafka, create(kafka, "lagging", 1), 10)
+    consume(kafka, "lagging", 10, "--group", "readers")
+    fill(kafka, "lagging", 5)
+    assert "readers" in kafka.tool(GROUPS, "--list").splitlines()
+    described = columns(kafka.tool(GROUPS, "--describe", "--group", "readers"))
+    assert described[-1][:6] == ["readers", "lagging", "0", "10", "15", "5"]
+    assert columns(kafka.tool(GROUPS, "--describe", "--group", "readers", "--state"))[-1][-2:] == ["Empty", "0"]
+    chosen = ("--reset-offsets", "--group", "readers", "--topic", "lagging", "--execute")
+    assert columns(kafka.tool(GROUPS, *chosen, "--to-earliest"))[-1] == ["readers", "lagging", "0", "0"]
+    assert columns(kafka.tool(GROUPS, *chosen, "--shift-by", "4"))[-1] == ["readers", "lagging", "0", "4"]
+    assert "Successful" in kafka.tool(GROUPS, "--delete-offsets", "--group", "readers", "--topic", "lagging")
+    assert "was successful" in kafka.tool(GROUPS, "--delete", "--group", "readers")
+
+
+def test_the_performance_tools_come_to_their_end(kafka: Java) -> None:
+    create(kafka, "fast", 2)
+    count = ("--topic", "fast", "--num-records", "5000")
+    sent = kafka.tool("ProducerPerformance", *count, "--record-size", "100", "--throughput", "-1")
+    assert "5000 records sent" in sent
+    read = kafka.tool("ConsumerPerformance", *count, "--group", "fast").splitlines()
+    assert read[-1].split(", ")[4] == "5000"
+
+
+def test_records_are_deleted_and_sizes_told(kafka: Java, tmp_path: Path) -> None:
+    fill(kafka, create(kafka, "shortened", 1), 10)
+    offsets = tmp_path / "offsets.json"
+    offsets.write_text(json.dumps({"version": 1, "partitions": [{"topic": "shortened", "partition": 0, "offset": 4}]}))
+    deleted = kafka.tool("DeleteRecordsCommand", "--offset-json-file", str(offsets))
+    assert re.search(r"partition: shortened-0\s+low_watermark: 4", deleted)
+    told = kafka.tool("LogDirsCommand", "--describe", "--topic-list", "shortened").splitlines()[-1]
+    (folder,) = json.loads(told)["brokers"][0]["logDirs"]
+    (partition,) = folder["partitions"]
+    assert (partition["partition"], partition["size"] > 0) == ("shortened-0", True)
+
+
+def test_the_tools_for_clusters_find_one_agent_at_rest(kafka: Java, agent: LiveAgent) -> None:
+    create(kafka, "resting", 1)
+    assert "Produce(0): 0 to 13" in kafka.tool("BrokerApiVersionsCommand")
+    elected = kafka.tool(
+        "LeaderElectionCommand", "--election-type", "preferred", "--topic", "resting", "--partition", "0"
+    )
+    assert "Valid replica already elected" in elected
+    reassignments = kafka.tool("reassign.ReassignPartitionsCommand", "--list")
+    assert "No partition reassignments found" in reassignments
+    assert "SecurityDisabledException" in kafka.tool("AclCommand", "--list", fails=True)
