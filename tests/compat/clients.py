@@ -164,6 +164,17 @@ class KafkaPython:
     def _consumer(self) -> kafka.KafkaConsumer:
         return kafka.KafkaConsumer(bootstrap_servers=self._bootstrap, group_id=None, enable_auto_commit=False)
 
+    def member(self, topic: str, group: str) -> kafka.KafkaConsumer:
+        """A consumer in a group, with heartbeats so short that rebalances are quick."""
+        return kafka.KafkaConsumer(
+            topic,
+            bootstrap_servers=self._bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=300,
+            session_timeout_ms=10_000,
+        )
+
     def create(self, topic: str, partitions: int) -> None:
         with closing(self._admin()) as admin:
             admin.create_topics([kafka.admin.NewTopic(topic, partitions, 1)])

@@ -1,6 +1,8 @@
 """One live agent for all compatibility tests, as a user starts it."""
 
+import fcntl
 import re
+import shutil
 import subprocess
 import sys
 import uuid
@@ -9,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.live import LiveAgent
+
 START_S = 30.0
+CACHE = Path(__file__).parents[2] / ".cache" / "kafkajs"
 COMMAND = Path(sys.executable).parent / "streamhouse"
 
 
@@ -46,6 +51,37 @@ def _address(agent: "subprocess.Popen[str]", log: Path) -> str:
         if found := re.search(r"Kafka\s+(127\.0\.0\.1:\d+)", line):
             return found[1]
     raise AssertionError(f"the agent did not start: {log.read_text()}")
+
+
+@pytest.fixture(scope="session")
+def group_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an agent whose groups don't wait for more members."""
+    folder = tmp_path_factory.mktemp("groups")
+    with LiveAgent(folder / "data", "--set", "groups.initial_rebalance_delay_s=0") as agent:
+        yield agent.bootstrap
+    assert "Traceback" not in agent.output
+
+
+@pytest.fixture(scope="session")
+def kafkajs() -> Path:
+    """node_modules with kafkajs in it, kept in a folder that git ignores; one worker installs it for all."""
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _install_kafkajs()
+    return CACHE / "node_modules"
+
+
+def _install_kafkajs() -> None:
+    if (CACHE / "node_modules" / "kafkajs" / "package.json").exists():
+        return
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed, and kafkajs is not in .cache")
+    command = ["npm", "install", "--prefix", str(CACHE), "--no-audit", "--no-fund", "--silent", "kafkajs@2"]
+    if subprocess.run(command, capture_output=True, timeout=120, check=False).returncode != 0:
+        pytest.skip("npm could not install kafkajs")
 
 
 @pytest.fixture

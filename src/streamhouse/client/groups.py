@@ -21,7 +21,6 @@ from streamhouse.errors import GroupNotFound, NonEmptyGroup
 
 _NOT_THERE: Final = "Dead"
 _NO_GENERATION: Final = -1
-_NO_OFFSET: Final = -1
 _DEFAULT_RETENTION: Final = -1
 
 
@@ -68,7 +67,7 @@ class Groups:
             for partition, offset, _, code in partitions:
                 if code:
                     raise from_code(code, subject=f"{topic}-{partition}")
-                if offset != _NO_OFFSET:
+                if offset >= 0:  # some clients commit the beginning or the end as such: that is no place yet
                     found[Place(topic, partition)] = offset
         return dict(sorted(found.items()))
 

@@ -87,7 +87,7 @@ async def test_one_partitions_mistake_is_not_its_neighbours(agent: Agent) -> Non
         TopicPartition("orders", 4): OffsetToCommit(offset=1),
         TopicPartition("orders", -1): OffsetToCommit(offset=1),
         ORDERS[1]: OffsetToCommit(offset=1, metadata="x" * 4097),
-        ORDERS[2]: OffsetToCommit(offset=-2),
+        ORDERS[2]: OffsetToCommit(offset=-3),
     }
     outcomes = await agent.groups.commit("g", NOBODY, {ORDERS[0]: OffsetToCommit(offset=9), **wrong})
     assert outcomes[ORDERS[0]] is None

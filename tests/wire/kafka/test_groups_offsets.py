@@ -114,7 +114,7 @@ async def test_members_commit_while_the_group_gathers_but_not_while_it_is_assign
 
 
 async def test_what_is_wrong_with_one_partition_harms_no_other(client: Client, topic_id: UUID) -> None:
-    request = commit_request("orders", {0: 1, 99: 1, -1: 1, 1: -2, 2: 3})
+    request = commit_request("orders", {0: 1, 99: 1, -1: 1, 1: -3, 2: 3})
     request.topics += commit_request("unknown", {0: 1}).topics
     request.topics[0].partitions[4].committed_metadata = "x" * 4097
     assert await commit(client, request) == [
@@ -126,6 +126,12 @@ async def test_what_is_wrong_with_one_partition_harms_no_other(client: Client, t
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
     assert await committed(client, "orders", 0, 1, 2) == {0: 1, 1: -1, 2: -1}
+
+
+async def test_the_beginning_may_be_committed_as_a_place(client: Client, topic_id: UUID) -> None:
+    """kafkajs does so when offsets are reset, and understands what it reads back."""
+    assert await commit(client, commit_request("orders", {0: -2, 1: -1})) == [ErrorCode.NONE] * 2
+    assert await committed(client, "orders", 0, 1) == {0: -2, 1: -1}
 
 
 async def test_an_unknown_topic_id_harms_no_other(client: Client, topic_id: UUID) -> None:

@@ -43,8 +43,8 @@ from .shards import Shard
 from .state import Group
 from .views import check_delete_offsets, reads
 
-NO_OFFSET: Final = -1
-"""What clients commit to say that there is none; anything below it is a mistake."""
+LEAST_OFFSET: Final = -2
+"""Clients commit -1 for the end and -2 for the beginning, and know what they mean; anything below is a mistake."""
 
 
 class Offsets:
@@ -110,7 +110,7 @@ class Offsets:
         size = len(offset.metadata.encode())
         if size > self._settings.offset_metadata_bytes:
             return OffsetMetadataTooLarge(name, size_bytes=size, limit_bytes=self._settings.offset_metadata_bytes)
-        if offset.offset < NO_OFFSET:
+        if offset.offset < LEAST_OFFSET:
             return Rejected(f"offset is negative; partition={name} offset={offset.offset}")
         return None
 

@@ -1,0 +1,144 @@
+"""Groups on the command line against a real agent: members, lag, resets, and a clean leave."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from streamhouse.cli.main import app
+from tests.cli.test_live import LIMIT_S, Agent, command, environment, start
+
+Live = Callable[..., Result]
+
+AT_ONCE = ("--set", "groups.initial_rebalance_delay_s=0")
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    started = start(tmp_path_factory.mktemp("groups") / "data", *AT_ONCE)
+    yield started
+    if started.process.poll() is None:
+        started.stop()
+
+
+@pytest.fixture
+def live(agent: Agent) -> Live:
+    def invoke(*args: str, stdin: str | bytes | None = None) -> Result:
+        env = {"STREAMHOUSE_KAFKA_LISTEN": agent.kafka, "STREAMHOUSE_HTTP_LISTEN": agent.http}
+        return CliRunner().invoke(app, list(args), input=stdin, env=env, prog_name="streamhouse")
+
+    return invoke
+
+
+def told(result: Result) -> str:
+    assert (result.exit_code, result.stderr) == (0, ""), (result.stdout, result.stderr, result.exception)
+    return result.stdout
+
+
+def described(live: Live, group: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(told(live("groups", "describe", group, "--json")))
+    return found
+
+
+def test_a_group_reads_once_and_can_be_sent_back(live: Live) -> None:
+    told(live("topics", "create", "orders", "-p", "2"))
+    told(live("produce", "orders", stdin="".join(f"{n}\n" for n in range(100))))
+    assert sorted(told(live("consume", "orders", "-g", "billing")).split(), key=int) == [str(n) for n in range(100)]
+    assert told(live("consume", "orders", "-g", "billing")) == ""
+    assert (described(live, "billing")["lag"], described(live, "billing")["state"]) == (0, "Empty")
+    plan = told(live("groups", "reset", "billing", "--to-earliest"))
+    assert "nothing was changed" in plan
+    assert described(live, "billing")["lag"] == 0
+    told(live("groups", "reset", "billing", "--to-earliest", "--execute"))
+    assert described(live, "billing")["lag"] == 100
+    assert len(told(live("consume", "orders", "-g", "billing", "-n", "40")).split()) == 40
+    assert described(live, "billing")["lag"] == 60
+    told(live("groups", "reset", "billing", "--to-time", "-1h", "-t", "orders:0", "--execute"))
+    told(live("groups", "reset", "billing", "--shift-by", "-1", "--execute"))
+    told(live("groups", "delete", "billing", "--yes"))
+    assert "no such group" in live("groups", "describe", "billing").stderr
+    assert "no such group" in live("groups", "delete", "billing", "--yes").stderr
+
+
+def test_a_member_is_seen_while_it_reads_and_leaves_at_ctrl_c(live: Live, agent: Agent) -> None:
+    told(live("topics", "create", "followed", "-p", "2"))
+    args = command("consume", "followed", "--group", "watch", "--follow", "--from-beginning", "-b", agent.kafka)
+    follower = subprocess.Popen(
+        args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment()
+    )
+    assert follower.stdout is not None
+    for value in ("first", "second"):
+        told(live("produce", "followed", value))
+        assert follower.stdout.readline() == f"{value}\n"
+    group = described(live, "watch")
+    assert group["state"] == "Stable"
+    members = group["members"]
+    assert isinstance(members, list)
+    assert [(each["client"], each["host"], len(each["assigned"])) for each in members] == [
+        ("streamhouse-consumer", "127.0.0.1", 2)
+    ]
+    refused = live("groups", "reset", "watch", "--to-earliest", "--execute")
+    assert "the group has members; group='watch'; stop its consumers" in refused.stderr
+    assert "the group has members" in live("groups", "delete", "watch", "--yes").stderr
+    follower.send_signal(signal.SIGINT)
+    out, err = follower.communicate(timeout=LIMIT_S)
+    assert (follower.returncode, out, err) == (0, "", "")
+    group = described(live, "watch")
+    assert (group["state"], group["lag"], group["members"]) == ("Empty", 0, [])
+    assert [each["group"] for each in json.loads(told(live("groups", "list", "--json")))] == ["watch"]
+
+
+def shares(live: Live, group: str) -> list[int]:
+    """How many partitions each member has; nothing while there is no such group."""
+    result = live("groups", "describe", group, "--json")
+    return sorted(len(each["assigned"]) for each in json.loads(result.stdout)["members"]) if result.stdout else []
+
+
+def read_by(live: Live, group: str) -> int:
+    """How many records a group has committed."""
+    partitions = described(live, group)["partitions"]
+    assert isinstance(partitions, list)
+    return sum(each["committed"] or 0 for each in partitions)
+
+
+def test_two_members_share_a_topic(live: Live, agent: Agent) -> None:
+    told(live("topics", "create", "shared", "-p", "4"))
+    args = command("consume", "shared", "-g", "team", "-f", "--from-beginning", "--json", "-b", agent.kafka)
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(
+                subprocess.Popen(args, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment())
+            )
+            for _ in range(2)
+        ]
+        for member in members:
+            stack.callback(member.kill)
+        while shares(live, "team") != [2, 2]:
+            pass  # until both have joined; the test's own time limit bounds this
+        told(live("produce", "shared", stdin="".join(f"{n}\n" for n in range(200))))
+        while read_by(live, "team") < 200:
+            pass
+        read: list[str] = []
+        for member in members:
+            member.send_signal(signal.SIGINT)
+            out, _ = member.communicate(timeout=LIMIT_S)
+            read += [json.loads(line)["value"] for line in out.splitlines()]
+    assert sorted(read, key=int) == [str(n) for n in range(200)]
+
+
+def test_a_data_folder_keeps_its_groups_over_a_restart(tmp_path: Path) -> None:
+    first = start(tmp_path / "data", *AT_ONCE)
+    for args in (["produce", "kept", "a", "b"], ["consume", "kept", "-g", "g", "-n", "1"]):
+        subprocess.run(command(*args, "-b", first.kafka), check=True, capture_output=True, env=environment())
+    first.process.kill()
+    first.process.communicate(timeout=LIMIT_S)
+    second = start(tmp_path / "data", *AT_ONCE)
+    read = command("consume", "kept", "-g", "g", "-b", second.kafka)
+    found = subprocess.run(read, check=True, capture_output=True, text=True, env=environment(), timeout=LIMIT_S)
+    assert found.stdout == "b\n"
+    assert second.stop()[0] == 0
