@@ -123,7 +123,7 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         stack.callback(http_listener.close)
         metadata = await open_metadata_store(metadata_url, clock=clock)
         stack.push_async_callback(metadata.aclose)
-        objects = open_object_store(store_url, clock=clock, ids=ids, registry=registry)
+        objects = open_object_store(store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
         stack.push_async_callback(objects.aclose)
         await prove_store(objects, ids)
         cluster_id = await metadata.cluster_id(_written_as_kafka_does(ids.uuid()))

@@ -325,7 +325,7 @@ async def test_a_memory_url_opens(clock: ManualClock) -> None:
     await prove_store(store, seeded_ids())
 
 
-@pytest.mark.parametrize("url", ["", "s3://bucket", "file://host/path", "file:relative", "file:///", "/plain/path"])
+@pytest.mark.parametrize("url", ["", "ftp://bucket", "file://host/path", "file:relative", "file:///", "/plain/path"])
 def test_other_urls_are_refused_naming_the_supported_ones(clock: ManualClock, url: str) -> None:
     with pytest.raises(Misconfigured, match="file:///absolute/path, memory:"):
         open_object_store(url, clock=clock, ids=seeded_ids(), registry=CollectorRegistry())

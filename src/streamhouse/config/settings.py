@@ -73,7 +73,31 @@ class MetadataSettings(Section, frozen=True, kw_only=True):
 
 
 class StoreSettings(Section, frozen=True, kw_only=True):
-    url: Annotated[str, about("where records live; empty: a folder below the data folder")] = ""
+    url: Annotated[
+        str, about("where records live: file:///path, s3://, gs:// or az://bucket/prefix; empty: in the data folder")
+    ] = ""
+    request_timeout_s: Annotated[
+        float, about("deadline of one request, besides the time its bytes may take (min_bytes_per_s)", gt=0)
+    ] = 15.0
+    connect_timeout_s: Annotated[float, about("deadline of connecting to a bucket", gt=0)] = 5.0
+    idle_timeout_s: Annotated[float, about("a connection to a bucket that is idle for so long is closed", gt=0)] = 20.0
+    min_bytes_per_s: Annotated[
+        int, about("slowest transfer that is waited for: a request may take this much longer for its bytes", gt=0)
+    ] = MIB
+    max_retries: Annotated[int, about("further tries of a request that failed, before the caller is told", ge=0)] = 4
+    retry_total_s: Annotated[float, about("no further try begins after this time", gt=0)] = 20.0
+    retry_wait_s: Annotated[float, about("wait before the first further try; doubles, with jitter", gt=0)] = 0.1
+    retry_wait_max_s: Annotated[float, about("longest wait between two tries", gt=0)] = 3.0
+    max_concurrent: Annotated[
+        int,
+        about("requests to a bucket at once: of reads, of writes, of deletes and listings; less when it is slow", gt=0),
+    ] = 64
+    max_waiting: Annotated[int, about("calls that wait for such a request to end; further ones fail", gt=0)] = 1024
+    max_wait_s: Annotated[float, about("longest time that such a call waits", gt=0)] = 30.0
+    pause_s: Annotated[
+        float, about("silence after a bucket asked to slow down; doubles up to pause_max_s, with jitter", gt=0)
+    ] = 0.1
+    pause_max_s: Annotated[float, about("longest silence after a bucket asked to slow down", gt=0)] = 5.0
 
 
 class TopicSettings(Section, frozen=True, kw_only=True):

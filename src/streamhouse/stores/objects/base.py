@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import StreamhouseError, Unavailable
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 """A body in pieces, so that a large object is never joined just to be written."""
@@ -31,6 +31,26 @@ class ObjectMissing(StreamhouseError):
     def __init__(self, key: str) -> None:
         super().__init__(f"object missing; key={key}")
         self.key = key
+
+
+class Throttled(Unavailable):
+    """The store asks for fewer requests; whoever sends them slows down."""
+
+
+class Unreachable(Unavailable):
+    """Nobody answers at the store's address."""
+
+    def __init__(self, why: str, *, where: str, do: str) -> None:
+        super().__init__(f"object store can't be reached; store={where} why={why} do={do}")
+        self.why, self.where, self.do = why, where, do
+
+
+class Refused(Unavailable):
+    """The store says no to us and will say it again until somebody acts: asking again at once is pointless."""
+
+    def __init__(self, why: str, *, where: str, do: str) -> None:
+        super().__init__(f"object store refused; store={where} why={why} do={do}")
+        self.why, self.where, self.do = why, where, do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,19 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from streamhouse.clock import Clock
 from streamhouse.errors import Unavailable
-from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectMissing, ObjectStore
+from streamhouse.stores.objects.base import (
+    Buffers,
+    ObjectExists,
+    ObjectMeta,
+    ObjectMissing,
+    ObjectStore,
+    Refused,
+    Throttled,
+)
 
 OPERATIONS: Final = ("put_new", "get_range", "get_suffix", "head", "list", "delete")
-OUTCOMES: Final = ("ok", "exists", "missing", "unavailable", "cancelled", "error")
+OUTCOMES: Final = ("ok", "exists", "missing", "throttled", "refused", "unavailable", "cancelled", "error")
+LIST_PAGE: Final = 1000  # objects that a bucket lists in one request
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -70,9 +79,14 @@ class MeteredStore:
             return await self._inner.head(key)
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
-        """Counts as one request, however many pages a bucket needs; the reader's own time is part of its seconds."""
+        """Counts every page, as a bucket bills it; the reader's own time is part of its seconds."""
+        listed = 0
         with self._measured("list"):
             async for meta in self._inner.list(prefix):
+                listed += 1
+                if listed > LIST_PAGE:
+                    self._requests["list", "ok"].inc()
+                    listed = 1
                 yield meta
 
     async def delete(self, key: str) -> None:
@@ -106,6 +120,10 @@ def _outcome(error: BaseException) -> str:
             return "exists"
         case ObjectMissing():
             return "missing"
+        case Throttled():
+            return "throttled"
+        case Refused():
+            return "refused"
         case Unavailable():
             return "unavailable"
         case asyncio.CancelledError():

@@ -5,6 +5,8 @@ Owns        which URLs there are, and which wrappers stand around every store
 Leaves      each kind of bucket to its own module
 """
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -12,26 +14,66 @@ from urllib.parse import unquote, urlsplit
 from prometheus_client import CollectorRegistry
 
 from streamhouse.clock import Clock, Ids
+from streamhouse.config import StoreSettings, without_password
 from streamhouse.errors import Misconfigured
+from streamhouse.stores.objects.adaptive import AdaptiveStore, PaceSettings
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.folder import FolderObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.stores.objects.metered import MeteredStore
-from streamhouse.stores.objects.retrying import RetryingStore
+from streamhouse.stores.objects.remote_open import is_remote, open_remote
+from streamhouse.stores.objects.retrying import RetryingStore, RetrySettings
 
-SUPPORTED: Final = "file:///absolute/path, memory:"
-
-
-def open_object_store(url: str, *, clock: Clock, ids: Ids, registry: CollectorRegistry) -> ObjectStore:
-    """The store behind the URL, with metrics and retries; raise `Misconfigured` when there is none."""
-    return RetryingStore(MeteredStore(_bucket(url, clock), registry, clock), clock, ids)
+SUPPORTED: Final = "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///absolute/path, memory:"
 
 
-def _bucket(url: str, clock: Clock) -> ObjectStore:
+def open_object_store(
+    url: str,
+    *,
+    clock: Clock,
+    ids: Ids,
+    registry: CollectorRegistry,
+    settings: StoreSettings | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> ObjectStore:
+    """The store behind the URL, with metrics and retries; raise `Misconfigured` when there is none.
+
+    What a bucket needs besides (endpoint, region, credentials) comes from `environ`, else from the process's own.
+    """
+    settings = settings or StoreSettings()
+    if not is_remote(url):
+        local = MeteredStore(_local(url, clock), registry, clock)
+        return RetryingStore(local, clock, ids, _retries(settings, attempt_timeout_s=settings.request_timeout_s))
+    bucket = open_remote(url, settings, clock, os.environ if environ is None else environ)
+    paced = AdaptiveStore(MeteredStore(bucket, registry, clock), clock, ids, registry, _pace(settings))
+    return RetryingStore(paced, clock, ids, _retries(settings, attempt_timeout_s=None))
+
+
+def _retries(settings: StoreSettings, *, attempt_timeout_s: float | None) -> RetrySettings:
+    return RetrySettings(
+        attempts=settings.max_retries + 1,
+        total_s=settings.retry_total_s,
+        attempt_timeout_s=attempt_timeout_s,
+        first_wait_s=settings.retry_wait_s,
+        max_wait_s=settings.retry_wait_max_s,
+    )
+
+
+def _pace(settings: StoreSettings) -> PaceSettings:
+    return PaceSettings(
+        max_concurrent=settings.max_concurrent,
+        max_waiting=settings.max_waiting,
+        max_wait_s=settings.max_wait_s,
+        first_pause_s=settings.pause_s,
+        max_pause_s=settings.pause_max_s,
+    )
+
+
+def _local(url: str, clock: Clock) -> ObjectStore:
     parts = urlsplit(url)
     absolute = parts.path.startswith("/") and parts.path.strip("/")
     if url == "memory:":
         return MemoryObjectStore(clock)
     if parts.scheme == "file" and absolute and not (parts.netloc or parts.query or parts.fragment):
         return FolderObjectStore(Path("/" + unquote(parts.path).lstrip("/")), clock)
-    raise Misconfigured(f"not an object store; url={url!r} supported={SUPPORTED}")
+    raise Misconfigured(f"not an object store; url={without_password(url)!r} supported={SUPPORTED}")

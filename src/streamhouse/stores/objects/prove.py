@@ -9,7 +9,7 @@ from typing import Final
 
 from streamhouse.clock import Ids
 from streamhouse.errors import Misconfigured, StreamhouseError
-from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore
+from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore, Refused, Unreachable
 
 PREFIX: Final = "proof/"
 
@@ -27,6 +27,10 @@ async def prove_store(store: ObjectStore, ids: Ids) -> None:
         await _prove_deleted(store, key)
     except Misconfigured:
         raise
+    except (Refused, Unreachable) as error:
+        raise Misconfigured(
+            f"the object store can't be used; store={error.where} why={error.why} do={error.do}"
+        ) from error
     except StreamhouseError as error:
         raise Misconfigured(
             f"the object store can't be used; why={error} do=check the address, permissions and free space of --store"

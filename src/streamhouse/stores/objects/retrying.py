@@ -1,12 +1,12 @@
 """RetryingStore: trouble that passes is waited out, within limits.
 
-Data path   broker -> **retrying** -> metered -> a bucket
+Data path   broker -> **retrying** -> (adaptive ->) metered -> a bucket
 Owns        when to try again and when to give up; telling our own earlier write from somebody else's
 Leaves      what counts as trouble to the bucket's module, longer patience to the caller
 
 A write that failed may have happened. When the next try finds the name taken, the object is read back: same length and
 same checksum is our own write, which succeeded; anything else is somebody else's. Only after a failure of ours: a
-name that is taken at the first try is taken.
+name that is taken at the first try is taken. What a store refuses until somebody acts is not asked again here.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.errors import Unavailable
-from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectMissing, ObjectStore
+from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectMissing, ObjectStore, Refused
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ _READ_BACK_BYTES: Final = 8 * 1024 * 1024
 class RetrySettings:
     attempts: int = 5
     total_s: float = 20.0  # no new attempt begins after this
-    attempt_timeout_s: float = 30.0
+    attempt_timeout_s: float | None = 30.0  # None: the store keeps deadlines of its own
     first_wait_s: float = 0.1  # doubles with every attempt, with jitter
     max_wait_s: float = 3.0
 
@@ -47,6 +47,8 @@ class _Patience:
 
     async def wait(self, error: Unavailable) -> None:
         """Wait before the next attempt, or raise the error when there is none."""
+        if isinstance(error, Refused):
+            raise error
         self.failures += 1
         longest = min(self._settings.max_wait_s, self._settings.first_wait_s * 2 ** (self.failures - 1))
         wait_s = self._ids.jitter(longest)
@@ -121,7 +123,7 @@ class RetryingStore:
             async with asyncio.timeout(self._settings.attempt_timeout_s):
                 return await call()
         except TimeoutError:
-            raise Unavailable(f"object store timed out; timeout_s={self._settings.attempt_timeout_s:g}") from None
+            raise Unavailable(f"object store timed out; timeout_s={self._settings.attempt_timeout_s}") from None
 
     async def _put_once(self, key: str, body: Buffers, *, maybe_written: bool) -> None:
         try:

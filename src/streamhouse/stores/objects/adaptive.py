@@ -1,0 +1,215 @@
+"""AdaptiveStore: as many requests at once as the bucket takes, and fewer as soon as it complains.
+
+Data path   retrying -> **adaptive** -> metered -> a bucket
+Owns        how many requests are under way, the pause after "slow down", who waits for how long
+Leaves      repeating what failed to `retrying`; what counts as a complaint to the bucket's module
+
+Reads, writes and housekeeping (deletes, listings) have a lane each, so that none of them waits in another's queue, and
+deletes drain even while reads are held back. In a lane, the limit grows by one for every round of successes and is
+halved when the store complains or fails, as TCP does it; requests that were under way at a cut don't cut again. After
+a complaint nothing is sent for a while, then one request, and the others only when that one succeeded. The pause
+doubles with every further complaint: in a storm each lane sends one request per pause, and nothing else.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from streamhouse.clock import Clock, Ids
+from streamhouse.errors import Unavailable
+from streamhouse.stores.objects.base import (
+    Buffers,
+    ObjectExists,
+    ObjectMeta,
+    ObjectMissing,
+    ObjectStore,
+    Refused,
+    Throttled,
+)
+
+LANES: Final = ("read", "write", "housekeeping")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaceSettings:
+    max_concurrent: int = 64  # requests of one lane under way at once
+    max_waiting: int = 1024  # calls of one lane that wait for their turn; more are refused
+    max_wait_s: float = 30.0  # longest wait for a turn
+    first_pause_s: float = 0.1  # after a complaint; doubles with the next one, with jitter
+    max_pause_s: float = 5.0
+
+
+class Pace:
+    """Decides how many requests of a lane may be under way, and from when on. Touches nothing."""
+
+    def __init__(self, settings: PaceSettings, ids: Ids) -> None:
+        self._settings = settings
+        self._ids = ids
+        self._limit = float(settings.max_concurrent)
+        self._pause_s = 0.0
+        self._cut_at = float("-inf")
+        self.resume_at = float("-inf")
+
+    @property
+    def limit(self) -> int:
+        """One after a complaint, until that one succeeded: it finds out whether the others may follow."""
+        return 1 if self._pause_s > 0 else int(self._limit)
+
+    def succeeded(self, *, began_at: float) -> None:
+        if began_at >= self._cut_at:
+            self._pause_s = 0.0
+        self._limit = min(float(self._settings.max_concurrent), self._limit + 1 / self._limit)
+
+    def failed(self, *, began_at: float, now: float, complained: bool) -> None:
+        if began_at < self._cut_at:
+            return  # part of the burst that was cut already
+        self._cut_at = now
+        self._limit = max(1.0, self._limit / 2)
+        if complained:
+            first_s, longest_s = self._settings.first_pause_s, self._settings.max_pause_s
+            self._pause_s = min(longest_s, max(first_s, self._pause_s * 2))
+            self.resume_at = now + self._ids.jitter(self._pause_s)
+
+
+class Lane:
+    """A queue before the bucket: first come, first served."""
+
+    def __init__(self, name: str, settings: PaceSettings, clock: Clock, ids: Ids) -> None:
+        self.name = name
+        self.pace = Pace(settings, ids)
+        self._settings = settings
+        self._clock = clock
+        self._running = 0
+        self._waiting = 0
+        self._turn = asyncio.Lock()  # its holder is the first of the queue
+        self._freed = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Lane {self.name} running={self._running} limit={self.pace.limit} waiting={self._waiting}>"
+
+    @asynccontextmanager
+    async def slot(self, *, counts: bool = True) -> AsyncIterator[None]:
+        """A place among the requests under way; how it ends teaches the lane its pace. What is answered out of a page
+        that is here already doesn't count as a success."""
+        await self._admit()
+        began_at = self._clock.monotonic()
+        try:
+            yield
+            if counts:
+                self.pace.succeeded(began_at=began_at)
+        except (ObjectExists, ObjectMissing):
+            self.pace.succeeded(began_at=began_at)
+            raise
+        except Refused:
+            raise  # neither a success nor a sign of load
+        except Unavailable as error:
+            complained = isinstance(error, Throttled)
+            self.pace.failed(began_at=began_at, now=self._clock.monotonic(), complained=complained)
+            raise
+        finally:
+            self._running -= 1
+            self._freed.set()
+
+    async def _admit(self) -> None:
+        if not self._turn.locked() and self._is_free():
+            self._running += 1
+            return
+        if self._waiting >= self._settings.max_waiting:
+            raise Unavailable(f"too many calls wait for the object store; lane={self.name} waiting={self._waiting}")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self._settings.max_wait_s), self._turn:
+                await self._wait_until_free()
+                self._running += 1
+        except TimeoutError:
+            raise Unavailable(
+                f"waited too long for a turn at the object store; lane={self.name}"
+                f" waited_s={self._settings.max_wait_s:g} limit={self.pace.limit}"
+            ) from None
+        finally:
+            self._waiting -= 1
+
+    async def _wait_until_free(self) -> None:
+        while not self._is_free():
+            pause_s = self.pace.resume_at - self._clock.monotonic()
+            if pause_s > 0:
+                await self._clock.sleep(pause_s)
+            else:
+                self._freed.clear()
+                await self._freed.wait()
+
+    def _is_free(self) -> bool:
+        return self._running < self.pace.limit and self._clock.monotonic() >= self.pace.resume_at
+
+
+class AdaptiveStore:
+    """An `ObjectStore` around another."""
+
+    def __init__(
+        self,
+        inner: ObjectStore,
+        clock: Clock,
+        ids: Ids,
+        registry: CollectorRegistry,
+        settings: PaceSettings | None = None,
+    ) -> None:
+        self._inner = inner
+        lanes = [Lane(name, settings or PaceSettings(), clock, ids) for name in LANES]
+        self._read, self._write, self._housekeeping = lanes
+        _register(registry, lanes)
+
+    def __repr__(self) -> str:
+        return f"<AdaptiveStore {self._read!r} {self._write!r} {self._housekeeping!r} {self._inner!r}>"
+
+    async def put_new(self, key: str, body: Buffers) -> None:
+        async with self._write.slot():
+            await self._inner.put_new(key, body)
+
+    async def get_range(self, key: str, start: int, end: int) -> bytes:
+        async with self._read.slot():
+            return await self._inner.get_range(key, start, end)
+
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        async with self._read.slot():
+            return await self._inner.get_suffix(key, length)
+
+    async def head(self, key: str) -> ObjectMeta:
+        async with self._read.slot():
+            return await self._inner.head(key)
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
+        """Holds its place only while the bucket works, so that a reader may delete what it is shown."""
+        found = aiter(self._inner.list(prefix))
+        while True:
+            async with self._housekeeping.slot(counts=False):
+                meta = await anext(found, None)
+            if meta is None:
+                return
+            yield meta
+
+    async def delete(self, key: str) -> None:
+        async with self._housekeeping.slot():
+            await self._inner.delete(key)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _register(registry: CollectorRegistry, lanes: Sequence[Lane]) -> None:
+    limits = Gauge(
+        "streamhouse_object_store_concurrency_limit",
+        "requests that may be under way at once; below store.max_concurrent: the store asked for fewer",
+        ["lane"],
+        registry=registry,
+    )
+    for lane in lanes:
+        limits.labels(lane.name).set_function(partial(_limit_of, lane))
+
+
+def _limit_of(lane: Lane) -> float:
+    return lane.pace.limit

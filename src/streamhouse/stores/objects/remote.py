@@ -1,0 +1,175 @@
+"""RemoteObjectStore: a bucket of S3, Google Cloud Storage or Azure, or of a server that speaks like one of them.
+
+Data path   retrying -> adaptive -> metered -> **remote** -> the network
+Owns        one request per call, with a deadline that grows with the bytes; buffers that are lent until it is over
+Leaves      repeating to `retrying`, pacing to `adaptive`, the meaning of answers to `remote_errors` (decision 0006)
+
+The client's own retries are off: it would repeat a create whose reply was lost and report our own write as somebody
+else's. One PUT per object, never a multipart upload: those are not create-only here.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import ObjectStore as Client
+
+from streamhouse.clock import Clock
+from streamhouse.config import StoreSettings
+from streamhouse.errors import Internal, Unavailable
+from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectMissing
+from streamhouse.stores.objects.keys import check_key, check_length, check_prefix, check_range
+from streamhouse.stores.objects.lending import lend, take_back
+from streamhouse.stores.objects.ordering import in_key_order
+from streamhouse.stores.objects.remote_errors import read_answer, translate
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
+    from obstore import ObjectMeta as Found
+
+T = TypeVar("T")
+
+MAX_PUT_BYTES: Final = 5 * 1024**3
+"""What S3 takes in one PUT."""
+_PAGE: Final = 1000
+_TROUBLE: Final = (BaseError, OSError, ValueError, NotImplementedError)
+
+
+class RemoteObjectStore:
+    """An `ObjectStore`. The client knows bucket, prefix and credentials; `place` names it to people."""
+
+    def __init__(self, client: Client, settings: StoreSettings, clock: Clock, *, place: str) -> None:
+        self._client: Client | None = client
+        self._settings = settings
+        self._clock = clock
+        self._place = place
+
+    def __repr__(self) -> str:
+        return f"<RemoteObjectStore {self._place}>"
+
+    async def put_new(self, key: str, body: Buffers) -> None:
+        check_key(key)
+        size_bytes = sum(memoryview(buffer).nbytes for buffer in body)
+        if size_bytes > MAX_PUT_BYTES:
+            raise Internal(f"object is too large for one put; key={key} size={size_bytes} limit={MAX_PUT_BYTES}")
+        client, views = self._open(), lend(body)
+        try:
+            putting = obstore.put_async(client, key, iter(views), mode="create", use_multipart=False)
+            await self._ask(putting, "put_new", key, moves_bytes=size_bytes)
+        except _Conflict:
+            await self._resolve_conflict(key)
+        finally:
+            await take_back(views, self._clock)
+
+    async def _resolve_conflict(self, key: str) -> None:
+        """Another write of this key was under way, and ours was not taken: whether the key is free now decides."""
+        try:
+            await self.head(key)
+        except ObjectMissing:
+            raise Unavailable(f"object store was busy with another write of the key; key={key}") from None
+        raise ObjectExists(key)
+
+    async def get_range(self, key: str, start: int, end: int) -> bytes:
+        check_key(key)
+        check_range(start, end)
+        if start == end:
+            return await self._nothing(key)
+        return await self._get(key, {"range": (start, end)}, "get_range", end - start)
+
+    async def get_suffix(self, key: str, length: int) -> bytes:
+        check_key(key)
+        check_length(length)
+        if length == 0:
+            return await self._nothing(key)
+        return await self._get(key, {"range": {"suffix": length}}, "get_suffix", length)
+
+    async def head(self, key: str) -> ObjectMeta:
+        check_key(key)
+        return _meta(await self._ask(obstore.head_async(self._open(), key), "head", key))
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
+        check_prefix(prefix)
+        async for meta in in_key_order(self._pages(prefix), prefix):
+            yield meta
+
+    async def delete(self, key: str) -> None:
+        check_key(key)
+        try:
+            await self._ask(obstore.delete_async(self._open(), key), "delete", key)
+        except ObjectMissing:
+            return
+
+    async def aclose(self) -> None:
+        self._client = None
+
+    async def _nothing(self, key: str) -> bytes:
+        """No bytes of an object: no request can say that, but the object must be there."""
+        await self.head(key)
+        return b""
+
+    async def _get(self, key: str, wanted: "GetOptions", operation: str, length: int) -> bytes:
+        try:
+            return await self._ask(_read(self._open(), key, wanted), operation, key, moves_bytes=length)
+        except _PastTheEnd:
+            return b""
+
+    async def _pages(self, prefix: str) -> AsyncIterator[ObjectMeta]:
+        pages = aiter(obstore.list(self._open(), prefix.removesuffix("/") or None, chunk_size=_PAGE))
+        while True:
+            try:
+                page = await self._ask(anext(pages), "list", prefix)
+            except StopAsyncIteration:
+                return
+            for found in page:
+                if (meta := _meta(found)).key.startswith(prefix):
+                    yield meta
+
+    async def _ask(self, call: Awaitable[T], operation: str, key: str, *, moves_bytes: int = 0) -> T:
+        """One request, within its deadline, and what its failure means."""
+        allowed_s = self._settings.request_timeout_s + moves_bytes / self._settings.min_bytes_per_s
+        try:
+            async with asyncio.timeout(allowed_s):
+                return await call
+        except TimeoutError:
+            raise Unavailable(
+                f"object store timed out; operation={operation} key={key} timeout_s={allowed_s:.3g}"
+            ) from None
+        except _TROUBLE as error:
+            raise self._meaning(error, operation, key) from None
+
+    def _meaning(self, error: Exception, operation: str, key: str) -> Exception:
+        answer = read_answer(error)
+        if answer.is_past_the_end and operation.startswith("get"):
+            return _PastTheEnd()
+        if answer.is_conflict and isinstance(error, AlreadyExistsError) and operation == "put_new":
+            return _Conflict()
+        return translate(error, operation=operation, key=key, where=self._place)
+
+    def _open(self) -> Client:
+        if self._client is None:
+            raise Unavailable(f"object store is closed; place={self._place}")
+        return self._client
+
+
+class _PastTheEnd(Exception):
+    """The range begins where the object has ended: there is an object, and it has no such bytes."""
+
+
+class _Conflict(Exception):
+    """Two creates met."""
+
+
+async def _read(client: Client, key: str, wanted: "GetOptions") -> bytes:
+    answer = await obstore.get_async(client, key, options=wanted)
+    start, end = answer.range
+    body = bytes(await answer.bytes_async())
+    if len(body) != end - start:
+        raise OSError("the body is shorter than announced")
+    return body
+
+
+def _meta(found: "Found") -> ObjectMeta:
+    modified = found["last_modified"]
+    return ObjectMeta(key=found["path"], size_bytes=found["size"], modified_at_ms=round(modified.timestamp() * 1000))

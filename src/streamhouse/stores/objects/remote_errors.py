@@ -1,0 +1,150 @@
+"""What a cloud's answer means to us: one table from its words to our errors.
+
+Data path   a bucket's client raises -> **here** -> the door's errors
+Owns        which answers pass by themselves, which need an operator, and what he should do
+Leaves      trying again to `retrying`, slowing down to `adaptive`
+
+Texts are made here from status and error code. What the server or the client wrote is never passed on: it may be long,
+and addresses may hold signatures.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, Refused, Throttled, Unreachable
+
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>")
+_REGION: Final = re.compile(r"<Region>\s*([a-z0-9-]{1,32})\s*</Region>")
+_KIND: Final = re.compile(r"HttpError \{\s*kind: (\w{1,32})")
+_CREDENTIALS: Final = re.compile(
+    r"/latest/(api/token|meta-data)|AssumeRole|computeMetadata|metadata\.google|/metadata/identity|/oauth2|"
+    r"security-credentials|InvalidCredentials|MissingAccessKey|[Cc]redential"
+)
+
+RIGHTS: Final = "s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket, or what your cloud calls them"
+_NO_BUCKET: Final = ("the bucket does not exist", "create it, or correct the name in --store")
+_NO_RIGHTS: Final = ("these credentials may not do this", f"grant {RIGHTS}, on bucket and prefix")
+_BAD_KEY: Final = ("the credentials are not valid", "check the access key, and the session token if there is one")
+_BAD_SECRET: Final = ("the secret key is wrong", "check AWS_SECRET_ACCESS_KEY, or your cloud's counterpart")
+_NO_CREDENTIALS: Final = (
+    "no credentials were found",
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS or AZURE_STORAGE_ACCOUNT_KEY",
+)
+_CLOCK: Final = ("this machine's clock and the store's differ too much", "synchronise the clock of this machine")
+_REGION_WRONG: Final = ("the bucket is in another region", "set AWS_REGION to the region of the bucket")
+_NOT_OFFERED: Final = ("the store does not offer a request that is needed", "use a store with conditional writes")
+
+_REFUSALS: Final = {
+    "NoSuchBucket": _NO_BUCKET,
+    "ContainerNotFound": _NO_BUCKET,
+    "InvalidBucketName": _NO_BUCKET,
+    "AccessDenied": _NO_RIGHTS,
+    "AllAccessDisabled": _NO_RIGHTS,
+    "AuthorizationFailure": _NO_RIGHTS,
+    "AuthorizationPermissionMismatch": _NO_RIGHTS,
+    "InvalidAccessKeyId": _BAD_KEY,
+    "InvalidToken": _BAD_KEY,
+    "ExpiredToken": _BAD_KEY,
+    "InvalidSecurity": _BAD_KEY,
+    "AuthenticationFailed": _BAD_KEY,
+    "InvalidAuthenticationInfo": _BAD_KEY,
+    "SignatureDoesNotMatch": _BAD_SECRET,
+    "RequestTimeTooSkewed": _CLOCK,
+    "AuthorizationHeaderMalformed": _REGION_WRONG,
+    "PermanentRedirect": _REGION_WRONG,
+    "IllegalLocationConstraintException": _REGION_WRONG,
+    "NotImplemented": _NOT_OFFERED,
+}
+_REFUSED_STATUS: Final = {301: _REGION_WRONG, 307: _REGION_WRONG, 308: _REGION_WRONG, 401: _BAD_KEY, 403: _NO_RIGHTS}
+_THROTTLED_CODES: Final = frozenset({"SlowDown", "ServerBusy", "RequestLimitExceeded", "TooManyRequests"})
+_THROTTLED_STATUS: Final = frozenset({429, 503})
+_EXISTS_CODES: Final = frozenset(
+    {"BlobAlreadyExists", "PreconditionFailed", "ConditionNotMet", "TargetConditionNotMet"}
+)
+
+# Words of the client and its TLS library, in the order in which they are looked for.
+_UNREACHABLE: Final = (
+    ("Connection refused", "connection refused", "start the server, or correct the address"),
+    ("dns error", "the host name is unknown", "correct the address"),
+    ("InvalidCertificate", "its certificate is not trusted", "name its authority in AWS_CA_BUNDLE"),
+    ("InvalidContentType", "it does not speak TLS", "use http:// instead of https://, or turn TLS on"),
+    ("InvalidMessage", "it does not speak TLS", "use http:// instead of https://, or turn TLS on"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What can be known of a failed request."""
+
+    status: int | None
+    code: str | None
+    text: str
+
+    @property
+    def is_conflict(self) -> bool:
+        """Somebody else's write of the same key was under way: nothing was stored, and nothing is known."""
+        return self.status == 409 and self.code not in _EXISTS_CODES
+
+    @property
+    def is_past_the_end(self) -> bool:
+        return self.status == 416
+
+
+def read_answer(error: Exception) -> Answer:
+    text = str(error)
+    status, code = _STATUS.search(text), _CODE.search(text)
+    return Answer(status=int(status[1]) if status else None, code=code[1] if code else None, text=text)
+
+
+def translate(error: Exception, *, operation: str, key: str, where: str) -> StreamhouseError:
+    """Our error for one that the client raised."""
+    answer = read_answer(error)
+    if answer.code in _REFUSALS:
+        return _refused(_REFUSALS[answer.code], answer, where)
+    if isinstance(error, FileNotFoundError) and operation != "put_new":
+        return ObjectMissing(key)
+    if isinstance(error, AlreadyExistsError | PreconditionError) and not answer.is_conflict:
+        return ObjectExists(key)
+    if answer.status in _THROTTLED_STATUS or answer.code in _THROTTLED_CODES:
+        return Throttled(f"object store asks for fewer requests; operation={operation} {_said(answer)}")
+    if answer.status in _REFUSED_STATUS and answer.code is None:
+        return _refused(_REFUSED_STATUS[answer.status], answer, where)
+    if "incorrectly configured region" in answer.text:
+        return _refused(_REGION_WRONG, answer, where)
+    if answer.status is not None:
+        return Unavailable(f"object store failed; operation={operation} key={key} {_said(answer)}")
+    return _without_status(answer, operation=operation, key=key, where=where)
+
+
+def _without_status(answer: Answer, *, operation: str, key: str, where: str) -> StreamhouseError:
+    """No answer of the store: the connection, or what happens before one is made."""
+    first_line = answer.text.partition("\n")[0]
+    if _CREDENTIALS.search(first_line):
+        return _refused(_NO_CREDENTIALS, answer, where)
+    kind = _KIND.search(answer.text)
+    for words, why, do in _UNREACHABLE:
+        if words in answer.text:
+            return Unreachable(why, where=where, do=do)
+    if kind and kind[1] == "Connect":
+        return Unreachable("no connection", where=where, do="check the address and the network")
+    what = kind[1].lower() if kind else "unknown"
+    return Unavailable(f"object store gave no whole answer; operation={operation} key={key} kind={what}")
+
+
+def _refused(meaning: tuple[str, str], answer: Answer, where: str) -> Refused:
+    why, do = meaning
+    region = _REGION.search(answer.text)
+    if meaning is _REGION_WRONG and region:
+        do = f"set AWS_REGION={region[1]}"
+    said = _said(answer)
+    return Refused(f"{why} ({said})" if said else why, where=where, do=do)
+
+
+def _said(answer: Answer) -> str:
+    parts = [f"status={answer.status}" if answer.status else "", f"code={answer.code}" if answer.code else ""]
+    return " ".join(filter(None, parts))

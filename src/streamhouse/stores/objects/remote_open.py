@@ -1,0 +1,126 @@
+"""Opening a bucket: from a URL and the environment to a client with our limits.
+
+Data path   none; called once at the start
+Owns        which URLs name a bucket; which variables we read; the client's time-outs, and that it never retries
+Leaves      credentials and everything else in the environment to the client, which knows each cloud's usual variables
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import SplitResult, urlsplit
+
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, S3Store
+from obstore.store import ObjectStore as Client
+
+from streamhouse.clock import Clock
+from streamhouse.config import StoreSettings, without_password
+from streamhouse.errors import Misconfigured
+from streamhouse.stores.objects.keys import is_part
+from streamhouse.stores.objects.remote import MAX_PUT_BYTES, RemoteObjectStore
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig, S3Config
+
+SCHEMES: Final = ("s3", "gs", "az")
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_GIVEN: Final = {
+    "AWS_ACCESS_KEY_ID": "access_key_id",
+    "AWS_SECRET_ACCESS_KEY": "secret_access_key",
+    "AWS_SESSION_TOKEN": "session_token",
+    "AWS_DEFAULT_REGION": "default_region",
+    "AWS_REGION": "region",
+}
+
+
+def is_remote(url: str) -> bool:
+    return urlsplit(url).scheme in SCHEMES
+
+
+def open_remote(url: str, settings: StoreSettings, clock: Clock, environ: Mapping[str, str]) -> RemoteObjectStore:
+    """The bucket that the URL names; nothing is asked of it yet. Raise `Misconfigured` when it can't be one."""
+    parts = _parse(url)
+    endpoint = _endpoint(parts.scheme, environ)
+    try:
+        client = _client(parts, settings, environ, endpoint)
+    except (BaseError, ValueError) as error:
+        raise Misconfigured(f"the object store's settings are not usable; why={_first_line(error)}") from None
+    place = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+    if endpoint:
+        place += f" at {without_password(endpoint)}"
+    return RemoteObjectStore(client, settings, clock, place=place)
+
+
+def _parse(url: str) -> SplitResult:
+    parts = urlsplit(url)
+    if "@" in parts.netloc or parts.query:
+        raise Misconfigured(
+            "credentials and options don't belong in the address of the object store;"
+            " do=use the environment, for example AWS_ACCESS_KEY_ID"
+        )
+    prefix = parts.path.strip("/")
+    if not _BUCKET.fullmatch(parts.netloc) or parts.fragment or (prefix and not all(map(is_part, prefix.split("/")))):
+        raise Misconfigured(f"not a bucket and prefix; url={url!r} do=write it like {parts.scheme}://bucket/prefix")
+    return parts
+
+
+def _endpoint(scheme: str, environ: Mapping[str, str]) -> str:
+    """The address that replaces the cloud's own; empty: none."""
+    if scheme == "s3":
+        return next((environ[name] for name in _ENDPOINTS if environ.get(name)), "")
+    return environ.get("AZURE_STORAGE_ENDPOINT", "") if scheme == "az" else ""
+
+
+def _client(parts: SplitResult, settings: StoreSettings, environ: Mapping[str, str], endpoint: str) -> Client:
+    bucket, prefix = parts.netloc, parts.path.strip("/") or None
+    options, retries = _options(settings, environ, endpoint), _no_retries()
+    if parts.scheme == "gs":
+        return GCSStore(bucket, prefix=prefix, client_options=options, retry_config=retries)
+    if parts.scheme == "az":
+        return AzureStore(bucket, prefix=prefix, client_options=options, retry_config=retries)
+    config = _s3_config(environ, endpoint)
+    return S3Store(bucket, prefix=prefix, config=config, client_options=options, retry_config=retries)
+
+
+def _s3_config(environ: Mapping[str, str], endpoint: str) -> "S3Config":
+    """What must be so whatever the environment says, and what it says in more than one way."""
+    config: dict[str, object] = {"conditional_put": "etag", "disable_bulk_delete": True}
+    config |= {option: environ[name] for name, option in _GIVEN.items() if environ.get(name)}
+    if endpoint:
+        config["endpoint"] = endpoint
+    return config  # type: ignore[return-value]
+
+
+def _options(settings: StoreSettings, environ: Mapping[str, str], endpoint: str) -> "ClientConfig":
+    """The deadline of a call is ours (`RemoteObjectStore`); the client's own stands behind it and is longer."""
+    longest_s = settings.request_timeout_s + MAX_PUT_BYTES / settings.min_bytes_per_s
+    options: ClientConfig = {
+        "timeout": timedelta(seconds=longest_s),
+        "connect_timeout": timedelta(seconds=settings.connect_timeout_s),
+        "pool_idle_timeout": timedelta(seconds=settings.idle_timeout_s),
+        "allow_http": endpoint.startswith("http://") or environ.get("AZURE_STORAGE_USE_EMULATOR") == "true",
+    }
+    if bundle := environ.get("AWS_CA_BUNDLE") if endpoint.startswith("https://") else None:
+        options["root_certificate"] = _certificates(bundle)
+    return options
+
+
+def _certificates(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise Misconfigured(
+            f"the certificates can't be read; path={path} why={error.strerror} do=correct AWS_CA_BUNDLE"
+        ) from None
+
+
+def _no_retries() -> "RetryConfig":
+    return {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:200]
