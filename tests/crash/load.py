@@ -87,9 +87,7 @@ class LoadProducer(threading.Thread):
 
 def read_everything(bootstrap: str) -> dict[int, list[tuple[int, bytes]]]:
     """All records of the topic: partition -> [(offset, value)] in the order in which they were read."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
-    )
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "log_level": 0})
     try:
         starts = [TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)]
         ends = {part.partition: consumer.get_watermark_offsets(part, timeout=30)[1] for part in starts}
