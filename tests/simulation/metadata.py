@@ -10,10 +10,12 @@ would open the same file. A transaction runs inline, so a killed agent has done 
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from contextlib import suppress
+from contextvars import Context
+from typing import Any, Final, TypeVar, cast
 
 from streamhouse.clock import Clock
-from streamhouse.errors import Unavailable
+from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.names import PartitionId
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
@@ -24,6 +26,11 @@ from .weather import Weather
 T = TypeVar("T")
 
 CALL_S = 0.0005
+LATE_S = 0.5
+
+OUTLIVE: Final = frozenset({"commit_groups"})
+"""Calls that may happen after they were given up, even after the death of whoever made them, as in a remote database:
+those whose fence is a number of their own."""
 
 
 class SimDatabase:
@@ -60,6 +67,15 @@ class SimDatabase:
             (str(partition.topic_id), partition.partition),
         ).fetchone()
         return None if row is None else (int(row[0]), int(row[1]))
+
+    def committed(self, group_id: str, partition: PartitionId) -> tuple[int, str] | None:
+        """The offset that a group has committed, and the text with it."""
+        row = self.connection.execute(
+            "SELECT committed_offset, metadata FROM committed_offsets"
+            " WHERE group_id = ? AND topic_id = ? AND partition = ?",
+            (group_id, str(partition.topic_id), partition.partition),
+        ).fetchone()
+        return None if row is None else (int(row[0]), str(row[1]))
 
     def is_published(self, key: str) -> bool:
         return self.connection.execute("SELECT 1 FROM segment_objects WHERE key = ?", (key,)).fetchone() is not None
@@ -98,12 +114,21 @@ class MetadataDoor:
         fate = self._weather.fate(weather)
         if fate == "refused":
             raise self._failed(name, fate)
+        if fate == "late" and name in OUTLIVE:
+            self._loop.create_task(self._later(call), name=f"late {name}", context=Context())
+            await asyncio.sleep(self._weather.delay(weather, CALL_S * 100))
+            raise self._failed(name, fate)
         result = await call()
         if fate in ("lost", "late"):
             await asyncio.sleep(self._weather.delay(weather, CALL_S * 100))
             raise self._failed(name, fate)
         self._failures = 0
         return result
+
+    async def _later(self, call: Callable[[], Awaitable[T]]) -> None:
+        await asyncio.sleep(self._weather.delay(self._weather.metadata, LATE_S))
+        with suppress(StreamhouseError):
+            await call()
 
     def _failed(self, name: str, fate: str) -> Unavailable:
         self._failures += 1

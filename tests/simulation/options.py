@@ -6,7 +6,7 @@ Leaves      acting on them to `world`, `nemesis` and `workload`
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from streamhouse.config import (
@@ -14,6 +14,7 @@ from streamhouse.config import (
     BufferSettings,
     FetchSettings,
     FlushSettings,
+    GroupSettings,
     LeaseSettings,
     RetentionSettings,
     Settings,
@@ -35,6 +36,8 @@ PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "time": {**TIME, "fuse": 1, "metadata-storm": 1},
     "everything": {**KILLS, **POWER, **STORES, **DISK, **TIME},
 }
+GROUPS_SHARE: Final = 0.4
+"""Share of the seeds of every profile that have consumer groups."""
 _SHARES: Final = {"calm": 1, "kills": 3, "power": 3, "stores": 3, "disk": 2, "time": 1, "everything": 4}
 
 
@@ -43,6 +46,27 @@ class TopicPlan:
     name: str
     partitions: int
     overrides: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """A consumer group over all topics; without members, one that is only committed to."""
+
+    group_id: str
+    members: int
+    statics: int
+    is_cooperative: bool
+    session_s: float
+    rebalance_s: float
+    heartbeat_s: float
+    commit_s: float
+    trouble: float
+    """Chance that a member misbehaves after a read."""
+    lifetime_s: float
+    echoes: float
+    """Share of requests that come again."""
+    learns_id: bool
+    may_skip_assignment: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +89,24 @@ class Options:
     followers: int
     readers: int
     churns: bool
+    groups: tuple[GroupPlan, ...]
     restart_fuse: float
     """Chance that a new agent dies during its first steps, which are those of recovery."""
 
     def __str__(self) -> str:
         changed = (self.settings.wal, self.settings.buffer, self.settings.flush, self.settings.fetch)
-        return f"profile={self.profile} faults_s={self.faults_s:.0f} topics={len(self.topics)} {changed}"
+        what = f"profile={self.profile} faults_s={self.faults_s:.0f} topics={len(self.topics)}"
+        return f"{what} groups={self.groups} {changed}"
 
 
 def choose(seed: int, profile: str | None = None) -> Options:
     chance = random.Random(f"options-{seed}")
+    groups = random.Random(f"groups-{seed}")
     drawn = chance.choices(list(_SHARES), list(_SHARES.values()))[0]
-    return Options(
+    options = Options(
         seed=seed,
         profile=profile or drawn,
-        settings=_settings(chance),
+        settings=_settings(chance, _group_settings(groups)),
         topics=tuple(_topic(chance, number) for number in range(chance.randint(1, 3))),
         faults_s=chance.uniform(2, 7),
         calm_between_s=chance.uniform(0.1, 0.8),
@@ -93,11 +120,18 @@ def choose(seed: int, profile: str | None = None) -> Options:
         followers=chance.randint(1, 2),
         readers=chance.randint(0, 2),
         churns=chance.random() < 0.4,
+        groups=_groups(groups) if groups.random() < GROUPS_SHARE else (),
         restart_fuse=chance.choice((0.0, 0.3, 0.6)),
     )
+    return _quieter(options) if options.groups and groups.random() < 0.75 else options
 
 
-def _settings(chance: random.Random) -> Settings:
+def _quieter(options: Options) -> Options:
+    """Where groups are what is looked at, there is little else."""
+    return replace(options, plain_producers=1, idempotent_producers=1, followers=1, readers=0, churns=False)
+
+
+def _settings(chance: random.Random, groups: GroupSettings) -> Settings:
     memory = chance.choice((4_000, 16_000, 64_000))
     return Settings(
         agent=AgentSettings(stop_timeout_s=chance.choice((0.5, 5.0))),
@@ -135,6 +169,45 @@ def _settings(chance: random.Random) -> Settings:
             orphan_age_s=chance.choice((0.0, 3.0)),
             sweep_s=chance.choice((0.5, 3.0)),
         ),
+        groups=groups,
+    )
+
+
+def _group_settings(chance: random.Random) -> GroupSettings:
+    return GroupSettings(
+        shards=chance.choice((1, 2, 5)),
+        initial_rebalance_delay_s=chance.choice((0.0, 0.1, 0.6)),
+        min_session_timeout_s=0.3,
+        new_member_timeout_s=chance.choice((2.0, 6.0)),
+        commit_changes=chance.choice((1, 4, 10_000)),
+        max_waiting_changes=chance.choice((20, 100_000)),
+        watch_s=chance.choice((0.1, 1.0)),
+    )
+
+
+def _groups(chance: random.Random) -> tuple[GroupPlan, ...]:
+    count = chance.choice((1, 1, 2))
+    return tuple(_group(chance, f"group-{number}", members=chance.randint(1, 4)) for number in range(count)) + tuple(
+        _group(chance, "outside", members=0) for _ in range(chance.randint(0, 1))
+    )
+
+
+def _group(chance: random.Random, group_id: str, *, members: int) -> GroupPlan:
+    session_s = chance.choice((0.5, 1.5))
+    return GroupPlan(
+        group_id=group_id,
+        members=members,
+        statics=chance.choice((0, 0, 1, members)),
+        is_cooperative=chance.random() < 0.4,
+        session_s=session_s,
+        rebalance_s=chance.choice((0.4, 1.0, 2.5)),
+        heartbeat_s=session_s / chance.choice((3, 6)),
+        commit_s=chance.choice((0.05, 0.3)),
+        trouble=chance.choice((0.0, 0.02, 0.06)),
+        lifetime_s=chance.choice((2.0, 10.0)),
+        echoes=chance.choice((0.0, 0.05, 0.2)),
+        learns_id=chance.random() < 0.8,
+        may_skip_assignment=chance.random() < 0.5,
     )
 
 

@@ -25,6 +25,7 @@ from streamhouse.model.names import TopicPartition
 from .churn import TOPIC, Churner
 from .clients import Client, simply
 from .consumers import Follower, RandomReader
+from .groups import Crowd
 from .loop import SimLoop, Violation
 from .nemesis import Nemesis
 from .network import Lost
@@ -33,6 +34,7 @@ from .producers import IdempotentProducer, PlainProducer
 from .world import World
 
 LIVELY_S = 120.0
+GROUPS_LIVELY_S = 30.0
 MAX_STEPS = 400_000
 
 
@@ -119,6 +121,7 @@ class Scenario:
         self.world = World(loop, options)
         self.nemesis = Nemesis(self.world)
         self.names = [TopicPartition(plan.name, number) for plan in options.topics for number in range(plan.partitions)]
+        self.crowd = Crowd(self.world, self.names)
 
     def counts(self) -> dict[str, int]:
         history = self.world.history
@@ -127,6 +130,9 @@ class Scenario:
             "duplicates": history.duplicates,
             "reads": history.reads,
             "forgiven": history.forgiven,
+            "commits": self.world.groups.commits,
+            "commits refused": self.world.groups.refused,
+            "generations": self.world.groups.generations(),
             "agents": len(self.world.agents),
             "segments": len(self.world.bucket._objects),
             **{f"death:{how}": count for how, count in self.world.deaths.items()},
@@ -140,8 +146,10 @@ class Scenario:
         await self._lively("creating topics", self._create_topics(admin))
         producers, followers, others = self._clients()
         clients = [
-            self.loop.create_task(client.run(), name=client.name) for client in (*producers, *followers, *others)
+            self.loop.create_task(client.run(), name=client.name)
+            for client in (*producers, *followers, *others, *self.crowd.clients())
         ]
+        members = [self.loop.create_task(member.run(), name=member.name) for member in self.crowd.members]
         nemesis = self.loop.create_task(self.nemesis.run(), name="nemesis")
         await asyncio.sleep(self.options.faults_s)
         nemesis.cancel()
@@ -152,17 +160,33 @@ class Scenario:
             client.result()
         for follower in followers:
             await self._lively(f"{follower.name} reaches the end", follower.catch_up())
+        await self._retire(members)
         await self._lively("hot reading", self._read_everything(admin))
         await self._lively("memory comes back", self._memory_is_free())
         await self._lively("stop", self._stop())
         await self._lively("cold reading", self._read_everything(admin))
+        for auditor in self.crowd.auditors:
+            await self._lively("what was committed", auditor.same())
         await self._lively("collection", self._collect())
         await self._lively("stop", self._stop())
         supervisor.cancel()
 
-    async def _lively(self, what: str, work: Coroutine[Any, Any, object]) -> None:
+    async def _retire(self, members: Sequence["asyncio.Task[None]"]) -> None:
+        """The groups get everything done; then their members go, with or without a word."""
+        for auditor in self.crowd.auditors:
+            await self._lively(auditor, auditor.settled(), within_s=GROUPS_LIVELY_S)
+        for member in self.crowd.members:
+            member.is_retired = True
+        if members:
+            await self._lively("members retire", asyncio.wait(members))
+        for task in members:
+            task.result()
+        for auditor in self.crowd.auditors:
+            await self._lively(auditor, auditor.emptied(), within_s=GROUPS_LIVELY_S)
+
+    async def _lively(self, what: object, work: Coroutine[Any, Any, object], *, within_s: float = LIVELY_S) -> None:
         try:
-            async with asyncio.timeout(LIVELY_S):
+            async with asyncio.timeout(within_s):
                 await work
         except TimeoutError:
             raise Violation(f"stuck: {what}; {self.world.agent!r}\n{self.loop.dump()}") from None

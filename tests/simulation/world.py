@@ -27,6 +27,7 @@ from streamhouse.stores.objects.retrying import RetryingStore, RetrySettings
 
 from .clocks import SimClock
 from .files import SimFiles
+from .group_history import GroupHistory
 from .history import Fact, History, PartitionHistory, Sent
 from .loop import SimLoop
 from .metadata import SimDatabase, metadata_door
@@ -118,6 +119,7 @@ class World:
         self.weather = Weather(loop, random.Random(f"weather-{options.seed}"))
         self.files = SimFiles(random.Random(f"disk-{options.seed}"))
         self.history = History(loop, self.database)
+        self.groups = GroupHistory(self.history.violated)
         self.agents: list[Agent] = []
         self.is_quiet = False
         """Whether faults are over."""
@@ -192,6 +194,7 @@ class World:
         """The process is gone, however it ended: its locks are free and its connections break."""
         if not agent.process.is_dead:
             self.loop.kill(agent.process)
+        self.groups.died(agent.process)
         if self.files is agent.files:
             self.files = agent.files.kill()
         for connection in agent.connections:

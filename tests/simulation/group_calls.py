@@ -1,0 +1,149 @@
+"""Group calls: what members and others ask of a group. Each call tells the group history, in the agent's process.
+
+Owns        the requests, in the stage in which the Kafka server makes them; a network that brings some of them twice
+Leaves      what to ask and when to `groups`, the verdict to `group_history`
+
+Answers get lost with connections, and a request may come again seconds later, when its sender has long moved on: on
+another connection, and to the next agent too. A join or a sync comes again only to the same agent, because no client
+sends those anew without having looked at what became of the first.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.groups import Caller, DescribedGroup, Join, Joined, Leaver, OffsetToCommit, Sync, Synced
+from streamhouse.broker.groups.calls import Fetched
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import TopicPartition
+
+from .clients import PATIENCE_S, Ask, Client, T, simply
+from .network import Begin, Connection, Finish
+from .options import GroupPlan
+from .world import World
+
+ECHO_S = 3.0
+"""Latest time after which a request comes again."""
+
+
+class GroupClient(Client):
+    def __init__(self, world: World, name: str, plan: GroupPlan) -> None:
+        super().__init__(world, name)
+        self.plan = plan
+        self.group_id = plan.group_id
+        self.book = world.groups
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether clients and the network still misbehave."""
+        return bool(self.world.profile) and not self.world.is_quiet
+
+    # --- calls
+
+    async def join(self, ask: Join) -> Joined:
+        async def send(broker: Broker) -> Joined:
+            asked = self.book.asks(self.group_id)
+            joined = await broker.groups.join(self.group_id, ask)
+            self.loop.note(f"joined {self.group_id} {joined.member_id} generation={joined.generation}")
+            self.book.joined(self.group_id, asked, ask, joined)
+            return joined
+
+        patience_s = ask.rebalance_timeout_ms / 1000 + PATIENCE_S
+        return await self._ask(simply(send), patience_s=patience_s, across_lives=False)
+
+    async def sync(self, ask: Sync) -> Synced:
+        async def send(broker: Broker) -> Synced:
+            asked = self.book.asks(self.group_id)
+            if ask.assignments:
+                self.book.offers(self.group_id, ask)
+            synced = await broker.groups.sync(self.group_id, ask)
+            self.loop.note(f"synced {self.group_id} {ask.member_id} {ask.generation} {synced.assignment.decode()}")
+            self.book.synced(self.group_id, asked, ask, synced)
+            return synced
+
+        return await self._ask(simply(send), across_lives=False)
+
+    async def heartbeat(self, caller: Caller) -> None:
+        await self._ask(at_once(lambda broker: broker.groups.heartbeat(self.group_id, caller)))
+
+    async def leave(self, leaver: Leaver) -> None:
+        await self._ask(at_once(lambda broker: broker.groups.leave(self.group_id, [leaver])))
+
+    async def commit(self, caller: Caller, offsets: Mapping[TopicPartition, int]) -> None:
+        await self._ask(self.committing(caller, offsets))
+
+    def committing(self, caller: Caller, offsets: Mapping[TopicPartition, int]) -> Begin[None]:
+        async def send(broker: Broker) -> None:
+            tried = self.book.committing(self.group_id, caller, offsets)
+            told = {name: OffsetToCommit(offset=offset, metadata=tried.label) for name, offset in offsets.items()}
+            try:
+                outcomes = await broker.groups.commit(self.group_id, caller, told)
+            except StreamhouseError as error:
+                self.loop.note(f"not committed {self.group_id} {tried} {error}")
+                self.book.refused_commit(tried, error)
+                raise
+            self.loop.note(f"committed {self.group_id} {tried} {dict(offsets)}")
+            self.book.committed(tried, outcomes)
+            self._look(offsets)
+
+        return at_once(send)
+
+    def _look(self, names: Mapping[TopicPartition, int]) -> None:
+        """What was acknowledged is in the database, now."""
+        now = self.book.tick()
+        for name in names:
+            if (partition := self.world.partition(name)) is not None:
+                self.book.saw(self.group_id, name, now, now, self.world.database.committed(self.group_id, partition))
+
+    async def committed(self, names: Sequence[TopicPartition]) -> Fetched:
+        async def send(broker: Broker) -> Fetched:
+            begun = self.book.tick()
+            got = (await broker.groups.fetch({self.group_id: names}))[self.group_id]
+            if isinstance(got, StreamhouseError):
+                raise got
+            self.book.fetched(self.group_id, names, begun, got)
+            return got
+
+        return await self._ask(at_once(send))
+
+    async def described(self) -> DescribedGroup:
+        async def send(broker: Broker) -> DescribedGroup:
+            got = (await broker.groups.describe([self.group_id]))[self.group_id]
+            if isinstance(got, StreamhouseError):
+                raise got
+            return got
+
+        return await self.call(at_once(send))
+
+    # --- the network
+
+    async def _ask(self, begin: Begin[T], *, patience_s: float = PATIENCE_S, across_lives: bool = True) -> T:
+        connection = await self.connection()
+        if self.is_troubled and self.chance.random() < self.plan.echoes:
+            self.loop.create_task(self._echo(begin, across_lives=across_lives), name="echo")
+        return await self.answer(connection, connection.send(begin), patience_s=patience_s)
+
+    async def _echo(self, begin: Begin[T], *, across_lives: bool) -> None:
+        """The same request again, of whose answer nobody hears."""
+        first = self.world.agent
+        await asyncio.sleep(self.chance.random() ** 2 * ECHO_S)
+        agent = self.world.agent
+        if agent is not None and agent.is_listening and (across_lives or agent is first):
+            connection = Connection(self.loop, agent, self.chance)
+            connection.send(begin)
+            await asyncio.sleep(ECHO_S)
+            connection.close()
+
+
+def at_once(ask: Ask[T]) -> Begin[T]:
+    """A request of one stage: made in order, also when its client has gone."""
+
+    async def begin(broker: Broker) -> Finish[T]:
+        answer = await ask(broker)
+
+        async def finish() -> T:
+            return answer
+
+        return finish
+
+    return begin

@@ -1,0 +1,261 @@
+"""Group history: what groups were told and committed, and whether it keeps the promises.
+
+Owns        every rule about committed offsets, generations and owners that is checked
+Leaves      making requests to `group_calls`; records to `history`
+
+Committed offsets. Each commit that reaches an agent bears a text of its own, so what is read back names the commit. A
+commit is known from its acknowledgement on, or from the first answer that showed it. What OffsetFetch tells, and what
+the database holds when a commit is acknowledged, is
+
+  - a commit that was made, with its offset, and that was not refused
+  - never older than a known one: no commit that ended (answered, refused for the moment, or with its agent) before
+    another began, when that other was known before the question was asked
+  - never one that an earlier answer had already seen replaced
+
+Generations. Only those count that an assignment was handed out in: from then on the generation is durable. A generation
+whose members have only joined may be numbered again after a crash, with other members.
+
+  - no join and no sync is answered with a generation below one that was handed out before it was asked
+  - in a generation no partition has two owners, and everybody gets what one offer of the leader gave, now and later
+  - no commit of a generation is accepted that begins after a later one was handed out
+  - no commit of a static member's older life is accepted that begins after its successor got an assignment
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streamhouse.broker.groups import Caller, Join, Joined, Sync, Synced
+from streamhouse.broker.groups.calls import Outcomes
+from streamhouse.errors import Retriable, StreamhouseError
+from streamhouse.model.group import CommittedOffset
+from streamhouse.model.names import TopicPartition
+
+from .assignors import decode_assignment
+from .loop import PROCESS, Process
+
+Shown = tuple[int, str]
+"""An offset, and the text that was committed with it."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Try:
+    """A commit as an agent got it."""
+
+    label: str
+    group_id: str
+    caller: Caller
+    offsets: Mapping[TopicPartition, int]
+    begun: int
+    handed_out: int
+    """The newest generation with assignments when it began."""
+    is_fenced: bool
+    process: Process | None
+    ended: int | None = None
+    known: int | None = None
+    refusal: StreamhouseError | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.label} generation={self.caller.generation} begun={self.begun} ended={self.ended} known={self.known}"
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Register:
+    """The commits of one group to one partition."""
+
+    tries: dict[str, Try] = field(default_factory=dict)
+    last: tuple[str, int] | None = None
+    replaced: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What was known of a group when a member asked."""
+
+    begun: int
+    handed_out: int
+
+
+class Membership:
+    """What one group told its members."""
+
+    def __init__(self) -> None:
+        self.handed_out = -1
+        self.offers: dict[int, list[dict[str, bytes]]] = {}
+        self.got: dict[int, dict[str, bytes]] = {}
+        self.owners: dict[int, dict[TopicPartition, str]] = {}
+        self.instances: dict[str, str] = {}
+        self.lives: dict[str, dict[str, int]] = {}
+        """Member ids that each static member was told, and when it asked for them."""
+        self.fenced: dict[str, int] = {}
+
+    def identity(self, member_id: str) -> str:
+        return self.instances.get(member_id, member_id)
+
+    def fence(self, instance_id: str, successor: str) -> Iterable[str]:
+        """The older lives of a static member."""
+        lives = self.lives.get(instance_id, {})
+        return [each for each, asked in lives.items() if asked < lives.get(successor, -1)]
+
+
+class GroupHistory:
+    def __init__(self, violated: Callable[[str], None]) -> None:
+        self._violated = violated
+        self._now = 0
+        self._registers: dict[tuple[str, TopicPartition], Register] = {}
+        self._members: dict[str, Membership] = {}
+        self._open: list[Try] = []
+        self._processed: dict[str, set[bytes]] = {}
+        self.commits = 0
+        self.refused = 0
+        self.answers = 0
+        self.syncs = 0
+
+    def tick(self) -> int:
+        self._now += 1
+        return self._now
+
+    def of(self, group_id: str) -> Membership:
+        return self._members.setdefault(group_id, Membership())
+
+    def generations(self) -> int:
+        return sum(len(each.got) for each in self._members.values())
+
+    def _register(self, group_id: str, name: TopicPartition) -> Register:
+        return self._registers.setdefault((group_id, name), Register())
+
+    # --- commits
+
+    def committing(self, group_id: str, caller: Caller, offsets: Mapping[TopicPartition, int]) -> Try:
+        now = self.tick()
+        members = self.of(group_id)
+        tried = Try(
+            label=f"commit-{now}",
+            group_id=group_id,
+            caller=caller,
+            offsets=dict(offsets),
+            begun=now,
+            handed_out=members.handed_out,
+            is_fenced=caller.member_id in members.fenced,
+            process=PROCESS.get(),
+        )
+        for name in offsets:
+            self._register(group_id, name).tries[tried.label] = tried
+        self._open.append(tried)
+        return tried
+
+    def committed(self, tried: Try, outcomes: Outcomes) -> None:
+        self._end(tried)
+        tried.known = min(tried.known or self._now, self._now)
+        self.commits += 1
+        if refused := [(name, error) for name, error in outcomes.items() if error is not None]:
+            self._violated(f"a good offset was refused; {tried.group_id} {tried} {refused}")
+        if -1 < tried.caller.generation < tried.handed_out:
+            self._violated(f"an old generation committed; {tried.group_id} {tried} newest={tried.handed_out}")
+        if tried.is_fenced:
+            self._violated(f"a fenced member committed; {tried.group_id} {tried} {tried.caller}")
+
+    def refused_commit(self, tried: Try, error: StreamhouseError) -> None:
+        """Refused for good: it never happens. For the moment: it may have, or may yet."""
+        self._end(tried)
+        self.refused += 1
+        if isinstance(error, Retriable):
+            return
+        tried.refusal = error
+        if tried.known is not None:
+            self._violated(f"a commit was shown and then refused; {tried.group_id} {tried} {error}")
+
+    def died(self, process: Process) -> None:
+        """What the agent had under way is over, whatever became of it."""
+        for tried in [tried for tried in self._open if tried.process is process]:
+            self._end(tried)
+
+    def _end(self, tried: Try) -> None:
+        tried.ended = self.tick()
+        self._open.remove(tried)
+
+    # --- what is read back
+
+    def fetched(
+        self, group_id: str, names: Sequence[TopicPartition], begun: int, got: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        self.answers += 1
+        now = self.tick()
+        for name in names:
+            found = got.get(name)
+            self.saw(group_id, name, begun, now, None if found is None else (found.offset, found.metadata))
+
+    def saw(self, group_id: str, name: TopicPartition, begun: int, now: int, shown: Shown | None) -> None:
+        """A question asked at `begun` was answered `now`."""
+        register = self._register(group_id, name)
+        known = [each for each in register.tries.values() if each.known is not None and each.known < begun]
+        if shown is None:
+            if known:
+                self._violated(f"committed offsets are gone; {group_id} {name} known={known[-1]}")
+            return
+        tried = register.tries.get(shown[1])
+        if tried is None or tried.offsets[name] != shown[0] or tried.refusal is not None:
+            self._violated(f"an offset was told that nobody committed; {group_id} {name} {shown} {tried}")
+            return
+        ended = tried.ended
+        newer = [each for each in known if ended is not None and each.begun > ended]
+        if newer or register.replaced.get(tried.label, begun) < begun:
+            why = newer[-1] if newer else register.last
+            self._violated(f"a committed offset went back; {group_id} {name} told={tried} known={why}")
+        tried.known = min(tried.known or now, now)
+        if register.last is not None and register.last[0] != tried.label and register.last[1] < begun:
+            register.replaced[register.last[0]] = now
+        register.last = (tried.label, now)
+
+    # --- members
+
+    def asks(self, group_id: str) -> Asked:
+        return Asked(begun=self.tick(), handed_out=self.of(group_id).handed_out)
+
+    def joined(self, group_id: str, asked: Asked, ask: Join, joined: Joined) -> None:
+        members = self.of(group_id)
+        if ask.instance_id is not None:
+            members.instances[joined.member_id] = ask.instance_id
+            members.lives.setdefault(ask.instance_id, {}).setdefault(joined.member_id, asked.begun)
+        members.instances.update({each.member_id: each.instance_id for each in joined.members if each.instance_id})
+        if joined.generation < asked.handed_out:
+            self._violated(f"a generation went back; {group_id} {joined} newest={asked.handed_out}")
+
+    def offers(self, group_id: str, ask: Sync) -> None:
+        """A leader brings its assignments; they count from the moment at which the agent has them."""
+        members = self.of(group_id)
+        offer = {members.identity(member_id): data for member_id, data in ask.assignments.items()}
+        members.offers.setdefault(ask.generation, []).append(offer)
+
+    def synced(self, group_id: str, asked: Asked, ask: Sync, synced: Synced) -> None:
+        self.syncs += 1
+        members = self.of(group_id)
+        generation = ask.generation
+        if generation < asked.handed_out:
+            self._violated(f"an old generation was handed out; {group_id} {ask} newest={asked.handed_out}")
+        members.handed_out = max(members.handed_out, generation)
+        identity = members.identity(ask.member_id)
+        got = members.got.setdefault(generation, {})
+        if got.setdefault(identity, synced.assignment) != synced.assignment:
+            self._violated(f"an assignment changed; {group_id} {generation} {identity} {got[identity]!r} {synced}")
+        offers = members.offers.get(generation, [])
+        if not any(all(offer.get(each, b"") == data for each, data in got.items()) for offer in offers):
+            self._violated(f"members got what no leader gave; {group_id} {generation} got={got} offers={offers}")
+        self._own(group_id, generation, identity, synced.assignment)
+        for older in members.fence(identity, ask.member_id):
+            members.fenced.setdefault(older, self.tick())
+
+    def _own(self, group_id: str, generation: int, identity: str, assignment: bytes) -> None:
+        owners = self.of(group_id).owners.setdefault(generation, {})
+        for name in decode_assignment(assignment):
+            if (other := owners.setdefault(name, identity)) != identity:
+                self._violated(f"two owners in one generation; {group_id} {generation} {name} {other} {identity}")
+
+    # --- records
+
+    def process(self, group_id: str, identities: Iterable[bytes]) -> None:
+        self._processed.setdefault(group_id, set()).update(identities)
+
+    def has_processed(self, group_id: str, identity: bytes) -> bool:
+        return identity in self._processed.get(group_id, ())

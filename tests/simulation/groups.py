@@ -1,0 +1,394 @@
+"""Groups: members that do what Kafka's consumers do, well and badly, and what must be true of them in the end.
+
+Owns        the lives of members: joining, assigning, reading, committing, pausing, dying, coming back
+Leaves      requests to `group_calls`, how a leader divides to `assignors`, the verdict to `group_history`
+
+A member is one coroutine, so one that pauses is silent altogether, and goes on afterwards as if nothing had happened.
+A life ends at any await: its successor is a new process with the same plan, static ones under the same instance id.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from math import inf
+
+from streamhouse.broker.fetch import Wanted
+from streamhouse.broker.groups import Caller, Join, Joined, Leaver, Sync
+from streamhouse.errors import (
+    FencedInstance,
+    GroupNotFound,
+    IllegalGeneration,
+    MemberIdRequired,
+    OffsetOutOfRange,
+    RebalanceInProgress,
+    Retriable,
+    StreamhouseError,
+    UnknownMember,
+)
+from streamhouse.format.batch import HEADER_BYTES, spans
+from streamhouse.model.group import CONSUMER, GroupState, OfferedProtocol
+from streamhouse.model.names import TopicPartition
+
+from .assignors import COOPERATIVE, EAGER, assign, decode_assignment, encode_metadata
+from .clients import simply
+from .group_calls import GroupClient
+from .network import Lost
+from .options import GroupPlan
+from .world import World
+
+
+class Member(GroupClient):
+    def __init__(
+        self, world: World, name: str, plan: GroupPlan, names: Sequence[TopicPartition], instance_id: str | None
+    ) -> None:
+        super().__init__(world, name, plan)
+        self._names = names
+        self._instance_id = instance_id
+        self._member_id = ""
+        self.generation = -1
+        self.is_joined = False
+        self.positions: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._heartbeat_at = self._commit_at = 0.0
+        self.is_retired = False
+
+    def __repr__(self) -> str:
+        return f"<Member {self.name} {self._member_id} {self.generation} joined={self.is_joined} {self.positions}>"
+
+    @property
+    def member_id(self) -> str:
+        return self._member_id
+
+    @property
+    def _caller(self) -> Caller:
+        return Caller(member_id=self._member_id, instance_id=self._instance_id, generation=self.generation)
+
+    # --- lives
+
+    async def run(self) -> None:
+        await self.pause(0.5)
+        while not self.is_retired:
+            lifetime_s = self.chance.expovariate(1 / self.plan.lifetime_s) if self.is_troubled else None
+            try:
+                async with asyncio.timeout(lifetime_s):
+                    await self._live()
+            except TimeoutError:
+                self._die()
+                await self.pause(1.0)
+        if self.chance.random() < 0.5:
+            await self._leave()
+
+    def _die(self) -> None:
+        """Without a word, and without the connection being closed at the other end, or with it."""
+        self.loop.note(f"member {self.name} died")
+        if self._connection is not None and self.chance.random() < 0.5:
+            self._connection.close()
+        self._connection = None
+        self._member_id = ""
+        self._lose()
+
+    def _lose(self) -> None:
+        """Nothing is ours any more."""
+        self.is_joined = False
+        self.positions.clear()
+        self._committed.clear()
+        self.generation = -1
+
+    async def _live(self) -> None:
+        while not self.is_retired:
+            try:
+                await self._turn()
+            except MemberIdRequired as error:
+                self._member_id = error.member_id
+            except RebalanceInProgress:
+                await self._prepare()
+            except IllegalGeneration:
+                self._lose()
+            except (UnknownMember, FencedInstance, GroupNotFound):
+                self._member_id = ""
+                self._lose()
+            except (Retriable, Lost):
+                await self.pause(0.1)
+
+    async def _turn(self) -> None:
+        if not self.is_joined:
+            await self._join()
+            return
+        await self._poll()
+        if self.is_troubled and self.chance.random() < self.plan.trouble:
+            await self._misbehave()
+        now = self.loop.time()
+        if now >= self._commit_at:
+            self._commit_at = now + self.chance.uniform(0.5, 1.5) * self.plan.commit_s
+            await self._commit()
+        if now >= self._heartbeat_at:
+            self._heartbeat_at = now + self.plan.heartbeat_s
+            await self.heartbeat(self._caller)
+
+    async def _misbehave(self) -> None:
+        match self.chance.choice(("nap", "sleep", "sleep", "leave")):
+            case "nap":
+                await asyncio.sleep(self.plan.session_s * self.chance.random())
+            case "sleep":
+                self.loop.note(f"member {self.name} sleeps")
+                await asyncio.sleep(self.plan.session_s * self.chance.uniform(1.0, 3.0))
+                self._commit_at = self._heartbeat_at = 0.0  # and goes on as if nothing had happened
+            case "leave":
+                await self._leave()
+                self._member_id = ""
+                self._lose()
+                await self.pause(1.0)
+
+    async def _leave(self) -> None:
+        by_instance = self._instance_id is not None and self.chance.random() < 0.5
+        try:
+            await self.leave(Leaver(member_id="" if by_instance else self._member_id, instance_id=self._instance_id))
+        except (StreamhouseError, Lost):
+            return
+
+    # --- joining
+
+    async def _prepare(self) -> None:
+        """Others wait for us: say how far we are, let go of everything, or, cooperatively, of nothing yet."""
+        self.is_joined = False
+        try:
+            if self.chance.random() < 0.5:
+                await self._commit()
+        except (StreamhouseError, Lost):
+            pass
+        if not self.plan.is_cooperative:
+            self.positions.clear()
+            self._committed.clear()
+
+    async def _join(self) -> None:
+        joined = await self.join(self._ask_to_join())
+        self._member_id = joined.member_id
+        self.generation = joined.generation
+        synced = await self.sync(
+            Sync(
+                member_id=joined.member_id,
+                instance_id=self._instance_id,
+                generation=joined.generation,
+                protocol_type=CONSUMER,
+                protocol=joined.protocol,
+                assignments=self._assign(joined),
+            )
+        )
+        await self._take(decode_assignment(synced.assignment))
+
+    def _ask_to_join(self) -> Join:
+        topics = list(dict.fromkeys(name.topic for name in self._names))
+        owned = list(self.positions)
+        protocol = COOPERATIVE if self.plan.is_cooperative else EAGER
+        return Join(
+            member_id=self._member_id,
+            instance_id=self._instance_id,
+            client_id=self.name,
+            session_timeout_ms=round(self.plan.session_s * 1000),
+            rebalance_timeout_ms=round(self.plan.rebalance_s * 1000),
+            protocol_type=CONSUMER,
+            protocols=(OfferedProtocol(protocol, encode_metadata(topics, owned, self.generation)),),
+            learns_id=self.plan.learns_id,
+            may_skip_assignment=self.plan.may_skip_assignment,
+        )
+
+    def _assign(self, joined: Joined) -> dict[str, bytes]:
+        if joined.leader != joined.member_id or joined.skip_assignment or not joined.members:
+            return {}
+        return dict(assign(joined.protocol, joined.members, self._names))
+
+    async def _take(self, mine: Sequence[TopicPartition]) -> None:
+        """Begin where the group has committed; what was taken away is let go, and the group told by joining again."""
+        taken_away = [name for name in self.positions if name not in mine]
+        for name in taken_away:
+            del self.positions[name]
+            self._committed.pop(name, None)
+        added = [name for name in mine if name not in self.positions]
+        found = await self.committed(added) if added else {}
+        for name in added:
+            self.positions[name] = found[name].offset if name in found else 0
+        self.is_joined = not taken_away
+        self._heartbeat_at = self.loop.time() + self.plan.heartbeat_s
+
+    # --- reading
+
+    async def _poll(self) -> None:
+        if not self.positions:
+            await asyncio.sleep(0.1)
+            return
+        wanted = [Wanted(name, offset, 3_000) for name, offset in self.positions.items()]
+        wait_s = min(self.plan.heartbeat_s, self.chance.choice((0.05, 0.2)))
+        for read in await self.fetch(wanted, max_bytes=100_000, min_bytes=1, max_wait_s=wait_s):
+            if isinstance(read.got.error, OffsetOutOfRange):
+                earliest = await self.call(simply(lambda broker, name=read.got.name: broker.earliest(name)))  # type: ignore[misc]
+                self.positions[read.got.name] = earliest.offset
+            elif read.got.error is None:
+                self._process(read.copy)
+                self.positions[read.got.name] = read.end
+        if all(self._committed.get(name) == offset for name, offset in self.positions.items()):
+            await self.pause(0.05)
+
+    def _process(self, buffers: Sequence[bytes]) -> None:
+        for buffer in buffers:
+            self.book.process(
+                self.group_id,
+                [buffer[span.position + HEADER_BYTES : span.position + span.size_bytes] for span in spans(buffer)],
+            )
+
+    async def _commit(self) -> None:
+        offsets = {name: offset for name, offset in self.positions.items() if self._committed.get(name) != offset}
+        if not offsets:
+            return
+        begin = self.committing(self._caller, offsets)
+        if self.is_troubled and self.chance.random() < 0.2:
+            (await self.connection()).send(begin)  # nobody waits for this one, and it is committed again later
+            return
+        await self.commit(self._caller, offsets)
+        self._committed |= offsets
+
+
+class Outsider(GroupClient):
+    """Commits in a group that has no members, several at once, and reads what came of it."""
+
+    def __init__(self, world: World, name: str, plan: GroupPlan, names: Sequence[TopicPartition]) -> None:
+        super().__init__(world, name, plan)
+        self._names = names
+
+    async def run(self) -> None:
+        while not self.world.is_quiet:
+            await self.pause(0.15)
+            try:
+                connection = await self.connection()
+                for _ in range(self.chance.choice((0, 0, 1, 3))):
+                    connection.send(self.committing(Caller(), self._offsets()))
+                await self.commit(Caller(), self._offsets())
+                await self.committed(self._names)
+            except (StreamhouseError, Lost):
+                continue
+
+    def _offsets(self) -> dict[TopicPartition, int]:
+        names = self.chance.sample(self._names, self.chance.randint(1, len(self._names)))
+        return {name: self.chance.randrange(1000) for name in names}
+
+
+class Auditor(GroupClient):
+    """Asks again and again what a group has committed; in the end, whether everything is as it should be."""
+
+    def __init__(self, world: World, plan: GroupPlan, names: Sequence[TopicPartition], members: Sequence[Member]):
+        super().__init__(world, f"auditor-{plan.group_id}", plan)
+        self._names = names
+        self.members = members
+        self._aim = "settles"
+
+    def __repr__(self) -> str:
+        return f"<Auditor {self.group_id} {self._aim} {self.members}>"
+
+    async def run(self) -> None:
+        while not self.world.is_quiet:
+            await self.pause(0.3)
+            try:
+                await self.committed(self._names)
+            except (StreamhouseError, Lost):
+                continue
+
+    async def settled(self) -> None:
+        """The group has the members that live, each partition has one of them, and all is read and committed."""
+        while True:
+            if await self._is_settled():
+                break
+            await asyncio.sleep(0.2)
+        self._check_processed()
+
+    async def _is_settled(self) -> bool:
+        try:
+            return await self._is_stable() and await self._is_read()
+        except (StreamhouseError, Lost):
+            return False
+
+    async def _is_stable(self) -> bool:
+        members = self.members
+        if not all(member.is_joined for member in members) or len({member.generation for member in members}) > 1:
+            return False
+        owned = [name for member in members for name in member.positions]
+        if sorted(owned) != sorted(self._names):
+            return False
+        if len(self._names) >= len(members) and not all(member.positions for member in members):
+            return False
+        described = await self.described()
+        told = sorted(member.member_id for member in described.members)
+        return described.state is GroupState.STABLE and told == sorted(member.member_id for member in members)
+
+    async def _is_read(self) -> bool:
+        found = await self.committed(self._names)
+        for name in self._names:
+            latest = await self.call(simply(lambda broker, name=name: broker.latest(name)))  # type: ignore[misc]
+            if latest.offset and (name not in found or found[name].offset != latest.offset):
+                return False
+        return True
+
+    def _check_processed(self) -> None:
+        """At least once: every record that is still there was processed by somebody."""
+        for name in self._names:
+            partition = self.world.partition(name)
+            bounds = self.world.database.bounds(partition) if partition is not None else None
+            if partition is None or bounds is None:
+                continue
+            log = self.history.of(partition, name)
+            if log.cuts:
+                continue  # offsets may have been given again below what was committed
+            for fact in log.facts.values():
+                if fact.base >= bounds[0] and not self.book.has_processed(self.group_id, fact.sent.identity):
+                    self.history.violated(f"a record was never processed; {self.group_id} {name} {fact}")
+
+    async def emptied(self) -> None:
+        """All members have gone, with or without a word: nobody is left, and nobody waits."""
+        self._aim = "is empty"
+        while True:
+            try:
+                if (await self.described()).state is GroupState.EMPTY and self._next_deadline() == inf:
+                    return
+            except (StreamhouseError, Lost):
+                pass
+            await asyncio.sleep(0.2)
+
+    def _next_deadline(self) -> float:
+        agent = self.world.agent
+        assert agent is not None
+        shard = agent.broker.groups._shards.find(self.group_id)
+        group = shard.groups.get(self.group_id) if shard is not None else None
+        return group.next_deadline() if group is not None else 0.0
+
+    async def same(self) -> None:
+        """The next agent tells what the last one told."""
+        while True:
+            try:
+                await self.committed(self._names)
+                return
+            except (StreamhouseError, Lost):
+                await asyncio.sleep(0.1)
+
+
+class Crowd:
+    """The groups of a seed."""
+
+    def __init__(self, world: World, names: Sequence[TopicPartition]) -> None:
+        self.members: list[Member] = []
+        self.auditors: list[Auditor] = []
+        self.others: list[Outsider] = []
+        for plan in world.options.groups:
+            members = [
+                Member(world, f"{plan.group_id}-m{number}", plan, names, _instance(plan, number))
+                for number in range(plan.members)
+            ]
+            self.members += members
+            if members:
+                self.auditors.append(Auditor(world, plan, names, members))
+            else:
+                self.others += [Outsider(world, f"{plan.group_id}-o{number}", plan, names) for number in range(2)]
+
+    def clients(self) -> Sequence[Auditor | Outsider]:
+        """Those who end with the faults."""
+        return [*self.auditors, *self.others]
+
+
+def _instance(plan: GroupPlan, number: int) -> str | None:
+    return f"{plan.group_id}-static-{number}" if number < plan.statics else None
