@@ -250,6 +250,17 @@ class OverwritingStore(MemoryObjectStore):
         await super().put_new(key, body)
 
 
+class RacyStore(MemoryObjectStore):
+    """Looks first and writes then."""
+
+    async def put_new(self, key: str, body: Buffers) -> None:
+        if key in [meta.key async for meta in self.list("")]:
+            raise ObjectExists(key)
+        await asyncio.sleep(0)
+        await self.delete(key)
+        await super().put_new(key, body)
+
+
 class RangelessStore(MemoryObjectStore):
     async def get_range(self, key: str, start: int, end: int) -> bytes:
         return await super().get_range(key, 0, end)
@@ -285,6 +296,7 @@ class AbsentStore(MemoryObjectStore):
     ("kind", "what"),
     [
         (OverwritingStore, "second create was accepted"),
+        (RacyStore, "racing creates"),
         (RangelessStore, "ranged read"),
         (SuffixlessStore, "suffix read"),
         (ForgetfulStore, "does not read back"),

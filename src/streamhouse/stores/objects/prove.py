@@ -1,10 +1,12 @@
 """The start-up proof: the store does what the promises rest on, or the agent does not start.
 
 Data path   none; once, before the first append
-Owns        which properties are proven: create-only, read after write, ranges, listing, deleting
+Owns        which properties are proven: create-only (also for creates that race), read after write, ranges, listing,
+            deleting
 Leaves      what the agent does about a store that fails to its caller
 """
 
+import asyncio
 from typing import Final
 
 from streamhouse.clock import Ids
@@ -12,6 +14,7 @@ from streamhouse.errors import Misconfigured, StreamhouseError
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore, Refused, Unreachable
 
 PREFIX: Final = "proof/"
+RACERS: Final = 4
 
 
 async def prove_store(store: ObjectStore, ids: Ids) -> None:
@@ -22,6 +25,7 @@ async def prove_store(store: ObjectStore, ids: Ids) -> None:
         await store.put_new(key, [body[:7], body[7:]])
         await _prove_reading(store, key, body)
         await _prove_create_only(store, key, body)
+        await _prove_one_winner(store, f"{key}-race", ids)
         await _prove_listing(store, key)
         await store.delete(key)
         await _prove_deleted(store, key)
@@ -60,6 +64,24 @@ async def _prove_create_only(store: ObjectStore, key: str, body: bytes) -> None:
     else:
         await store.delete(key)
         _check(False, "a second create was accepted", "use a store that honours create-only writes (If-None-Match)")
+
+
+async def _prove_one_winner(store: ObjectStore, key: str, ids: Ids) -> None:
+    """A store that looks first and writes then lets two agents believe that they created the same object."""
+    bodies = [ids.token().encode() for _ in range(RACERS)]
+    created = await asyncio.gather(*(_creates(store, key, body) for body in bodies))
+    kept = await store.get_range(key, 0, len(bodies[0]) + 1)
+    await store.delete(key)
+    winners = [body for body, won in zip(bodies, created, strict=True) if won]
+    _check(winners == [kept], "racing creates had more or less than one winner", "use a store whose creates are atomic")
+
+
+async def _creates(store: ObjectStore, key: str, body: bytes) -> bool:
+    try:
+        await store.put_new(key, [body])
+    except ObjectExists:
+        return False
+    return True
 
 
 async def _prove_listing(store: ObjectStore, key: str) -> None:
