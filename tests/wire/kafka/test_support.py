@@ -38,6 +38,9 @@ CLIENTS = {
     "librdkafka 2.x, admin": {21: 1, 29: 1, 30: 1, 31: 1, 32: 1, 33: 2, 37: 0, 43: 2, 44: 1, 50: 0, 51: 0},
     "java 4.x": {0: 13, 1: 17, 2: 10, 3: 13, 18: 4, 19: 7, 20: 6, 22: 5, 23: 4},
     "librdkafka 2.x": {0: 10, 1: 16, 2: 7, 3: 13, 18: 3, 19: 4, 20: 1, 22: 4, 23: 2},
+    "java 4.x, groups": {8: 10, 9: 10, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 15: 6, 16: 5, 42: 2, 47: 0, 69: 1},
+    "librdkafka 2.x, groups": {8: 9, 9: 9, 10: 2, 11: 5, 12: 3, 13: 1, 14: 3, 15: 4, 16: 4, 42: 1, 47: 0},
+    "kafkajs 2, groups": {8: 5, 9: 4, 10: 1, 11: 5, 12: 3, 13: 3, 14: 3, 15: 2, 16: 3, 42: 1},
     "kafkajs 2": {0: 7, 1: 11, 2: 3, 3: 6, 18: 2, 19: 3, 20: 1, 22: 1},
 }
 
@@ -45,3 +48,7 @@ CLIENTS = {
 @pytest.mark.parametrize("client", CLIENTS)
 def test_what_clients_negotiate_is_served(client: str) -> None:
     assert [key for key, highest in CLIENTS[client].items() if not APIS[key].serves(highest)] == []
+
+
+def test_the_newer_group_protocol_is_not_offered_so_clients_use_the_classic_one() -> None:
+    assert 68 not in APIS
