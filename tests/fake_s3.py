@@ -6,8 +6,8 @@
 
 Steps, each for one request: `ok`; `drop` (the connection breaks before anything is done), `lose` (after it is done);
 `hang` (no answer until the server ends); `late` (no answer, and done when the test calls `land`); `truncate` (half of
-the body); `short` (half of it, with a length that hides it); a number (that status, and nothing is done) or
-`409-stored` (that status, and somebody else's object is there now).
+the body); `short` (half of it, with a length that hides it); `whole` (a range was asked for, and all is sent); a number
+(that status, and nothing is done) or `409-stored` (that status, and somebody else's object is there now).
 """
 
 import asyncio
@@ -150,6 +150,8 @@ class FakeS3:
             case "409-stored":
                 self.objects.setdefault(request.key, b"somebody else's")
                 reply = self._failure(409, request)
+            case "whole":
+                reply = Reply(headers={"etag": '"x"'}, body=self.objects[request.key])
             case "ok" | "truncate" | "short":
                 reply = self._do(request)
             case status:

@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator
 
 import pytest
+from obstore.store import S3Store
 from prometheus_client import CollectorRegistry
 
 from streamhouse.clock import Ids, SystemClock
@@ -56,6 +57,29 @@ class TestScriptedServer(ObjectStoreContract):
         await store.put_new("a/1", [b"12345"])
         meta = await store.head("a/1")
         assert (meta.key, meta.size_bytes, meta.modified_at_ms) == ("a/1", 5, 1_700_000_000_000)
+
+
+class TestWithoutSuffixRanges(ObjectStoreContract):
+    """As on Azure: the size is asked for first."""
+
+    @pytest.fixture
+    async def store(self, server: FakeS3) -> ObjectStore:
+        client = S3Store(
+            "bucket",
+            config={
+                "access_key_id": "x",
+                "secret_access_key": "x",
+                "endpoint": server.endpoint,
+                "region": "us-east-1",
+                "disable_bulk_delete": True,
+            },
+            client_options={"allow_http": True},
+        )
+        return RemoteObjectStore(client, QUICK, SystemClock(), place="az://bucket", has_suffixes=False)
+
+    async def test_head_tells_size_and_time(self, store: ObjectStore, clock: object) -> None:
+        await store.put_new("a/1", [b"12345"])
+        assert (await store.head("a/1")).size_bytes == 5
 
 
 # --- one request, and how it is made
@@ -175,6 +199,14 @@ async def test_a_body_that_is_not_whole_is_never_returned(server: FakeS3, step: 
         await bare(server).get_range("a/1", 2, 8)
     with pytest.raises(Unavailable):
         await bare(server).get_suffix("a/1", 4)
+
+
+async def test_a_server_that_knows_no_ranges_is_refused_but_may_send_all_of_nothing(server: FakeS3) -> None:
+    server.objects = {"below/it/a/1": b"0123456789", "below/it/a/2": b""}
+    server.script("GET", "whole", "whole")
+    with pytest.raises(Refused, match=r"other bytes do=use a store that supports ranges"):
+        await bare(server).get_range("a/1", 2, 8)
+    assert await bare(server).get_suffix("a/2", 4) == b""
 
 
 async def test_a_truncated_body_is_read_again(server: FakeS3) -> None:

@@ -40,11 +40,14 @@ _TROUBLE: Final = (BaseError, OSError, ValueError, NotImplementedError)
 class RemoteObjectStore:
     """An `ObjectStore`. The client knows bucket, prefix and credentials; `place` names it to people."""
 
-    def __init__(self, client: Client, settings: StoreSettings, clock: Clock, *, place: str) -> None:
+    def __init__(
+        self, client: Client, settings: StoreSettings, clock: Clock, *, place: str, has_suffixes: bool = True
+    ) -> None:
         self._client: Client | None = client
         self._settings = settings
         self._clock = clock
         self._place = place
+        self._has_suffixes = has_suffixes  # Azure has none: the size is asked for first
 
     def __repr__(self) -> str:
         return f"<RemoteObjectStore {self._place}>"
@@ -83,6 +86,9 @@ class RemoteObjectStore:
         check_length(length)
         if length == 0:
             return await self._nothing(key)
+        if not self._has_suffixes:
+            size_bytes = (await self.head(key)).size_bytes
+            return await self.get_range(key, max(0, size_bytes - length), size_bytes)
         return await self._get(key, {"range": {"suffix": length}}, "get_suffix", length)
 
     async def head(self, key: str) -> ObjectMeta:
@@ -114,6 +120,10 @@ class RemoteObjectStore:
             return await self._ask(_read(self._open(), key, wanted), operation, key, moves_bytes=length)
         except _PastTheEnd:
             return b""
+        except _AnotherRange as other:
+            if (await self.head(key)).size_bytes == 0:
+                return b""  # some servers have a range of nothing for it, and some have none
+            raise other.meaning from None
 
     async def _pages(self, prefix: str) -> AsyncIterator[ObjectMeta]:
         pages = aiter(obstore.list(self._open(), prefix.removesuffix("/") or None, chunk_size=_PAGE))
@@ -145,7 +155,8 @@ class RemoteObjectStore:
             return _PastTheEnd()
         if answer.is_conflict and isinstance(error, AlreadyExistsError) and operation == "put_new":
             return _Conflict()
-        return translate(error, operation=operation, key=key, where=self._place)
+        meaning = translate(error, operation=operation, key=key, where=self._place)
+        return _AnotherRange(meaning) if answer.is_another_range else meaning
 
     def _open(self) -> Client:
         if self._client is None:
@@ -155,6 +166,14 @@ class RemoteObjectStore:
 
 class _PastTheEnd(Exception):
     """The range begins where the object has ended: there is an object, and it has no such bytes."""
+
+
+class _AnotherRange(Exception):
+    """The server sent other bytes than it was asked for."""
+
+    def __init__(self, meaning: Exception) -> None:
+        super().__init__()
+        self.meaning = meaning
 
 
 class _Conflict(Exception):

@@ -37,6 +37,7 @@ _NO_CREDENTIALS: Final = (
 )
 _CLOCK: Final = ("this machine's clock and the store's differ too much", "synchronise the clock of this machine")
 _REGION_WRONG: Final = ("the bucket is in another region", "set AWS_REGION to the region of the bucket")
+_NO_RANGES: Final = ("it answers ranged reads with other bytes", "use a store that supports ranges and suffix ranges")
 _NOT_OFFERED: Final = ("the store does not offer a request that is needed", "use a store with conditional writes")
 
 _REFUSALS: Final = {
@@ -66,6 +67,7 @@ _THROTTLED_STATUS: Final = frozenset({429, 503})
 _EXISTS_CODES: Final = frozenset(
     {"BlobAlreadyExists", "PreconditionFailed", "ConditionNotMet", "TargetConditionNotMet"}
 )
+_OTHER_RANGES: Final = ("source: NotPartial", "UnexpectedRange", "InvalidRangeRequest")
 
 # Words of the client and its TLS library, in the order in which they are looked for.
 _UNREACHABLE: Final = (
@@ -93,6 +95,11 @@ class Answer:
     @property
     def is_past_the_end(self) -> bool:
         return self.status == 416
+
+    @property
+    def is_another_range(self) -> bool:
+        """The client compared what it asked for with what it was told it got."""
+        return self.status is None and any(word in self.text for word in _OTHER_RANGES)
 
 
 def read_answer(error: Exception) -> Answer:
@@ -123,6 +130,8 @@ def translate(error: Exception, *, operation: str, key: str, where: str) -> Stre
 
 def _without_status(answer: Answer, *, operation: str, key: str, where: str) -> StreamhouseError:
     """No answer of the store: the connection, or what happens before one is made."""
+    if answer.is_another_range:
+        return _refused(_NO_RANGES, answer, where)
     first_line = answer.text.partition("\n")[0]
     if _CREDENTIALS.search(first_line):
         return _refused(_NO_CREDENTIALS, answer, where)

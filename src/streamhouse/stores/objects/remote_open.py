@@ -52,7 +52,7 @@ def open_remote(url: str, settings: StoreSettings, clock: Clock, environ: Mappin
     place = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
     if endpoint:
         place += f" at {without_password(endpoint)}"
-    return RemoteObjectStore(client, settings, clock, place=place)
+    return RemoteObjectStore(client, settings, clock, place=place, has_suffixes=parts.scheme != "az")
 
 
 def _parse(url: str) -> SplitResult:
