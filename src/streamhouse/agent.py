@@ -121,7 +121,7 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         stack.callback(kafka_listener.close)
         http_listener = bind(parse_address(settings.http.listen), flag="--http")
         stack.callback(http_listener.close)
-        metadata = await open_metadata_store(metadata_url, clock=clock)
+        metadata = await open_metadata_store(metadata_url, clock=clock, settings=settings.metadata)
         stack.push_async_callback(metadata.aclose)
         objects = open_object_store(store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
         stack.push_async_callback(objects.aclose)

@@ -137,7 +137,7 @@ async def test_a_growth_that_breaks_half_way_never_happened(clock: ManualClock) 
 
 
 @pytest.mark.parametrize(
-    "url", ["", "postgres://host/db", "sqlite://host/path", "sqlite:", "sqlite:///", "sqlite:a/b", "/plain/path"]
+    "url", ["", "mysql://host/db", "sqlite://host/path", "sqlite:", "sqlite:///", "sqlite:a/b", "/plain/path"]
 )
 async def test_other_urls_are_refused_naming_the_supported_ones(url: str, clock: ManualClock) -> None:
     with pytest.raises(Misconfigured, match="sqlite:///absolute/path"):

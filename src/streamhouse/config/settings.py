@@ -65,8 +65,13 @@ class HttpSettings(Section, frozen=True, kw_only=True):
 
 
 class MetadataSettings(Section, frozen=True, kw_only=True):
-    url: Annotated[str, about("where facts live; empty: sqlite in the data folder")] = ""
+    url: Annotated[str, about("where facts live: sqlite:///… or postgresql://…; empty: SQLite in the data folder")] = ""
     timeout_s: Annotated[float, about("deadline of one metadata call", gt=0)] = 5.0
+    connect_timeout_s: Annotated[
+        float, about("how long a PostgreSQL host may take to accept a connection before the next one is tried", gt=0)
+    ] = 2.0
+    min_connections: Annotated[int, about("connections to PostgreSQL that are kept open while idle", ge=0)] = 1
+    max_connections: Annotated[int, about("connections to PostgreSQL that an agent opens at most", gt=0)] = 8
     failures_until_not_ready: Annotated[
         int, about("failed metadata calls in a row until the agent is not ready", gt=0)
     ] = 3

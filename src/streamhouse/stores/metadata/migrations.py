@@ -2,7 +2,7 @@
 
 Data path   none; runs when a metadata store is opened
 Owns        the order of migrations, and refusing a database that is newer than this code
-Leaves      the tables to `sql/migrations/`, transactions to the engine that runs the steps
+Leaves      the tables to `migrations/` of each engine in `sql/`, transactions to the engine that runs the steps
 """
 
 import re
@@ -26,11 +26,11 @@ class Migration:
 
 
 @cache
-def load_migrations() -> tuple[Migration, ...]:
-    """Every migration, by version: 1, 2, 3 … without a gap."""
+def load_migrations(engine: str = "") -> tuple[Migration, ...]:
+    """Every migration of an engine that has its own, by version: 1, 2, 3 … without a gap."""
     found = [
         Migration(version=int(match[1]), name=match[2], sql=path.read_text(encoding="utf-8"))
-        for path in (SQL / "migrations").iterdir()
+        for path in (SQL / engine / "migrations").iterdir()
         if (match := _FILE.fullmatch(path.name))
     ]
     found.sort(key=lambda migration: migration.version)

@@ -9,15 +9,20 @@ without a statement, fails when the room is opened.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from streamhouse.errors import Internal
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 SQL: Final = files("streamhouse.stores.metadata") / "sql"
+Names = TypeVar("Names", bound="DataclassInstance")
 _NAME: Final = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
 
 
@@ -113,13 +118,23 @@ def parse_statements(text: str) -> dict[str, str]:
 
 
 @cache
-def load_statements(directory: Traversable = SQL) -> Statements:
-    """All statements of the directory; raise `Internal` when names and attributes differ."""
+def load_statements(engine: str = "") -> Statements:
+    """All statements, those in the engine's own folder in the place of shared ones; raise `Internal` when names and
+    attributes differ."""
+    return as_attributes(Statements, read_statements(SQL) | (read_statements(SQL / engine) if engine else {}))
+
+
+def read_statements(directory: Traversable) -> dict[str, str]:
+    """The statements in the files of one directory."""
     found: dict[str, str] = {}
     for path in sorted(directory.iterdir(), key=lambda path: path.name):
         if path.name.endswith(".sql"):
             found |= parse_statements(path.read_text(encoding="utf-8"))
-    expected = {field.name for field in fields(Statements)}
+    return found
+
+
+def as_attributes(kind: type[Names], found: Mapping[str, str]) -> Names:
+    expected = {field.name for field in fields(kind)}
     if odd := expected.symmetric_difference(found):
         raise Internal(f"statements and their names differ; names={','.join(sorted(odd))}")
-    return Statements(**found)
+    return kind(**found)

@@ -149,7 +149,7 @@ class SqlMetadataStore:
         await self._engine.write(partial(segments.advance_log_start, starts=starts))
 
     async def doomed_objects(self, *, grace_ms: int, limit: int) -> Sequence[DoomedObject]:
-        return await self._engine.look(partial(segments.doomed_objects, grace_ms=grace_ms, limit=limit))
+        return await self._engine.read(partial(segments.doomed_objects, grace_ms=grace_ms, limit=limit))
 
     async def forget_objects(self, keys: Sequence[str]) -> None:
         await self._engine.write(partial(segments.forget_objects, keys=keys))

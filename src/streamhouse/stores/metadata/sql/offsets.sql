@@ -28,7 +28,7 @@ ORDER BY o.topic_id, o.partition;
 -- Forget an offset; where a time of commit is given, only the one of that time.
 DELETE FROM committed_offsets
 WHERE group_id = :group_id AND topic_id = :topic_id AND partition = :partition
-  AND (:committed_at_ms IS NULL OR committed_at_ms = :committed_at_ms);
+  AND committed_at_ms = COALESCE(:committed_at_ms, committed_at_ms);
 
 -- name: drop_offsets_of_group
 -- Part of deleting a group.

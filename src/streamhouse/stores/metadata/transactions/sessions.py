@@ -50,6 +50,7 @@ async def end_session(tx: Transaction, session_id: SessionId) -> None:
     if session.state is SessionState.ENDED:
         return
     _check_live(session)
+    await tx.lock(Lock.PARTITIONS_HELD_BY, {"holder": session_id})
     await _free_and_end(tx, session_id)
 
 
@@ -104,6 +105,7 @@ async def finish_recovery(tx: Transaction, dead: SessionId, claim: int, commits:
         raise SessionLost(dead, why=f"claim {claim} is not the newest, which is {session.claim}")
     if session.state is SessionState.ENDED:
         return
+    await tx.lock(Lock.PARTITIONS_HELD_BY, {"holder": dead})
     await publish(tx, dead, commits, may_publish=True)
     await _free_and_end(tx, dead)
 
@@ -117,7 +119,6 @@ async def _take(tx: Transaction, session_id: SessionId, free: Sequence[Partition
 
 
 async def _free_and_end(tx: Transaction, session_id: SessionId) -> None:
-    await tx.lock(Lock.PARTITIONS_HELD_BY, {"holder": session_id})
     await tx.change(tx.sql.free_leases, {"holder": session_id})
     await tx.change(tx.sql.end_session, {"session_id": session_id})
 

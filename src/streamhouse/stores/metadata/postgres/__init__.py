@@ -1,0 +1,5 @@
+"""PostgreSQL as the metadata store: the engine of a cluster (decision 0006)."""
+
+from streamhouse.stores.metadata.postgres.store import PostgresMetadataStore
+
+__all__ = ["PostgresMetadataStore"]

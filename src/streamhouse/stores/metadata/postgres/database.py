@@ -1,0 +1,192 @@
+"""One PostgreSQL database: a pool of connections, transactions with a deadline.
+
+Data path   `store` -> **database** -> server
+Owns        the pool, begin and commit, the deadline of a call, trying a bumped transaction again
+Leaves      statements to `transaction`, reaching a server to `connection`, what errors mean to `failures`
+
+Transactions are READ COMMITTED and hold the rows they decide by (decision 0006). A connection whose state isn't
+certain after a call is dropped without waiting: a server that doesn't answer can't hold up more than the call.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import asyncpg
+
+from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.stores.metadata.postgres.connection import FAILURES, Connection, PostgresSettings, connect
+from streamhouse.stores.metadata.postgres.failures import explain_start, translate, was_bumped
+from streamhouse.stores.metadata.postgres.schema import prepare_schema
+from streamhouse.stores.metadata.postgres.transaction import PostgresTransaction, SingleStatement
+from streamhouse.stores.metadata.postgres.url import PostgresUrl
+from streamhouse.stores.metadata.transaction import Work
+
+T = TypeVar("T")
+
+READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_CLOSE_S: Final = 2.0  # how long a polite goodbye may take
+
+
+class Database:
+    def __init__(self, url: PostgresUrl, settings: PostgresSettings) -> None:
+        self._url = url
+        self._settings = settings
+        self._pool: Any = None
+        self._connect = partial(connect, url, settings)
+        self._waiting = 0
+        self.failures_in_a_row = 0
+
+    def __repr__(self) -> str:
+        size = self._pool.get_size() if self._pool else 0
+        return f"<Database {self._url.where} connections={size} waiting={self._waiting}>"
+
+    async def open(self) -> None:
+        """Bring the schema up to date and fill the pool; raise `Misconfigured` when the database can't be used."""
+        try:
+            connection = await self._connect()
+            try:
+                await prepare_schema(connection, self._url.where)
+            finally:
+                connection.terminate()
+            self._pool = await asyncpg.create_pool(
+                connect=self._connect,
+                min_size=min(self._settings.min_connections, self._settings.max_connections),
+                max_size=self._settings.max_connections,
+                reset=_leave_as_it_is,
+            )
+        except (*FAILURES, ValueError) as error:
+            raise explain_start(error, self._url.where) from error
+
+    async def look(self, work: Work[T]) -> T:
+        """Run `work`, which reads with one statement."""
+        return await self._call(self._look, work)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on one snapshot."""
+        return await self._call(self._read, work)
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` as one transaction: all of it is durable on return, or nothing of it happened."""
+        return await self._call(self._write, work)
+
+    async def now_ms(self) -> int:
+        return await self.look(lambda tx: tx.now_ms())
+
+    async def aclose(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await pool.close()
+        except FAILURES:
+            pool.terminate()
+
+    # --- one call
+
+    async def _call(self, run: Callable[[Work[T]], Awaitable[T]], work: Work[T]) -> T:
+        """Run a call and count what only the store is to blame for; a refusal is an answer too."""
+        try:
+            result = await self._in_time(run, work)
+        except Unavailable:
+            self.failures_in_a_row += 1
+            raise
+        except StreamhouseError:
+            self.failures_in_a_row = 0
+            raise
+        self.failures_in_a_row = 0
+        return result
+
+    async def _in_time(self, run: Callable[[Work[T]], Awaitable[T]], work: Work[T]) -> T:
+        if self._waiting >= self._settings.max_waiting_calls:
+            raise Unavailable(f"too many calls wait for the metadata store; limit={self._settings.max_waiting_calls}")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self._settings.timeout_s) as deadline:
+                return await self._until_done(run, work)
+        except FAILURES as error:
+            if deadline.expired():
+                raise Unavailable(f"metadata call timed out; timeout_s={self._settings.timeout_s:g}") from None
+            raise translate(error) from error
+        finally:
+            self._waiting -= 1
+
+    async def _until_done(self, run: Callable[[Work[T]], Awaitable[T]], work: Work[T]) -> T:
+        """Try again what only got in another transaction's way."""
+        for _ in range(self._settings.max_attempts - 1):
+            try:
+                return await run(work)
+            except asyncpg.PostgresError as error:
+                if not was_bumped(error):
+                    raise
+        return await run(work)
+
+    # --- on one connection
+
+    async def _look(self, work: Work[T]) -> T:
+        async with _Borrowed(self._pool) as connection:
+            return await work(SingleStatement(connection))
+
+    async def _read(self, work: Work[T]) -> T:
+        return await self._transact(READ, work)
+
+    async def _write(self, work: Work[T]) -> T:
+        return await self._transact(WRITE, work)
+
+    async def _transact(self, begin: str, work: Work[T]) -> T:
+        async with _Borrowed(self._pool) as connection:
+            await connection.execute(begin)
+            result = await work(PostgresTransaction(connection))
+            await connection.execute("COMMIT")
+            return result
+
+
+class _Borrowed:
+    """A connection of the pool for one transaction. It goes back without a transaction, or not at all."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> Connection:
+        if self._pool is None:
+            raise Unavailable("metadata store is closed")
+        connection: Connection = await self._pool.acquire()
+        self._connection = connection
+        return connection
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        connection = self._connection
+        is_clean = error is None
+        try:
+            if isinstance(error, StreamhouseError | asyncpg.PostgresError):
+                is_clean = await _rolled_back(connection)
+        finally:
+            was_lost = _is_lost(connection)
+            if not was_lost and not is_clean:
+                connection.terminate()
+            await self._pool.release(connection)
+        if was_lost and isinstance(error, asyncpg.InterfaceError):
+            raise Unavailable(f"metadata store's connection was lost; why={error}") from error
+
+
+async def _rolled_back(connection: Connection) -> bool:
+    try:
+        if connection.is_in_transaction():
+            await connection.execute("ROLLBACK")
+    except FAILURES:
+        return False
+    return True
+
+
+def _is_lost(connection: Connection) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:  # the pool has taken it back, because the server closed it
+        return True
+
+
+async def _leave_as_it_is(connection: object) -> None:
+    """Nothing of ours outlasts a transaction, so a connection needs no cleaning before the next one."""

@@ -1,0 +1,80 @@
+"""What PostgreSQL's errors mean to a caller, and to whoever starts an agent.
+
+Data path   none; every failed statement passes here
+Owns        the translation of error codes into the error tree, and the sentences for a start that fails
+Leaves      rolling back, trying again and giving connections up to `database`
+"""
+
+from typing import Final
+
+import asyncpg
+
+from streamhouse.errors import Internal, Misconfigured, StreamhouseError, Unavailable
+
+# Conditions of the server that pass: https://www.postgresql.org/docs/current/errcodes-appendix.html
+_CLASSES_THAT_PASS: Final = ("08", "40", "53", "57", "58")  # connection, rollback, resources, intervention, system
+_CODES_THAT_PASS: Final = frozenset(
+    {
+        "25006",  # the server is read-only: a standby, or a primary that was demoted
+        "25P03",  # the transaction was idle for too long: this process stood still
+        "25P04",  # the transaction took too long
+        "28000",  # who connects again while passwords are changed is told the same as who has a wrong one
+        "28P01",
+        "3D000",
+        "55P03",  # a lock can't be had now
+    }
+)
+_BUMPED: Final = frozenset({"40001", "40P01"})  # serialization failure, deadlock: it did not happen, try again at once
+
+_ADVICE: Final = {
+    "28P01": ("the user or the password is wrong", "check the user and the password in --metadata"),
+    "28000": ("this user may not log in from here", "check the user in --metadata and the server's pg_hba.conf"),
+    "3D000": ("there is no such database", "create it (createdb), or name another one in --metadata"),
+    "42501": ("this user may not create tables", "GRANT CREATE ON SCHEMA public TO the user, or make it the owner"),
+    "53300": ("the server has no connection left", "raise max_connections there, or lower metadata.max_connections"),
+    "57P03": ("the server is starting up or shutting down", "start again in a moment"),
+}
+
+
+def was_bumped(error: BaseException) -> bool:
+    """Whether the transaction only got in another one's way."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _BUMPED
+
+
+def translate(error: Exception) -> StreamhouseError:
+    """`Unavailable` for what may pass: no connection, no answer, no room. Anything else is damage or a bug."""
+    if isinstance(error, OSError | asyncpg.InternalClientError):  # the latter also when a connection breaks half-way
+        return Unavailable(f"metadata store can't be reached; why={_text(error)}")
+    if not isinstance(error, asyncpg.PostgresError):
+        return Internal(f"metadata store failed; why={type(error).__name__}: {_text(error)}")
+    code = error.sqlstate or "none"
+    if code in _CODES_THAT_PASS or code[:2] in _CLASSES_THAT_PASS:
+        return Unavailable(f"metadata store can't serve now; code={code} why={_text(error)}")
+    return Internal(f"metadata store failed; code={code} why={_text(error)}")
+
+
+def explain_start(error: Exception, where: str) -> Misconfigured:
+    """One line for whoever starts the agent: what is wrong, and what to do."""
+    what, cure = _explain(error)
+    return Misconfigured(f"the metadata database can't be used: {what}; where={where} why={_text(error)} do={cure}")
+
+
+def _explain(error: Exception) -> tuple[str, str]:
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return "none of its servers takes writes", "name the primary in --metadata, or promote a standby"
+    if isinstance(error, TimeoutError):
+        return "the server does not answer", "check host and port in --metadata, and what lies between"
+    if isinstance(error, asyncpg.PostgresError):
+        return _ADVICE.get(error.sqlstate or "", ("the server refuses", "see its log"))
+    if isinstance(error, OSError):
+        return "no server answers", "check host and port in --metadata, and that PostgreSQL runs there"
+    return "the URL is not understood", "check the options after the ? in --metadata"
+
+
+def _text(error: Exception) -> str:
+    """What the driver says. Errors of its configuration may repeat parts of the URL, so their text is left out."""
+    if isinstance(error, asyncpg.PostgresError | asyncpg.InternalClientError | OSError):
+        return str(error).partition("\n")[0] or type(error).__name__
+    if isinstance(error, asyncpg.ClientConfigurationError | ValueError):
+        return type(error).__name__
+    return str(error).partition("\n")[0]

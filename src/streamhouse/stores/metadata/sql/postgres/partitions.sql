@@ -1,0 +1,44 @@
+-- name: find_partitions
+-- As in the shared statement, and nobody else changes them until the end; held in one order, so that two calls can't
+-- wait for each other.
+SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end
+FROM json_each(:partitions) AS wanted
+JOIN partitions AS p ON p.topic_id = wanted.value ->> 0 AND p.partition = CAST(wanted.value ->> 1 AS INTEGER)
+ORDER BY p.topic_id, p.partition
+FOR NO KEY UPDATE OF p;
+
+-- name: take_lease
+-- Give free leases to a session under a new epoch.
+UPDATE partitions AS p SET holder = new.holder, epoch = new.epoch
+FROM unnest(:topic_id::text[], :partition::integer[], :holder::text[], :epoch::bigint[])
+    AS new (topic_id, partition, holder, epoch)
+WHERE p.topic_id = new.topic_id AND p.partition = new.partition AND p.holder IS NULL;
+
+-- name: release_lease
+-- Free leases of a session; the epochs stay.
+UPDATE partitions AS p SET holder = NULL
+FROM unnest(:topic_id::text[], :partition::integer[], :holder::text[]) AS given (topic_id, partition, holder)
+WHERE p.topic_id = given.topic_id AND p.partition = given.partition AND p.holder = given.holder;
+
+-- name: advance_flushed_end
+-- Publish offsets of many partitions under the guard of promise 4: holder, epoch and expected next offset.
+UPDATE partitions AS p SET flushed_end = new.flushed_end, size_bytes = p.size_bytes + new.added_bytes
+FROM unnest(
+    :topic_id::text[], :partition::integer[], :holder::text[], :epoch::bigint[], :expected_end::bigint[],
+    :flushed_end::bigint[], :added_bytes::bigint[]
+) AS new (topic_id, partition, holder, epoch, expected_end, flushed_end, added_bytes)
+WHERE p.topic_id = new.topic_id AND p.partition = new.partition
+  AND p.holder = new.holder AND p.epoch = new.epoch AND p.flushed_end = new.expected_end;
+
+-- name: advance_log_start
+-- Move log starts forward: never back, never past the flushed end.
+UPDATE partitions AS p SET log_start = LEAST(new.log_start, p.flushed_end)
+FROM unnest(:topic_id::text[], :partition::integer[], :log_start::bigint[]) AS new (topic_id, partition, log_start)
+WHERE p.topic_id = new.topic_id AND p.partition = new.partition AND p.log_start < new.log_start;
+
+-- name: shrink_partition
+-- Runs of the partitions were dropped.
+UPDATE partitions AS p SET size_bytes = p.size_bytes - gone.dropped_bytes
+FROM unnest(:topic_id::text[], :partition::integer[], :dropped_bytes::bigint[])
+    AS gone (topic_id, partition, dropped_bytes)
+WHERE p.topic_id = gone.topic_id AND p.partition = gone.partition;

@@ -1,0 +1,46 @@
+-- name: insert_run
+-- Runs of segment objects that were inserted in the same transaction. Each takes over the largest timestamp of those
+-- before it: of the newest that was there, and of its own partition's in this statement.
+INSERT INTO runs (
+    topic_id, partition, base_offset, end_offset, stored_base, epoch, object_id,
+    position, length, index_position, index_length, records, max_timestamp_ms, latest_so_far_ms
+)
+SELECT new.topic_id, new.partition, new.base_offset, new.end_offset, new.stored_base, new.epoch, o.object_id,
+       new.position, new.length, new.index_position, new.index_length, new.records, new.max_timestamp_ms,
+       GREATEST(before.latest_so_far_ms, MAX(new.max_timestamp_ms) OVER so_far)
+FROM unnest(
+    :topic_id::text[], :partition::integer[], :base_offset::bigint[], :end_offset::bigint[], :stored_base::bigint[],
+    :epoch::bigint[], :object_key::text[], :position::bigint[], :length::bigint[], :index_position::bigint[],
+    :index_length::bigint[], :records::bigint[], :max_timestamp_ms::bigint[]
+) AS new (
+    topic_id, partition, base_offset, end_offset, stored_base,
+    epoch, object_key, position, length, index_position,
+    index_length, records, max_timestamp_ms
+)
+JOIN segment_objects AS o ON o.key = new.object_key
+LEFT JOIN LATERAL (
+    SELECT newest.latest_so_far_ms FROM runs AS newest
+    WHERE newest.topic_id = new.topic_id AND newest.partition = new.partition
+    ORDER BY newest.base_offset DESC LIMIT 1
+) AS before ON TRUE
+WINDOW so_far AS (PARTITION BY new.topic_id, new.partition ORDER BY new.base_offset);
+
+-- name: runs_of_object
+-- Which runs objects still have, to recognise a commit that is repeated.
+SELECT o.key, r.topic_id, r.partition, r.base_offset, r.end_offset
+FROM segment_objects AS o
+JOIN runs AS r ON r.object_id = o.object_id
+WHERE o.key = ANY(:key::text[]);
+
+-- name: drop_runs_below
+-- Runs that end at or below their partition's log start, but never the newest, which carries the producers' state.
+DELETE FROM runs AS r
+USING unnest(:topic_id::text[], :partition::integer[]) AS given (topic_id, partition)
+JOIN partitions AS p ON p.topic_id = given.topic_id AND p.partition = given.partition
+CROSS JOIN LATERAL (
+    SELECT MAX(every.base_offset) AS base_offset FROM runs AS every
+    WHERE every.topic_id = given.topic_id AND every.partition = given.partition
+) AS newest
+WHERE r.topic_id = given.topic_id AND r.partition = given.partition
+  AND r.base_offset < p.log_start AND r.end_offset <= p.log_start AND r.base_offset < newest.base_offset
+RETURNING r.topic_id, r.partition, r.object_id, r.length;

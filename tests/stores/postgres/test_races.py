@@ -1,0 +1,224 @@
+"""Several agents on one database: who wins, who waits for whom, and who doesn't."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from itertools import count
+
+import asyncpg
+import pytest
+
+from streamhouse.errors import LeaseLost, SessionLost
+from streamhouse.model.group import CommittedOffset, GroupOffset, PutOffset, ShardCommit
+from streamhouse.model.names import SessionId
+from streamhouse.stores.metadata.base import OffsetsAsked
+from streamhouse.stores.metadata.postgres import PostgresMetadataStore
+from streamhouse.stores.metadata.postgres.connection import PostgresSettings
+from streamhouse.stores.metadata.transaction import Transaction
+from tests.contracts.metadata_scene import (
+    ALICE,
+    BOB,
+    CLICKS,
+    ORDERS,
+    TTL_MS,
+    commit_of,
+    lead,
+    new_session,
+    part,
+    publish,
+    run_of,
+    spans,
+    state_of,
+    topic,
+)
+
+pytestmark = pytest.mark.postgres
+
+Pair = tuple[PostgresMetadataStore, PostgresMetadataStore]
+
+
+@pytest.fixture
+async def pair(database: str) -> AsyncIterator[Pair]:
+    """Two stores, as two agents have them, with Alice's and Bob's sessions and the topic `orders`."""
+    first, second = [await PostgresMetadataStore(database).open() for _ in range(2)]
+    await first.create_topic(topic())
+    await first.open_session(new_session(ALICE))
+    await second.open_session(new_session(BOB))
+    yield first, second
+    await first.aclose()
+    await second.aclose()
+
+
+async def test_of_two_stores_that_commit_the_same_offsets_exactly_one_wins_every_time(pair: Pair) -> None:
+    [state] = await lead(pair[0], ALICE, part(0))
+    for number in range(20):
+        base = (await state_of(pair[0], part(0))).flushed_end
+        rivals = [commit_of(f"{number}-{who}", run_of(state, base, base + 1, "")) for who in range(2)]
+        results = await asyncio.gather(
+            *(store.commit_segments(ALICE, [rival]) for store, rival in zip(pair, rivals, strict=True)),
+            return_exceptions=True,
+        )
+        assert [type(result) for result in results if result is not None] == [LeaseLost]
+    assert await spans(pair[0], part(0)) == [(n, n + 1) for n in range(20)]
+
+
+async def test_one_commit_that_two_stores_repeat_at_once_happens_once(pair: Pair) -> None:
+    first, second = await lead(pair[0], ALICE, part(0), part(1))
+    for number in range(10):
+        runs = [run_of(first, number, number + 1, ""), run_of(second, number, number + 1, "")]
+        commit = commit_of(f"{number}", *runs)
+        await asyncio.gather(*(store.commit_segments(ALICE, [commit]) for store in (*pair, *pair)))
+    assert await pair[0].sizes([ORDERS]) == {part(0): 10_000, part(1): 10_000}
+
+
+async def test_a_claim_and_a_commit_that_race_leave_one_story(pair: Pair) -> None:
+    """Either the commit came first and the recoverer finds it, or it is refused. Nothing is published after a claim."""
+    numbers = count()
+    for _ in range(10):
+        name = SessionId(f"s-{next(numbers):032x}")
+        await pair[0].open_session(new_session(name))
+        [state] = await lead(pair[0], name, part(0))
+        base = state.flushed_end
+        commit = commit_of(f"key-{name}", run_of(state, base, base + 1, ""))
+        published, claim = await asyncio.gather(
+            pair[0].commit_segments(name, [commit]),
+            pair[1].claim_recovery(name, by=BOB, proven_dead=True),
+            return_exceptions=True,
+        )
+        assert isinstance(claim, int)
+        after = (await state_of(pair[1], part(0))).flushed_end
+        assert after == (base if isinstance(published, LeaseLost) else base + 1)
+        await pair[1].finish_recovery(name, claim, [])
+
+
+async def test_a_lease_is_never_left_with_a_session_that_ends_meanwhile(pair: Pair) -> None:
+    for number in range(10):
+        name = SessionId(f"s-{number:032x}")
+        await pair[0].open_session(new_session(name))
+        taken, ended = await asyncio.gather(
+            pair[0].acquire(name, [part(0), part(1)]), pair[1].end_session(name), return_exceptions=True
+        )
+        assert ended is None
+        assert not isinstance(taken, BaseException) or isinstance(taken, SessionLost)
+        assert {state.holder for state in await pair[0].partitions([ORDERS])} == {None}
+
+
+async def test_sessions_that_two_stores_open_at_once_have_different_node_ids(pair: Pair) -> None:
+    names = [SessionId(f"s-{number:032x}") for number in range(12)]
+    opened = await asyncio.gather(
+        *(pair[number % 2].open_session(new_session(name)) for number, name in enumerate(names))
+    )
+    assert sorted(session.node_id for session in opened) == list(range(3, 15))
+
+
+async def test_an_object_whose_last_two_runs_go_at_once_is_doomed(pair: Pair) -> None:
+    """Each of the two sees the other's run while it looks; one of them has to look again."""
+    await pair[0].create_topic(topic(CLICKS, "clicks"))
+    states = await lead(pair[0], ALICE, part(0), part(0, CLICKS))
+    for number in range(10):
+        shared = commit_of(f"{number}", *(run_of(state, number, number + 1, "") for state in states))
+        await pair[0].commit_segments(ALICE, [shared])
+    for number in range(1, 10):
+        await asyncio.gather(
+            *(store.advance_log_start({state.partition: number}) for store, state in zip(pair, states, strict=True))
+        )
+    doomed = {each.key for each in await pair[0].doomed_objects(grace_ms=-(10**12), limit=100)}
+    assert doomed == {f"{number}" for number in range(9)}
+    assert await pair[0].known_objects() == {f"{number}" for number in range(10)}
+
+
+async def test_offsets_of_a_topic_that_is_deleted_meanwhile_are_passed_over(pair: Pair) -> None:
+    [shard] = await lead(pair[0], ALICE, part(0))
+    for number in range(1, 8):
+        gone = topic(CLICKS, "clicks", partitions=4)
+        await pair[1].create_topic(gone)
+        offset = CommittedOffset(offset=1, leader_epoch=0, metadata="", committed_at_ms=1, expires_at_ms=None)
+        changes = tuple(PutOffset(at=GroupOffset("g", part(n, CLICKS)), committed=offset) for n in reversed(range(4)))
+        commit = ShardCommit(shard=part(0), epoch=shard.epoch, sequence=number, changes=changes)
+        await asyncio.gather(pair[0].commit_groups(ALICE, [commit]), pair[1].delete_topic(CLICKS))
+        assert list(await pair[0].committed_offsets([OffsetsAsked("g", None)])) == []
+
+
+async def test_a_long_open_transaction_elsewhere_stalls_nobody(pair: Pair, database: str) -> None:
+    [state] = await lead(pair[0], ALICE, part(0))
+    elsewhere = await asyncpg.connect(database)
+    async with elsewhere.transaction(isolation="repeatable_read"):
+        await elsewhere.execute("CREATE TABLE unrelated (n INTEGER)")
+        await elsewhere.execute("INSERT INTO unrelated VALUES (1)")
+        assert await elsewhere.fetchval("SELECT count(*) FROM runs") == 0
+        await publish(pair[0], ALICE, state, 1, 2, 3)
+        assert await spans(pair[1], part(0)) == [(0, 1), (1, 2), (2, 3)]
+        assert (await state_of(pair[1], part(0))).flushed_end == 3
+        await pair[0].renew_session(ALICE, TTL_MS)
+        await elsewhere.execute("DROP TABLE unrelated")
+    await elsewhere.close()
+
+
+async def test_a_heartbeat_does_not_wait_for_a_commit_that_takes_long(pair: Pair) -> None:
+    await lead(pair[0], ALICE, part(0))
+    held, done = asyncio.Event(), asyncio.Event()
+
+    async def slow(tx: Transaction) -> None:
+        await tx.row(tx.sql.find_session, {"session_id": ALICE})
+        held.set()
+        await done.wait()
+
+    commit = asyncio.create_task(pair[0]._database.write(slow))
+    await held.wait()
+    await pair[1].renew_session(ALICE, TTL_MS)
+    claim = asyncio.create_task(pair[1].claim_recovery(ALICE, by=BOB, proven_dead=True))
+    await pair[1].renew_session(BOB, TTL_MS)
+    assert not claim.done()
+    done.set()
+    await commit
+    assert await claim == 1
+
+
+async def test_transactions_that_wait_for_each_other_are_tried_again_and_succeed(pair: Pair) -> None:
+    meet = asyncio.Barrier(2)
+    attempts: list[str] = []
+
+    async def both(tx: Transaction, first: int, second: int) -> None:
+        attempts.append(f"{first}")
+        await _touch(tx, first)
+        if len(attempts) <= 2:
+            await meet.wait()
+        await _touch(tx, second)
+
+    await asyncio.gather(
+        pair[0]._database.write(lambda tx: both(tx, 0, 1)), pair[1]._database.write(lambda tx: both(tx, 1, 0))
+    )
+    assert len(attempts) == 3
+
+
+async def _touch(tx: Transaction, number: int) -> None:
+    await tx.change(
+        "UPDATE partitions SET size_bytes = size_bytes + 1 WHERE partition = :partition", {"partition": number}
+    )
+
+
+async def test_an_epoch_of_a_transaction_that_failed_was_never_anybodys(pair: Pair) -> None:
+    [before] = await lead(pair[0], ALICE, part(0))
+
+    async def fail(tx: Transaction) -> None:
+        await tx.row(tx.sql.next_epoch)
+        raise SessionLost(ALICE, why="a test")
+
+    for _ in range(3):
+        with pytest.raises(SessionLost):
+            await pair[0]._database.write(fail)
+    [after] = await lead(pair[1], BOB, part(1))
+    assert after.epoch > before.epoch
+    await pair[0].release(ALICE, [part(0)])
+    [again] = await lead(pair[0], ALICE, part(0))
+    assert again.epoch > after.epoch
+    assert replace(again, epoch=before.epoch) == before
+
+
+async def test_calls_that_need_more_connections_than_there_are_take_turns(database: str) -> None:
+    store = await PostgresMetadataStore(database, PostgresSettings(max_connections=2, timeout_s=30)).open()
+    await store.create_topic(topic())
+    results = await asyncio.gather(*(store.allocate_producer_ids(1) for _ in range(50)))
+    assert len(set(results)) == 50
+    assert store._database._pool.get_size() <= 2
+    await store.aclose()
