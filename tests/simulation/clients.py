@@ -58,6 +58,12 @@ class Client:
                 await asyncio.sleep(self.chance.uniform(0.02, 0.1))
         return self._connection
 
+    def hang_up(self, *, politely: bool) -> None:
+        """Forget the connection; politely: so that the other end notices."""
+        if politely and self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
     async def call(self, begin: Begin[T], *, patience_s: float = PATIENCE_S) -> T:
         """Ask and wait; raises what the broker raises, or `Lost`."""
         connection = await self.connection()

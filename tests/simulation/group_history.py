@@ -13,7 +13,8 @@ the database holds when a commit is acknowledged, is
   - never one that an earlier answer had already seen replaced
 
 Generations. Only those count that an assignment was handed out in: from then on the generation is durable. A generation
-whose members have only joined may be numbered again after a crash, with other members.
+whose members have only joined may be numbered again after a crash, with other members. A group that is empty and has
+never committed anything is forgotten, as Kafka forgets it, and counts from the beginning when somebody comes back.
 
   - no join and no sync is answered with a generation below one that was handed out before it was asked
   - in a generation no partition has two owners, and everybody gets what one offer of the leader gave, now and later
@@ -81,6 +82,8 @@ class Membership:
     """What one group told its members."""
 
     def __init__(self) -> None:
+        self.drops = 0
+        """How often the group was forgotten."""
         self.handed_out = -1
         self.offers: dict[int, list[dict[str, bytes]]] = {}
         self.got: dict[int, dict[str, bytes]] = {}
@@ -89,6 +92,12 @@ class Membership:
         self.lives: dict[str, dict[str, int]] = {}
         """Member ids that each static member was told, and when it asked for them."""
         self.fenced: dict[str, int] = {}
+
+    def begin_anew(self, drops: int) -> None:
+        self.drops = drops
+        self.handed_out = -1
+        self.got.clear()
+        self.owners.clear()
 
     def identity(self, member_id: str) -> str:
         return self.instances.get(member_id, member_id)
@@ -100,8 +109,9 @@ class Membership:
 
 
 class GroupHistory:
-    def __init__(self, violated: Callable[[str], None]) -> None:
+    def __init__(self, violated: Callable[[str], None], *, drops: Callable[[str], int]) -> None:
         self._violated = violated
+        self._drops = drops
         self._now = 0
         self._registers: dict[tuple[str, TopicPartition], Register] = {}
         self._members: dict[str, Membership] = {}
@@ -214,13 +224,27 @@ class GroupHistory:
         return Asked(begun=self.tick(), handed_out=self.of(group_id).handed_out)
 
     def joined(self, group_id: str, asked: Asked, ask: Join, joined: Joined) -> None:
+        self._look_for(group_id)
         members = self.of(group_id)
         if ask.instance_id is not None:
             members.instances[joined.member_id] = ask.instance_id
             members.lives.setdefault(ask.instance_id, {}).setdefault(joined.member_id, asked.begun)
         members.instances.update({each.member_id: each.instance_id for each in joined.members if each.instance_id})
-        if joined.generation < asked.handed_out:
-            self._violated(f"a generation went back; {group_id} {joined} newest={asked.handed_out}")
+        newest = min(asked.handed_out, members.handed_out)
+        if joined.generation < newest and self._has_committed(group_id):  # else it may be about to be forgotten
+            self._violated(f"a generation went back; {group_id} {joined} newest={newest}")
+
+    def _has_committed(self, group_id: str) -> bool:
+        registers = [register for (owner, _), register in self._registers.items() if owner == group_id]
+        return any(tried.known is not None for register in registers for tried in register.tries.values())
+
+    def _look_for(self, group_id: str) -> None:
+        """A group that nobody is in, and that never committed anything, may be forgotten: then it begins anew."""
+        members = self.of(group_id)
+        if (drops := self._drops(group_id)) != members.drops:
+            members.begin_anew(drops)
+            if self._has_committed(group_id):
+                self._violated(f"a group was forgotten with what it had committed; {group_id}")
 
     def offers(self, group_id: str, ask: Sync) -> None:
         """A leader brings its assignments; they count from the moment at which the agent has them."""
@@ -230,9 +254,10 @@ class GroupHistory:
 
     def synced(self, group_id: str, asked: Asked, ask: Sync, synced: Synced) -> None:
         self.syncs += 1
+        self._look_for(group_id)
         members = self.of(group_id)
         generation = ask.generation
-        if generation < asked.handed_out:
+        if generation < min(asked.handed_out, members.handed_out):
             self._violated(f"an old generation was handed out; {group_id} {ask} newest={asked.handed_out}")
         members.handed_out = max(members.handed_out, generation)
         identity = members.identity(ask.member_id)

@@ -3,8 +3,9 @@
 Owns        the lives of members: joining, assigning, reading, committing, pausing, dying, coming back
 Leaves      requests to `group_calls`, how a leader divides to `assignors`, the verdict to `group_history`
 
-A member is one coroutine, so one that pauses is silent altogether, and goes on afterwards as if nothing had happened.
-A life ends at any await: its successor is a new process with the same plan, static ones under the same instance id.
+A member reads on one connection and speaks with the coordinator on another, where heartbeats go on while it reads. One
+that pauses is silent altogether, and goes on afterwards as if nothing had happened. A life ends at any await: its
+successor is a new process with the same plan, static ones under the same instance id.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from streamhouse.model.group import CONSUMER, GroupState, OfferedProtocol
 from streamhouse.model.names import TopicPartition
 
 from .assignors import COOPERATIVE, EAGER, assign, decode_assignment, encode_metadata
-from .clients import simply
+from .clients import Client, simply
 from .group_calls import GroupClient
 from .network import Lost
 from .options import GroupPlan
@@ -48,7 +49,9 @@ class Member(GroupClient):
         self.is_joined = False
         self.positions: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
-        self._heartbeat_at = self._commit_at = 0.0
+        self._commit_at = self._awake_at = 0.0
+        self._told: StreamhouseError | None = None
+        self._reader = Client(world, f"{name}-reader")
         self.is_retired = False
 
     def __repr__(self) -> str:
@@ -80,11 +83,22 @@ class Member(GroupClient):
     def _die(self) -> None:
         """Without a word, and without the connection being closed at the other end, or with it."""
         self.loop.note(f"member {self.name} died")
-        if self._connection is not None and self.chance.random() < 0.5:
-            self._connection.close()
-        self._connection = None
+        if self.is_troubled and self.positions and self.chance.random() < 0.7:
+            self.loop.create_task(self._haunt(self._caller, dict(self.positions)), name="ghost")
+        self.hang_up(politely=self.chance.random() < 0.5)
+        self._reader.hang_up(politely=True)
         self._member_id = ""
         self._lose()
+
+    async def _haunt(self, caller: Caller, offsets: dict[TopicPartition, int]) -> None:
+        """It was only asleep, while its successor took its place: it goes on committing."""
+        ghost = GroupClient(self.world, f"{self.name}-ghost-{self.book.tick()}", self.plan)
+        for _ in range(4):
+            await ghost.pause(0.4)
+            try:
+                await ghost.commit(caller, offsets)
+            except (StreamhouseError, Lost):
+                continue
 
     def _lose(self) -> None:
         """Nothing is ours any more."""
@@ -94,6 +108,27 @@ class Member(GroupClient):
         self.generation = -1
 
     async def _live(self) -> None:
+        beating = self.loop.create_task(self._beat(), name=f"{self.name}-heart")
+        try:
+            await self._work()
+        finally:
+            beating.cancel()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self.plan.heartbeat_s)
+            caller = self._caller
+            if not self.is_joined or self.loop.time() < self._awake_at:
+                continue
+            try:
+                await self.heartbeat(caller)
+            except (Retriable, Lost):
+                continue
+            except StreamhouseError as error:
+                if caller == self._caller:
+                    self._told = error
+
+    async def _work(self) -> None:
         while not self.is_retired:
             try:
                 await self._turn()
@@ -110,9 +145,12 @@ class Member(GroupClient):
                 await self.pause(0.1)
 
     async def _turn(self) -> None:
+        told, self._told = self._told, None
         if not self.is_joined:
             await self._join()
             return
+        if told is not None:
+            raise told
         await self._poll()
         if self.is_troubled and self.chance.random() < self.plan.trouble:
             await self._misbehave()
@@ -120,9 +158,6 @@ class Member(GroupClient):
         if now >= self._commit_at:
             self._commit_at = now + self.chance.uniform(0.5, 1.5) * self.plan.commit_s
             await self._commit()
-        if now >= self._heartbeat_at:
-            self._heartbeat_at = now + self.plan.heartbeat_s
-            await self.heartbeat(self._caller)
 
     async def _misbehave(self) -> None:
         match self.chance.choice(("nap", "sleep", "sleep", "leave")):
@@ -130,8 +165,10 @@ class Member(GroupClient):
                 await asyncio.sleep(self.plan.session_s * self.chance.random())
             case "sleep":
                 self.loop.note(f"member {self.name} sleeps")
-                await asyncio.sleep(self.plan.session_s * self.chance.uniform(1.0, 3.0))
-                self._commit_at = self._heartbeat_at = 0.0  # and goes on as if nothing had happened
+                nap_s = self.plan.session_s * self.chance.uniform(1.0, 3.0)
+                self._awake_at = self.loop.time() + nap_s
+                await asyncio.sleep(nap_s)
+                self._commit_at = 0.0  # and goes on as if nothing had happened
             case "leave":
                 await self._leave()
                 self._member_id = ""
@@ -207,7 +244,6 @@ class Member(GroupClient):
         for name in added:
             self.positions[name] = found[name].offset if name in found else 0
         self.is_joined = not taken_away
-        self._heartbeat_at = self.loop.time() + self.plan.heartbeat_s
 
     # --- reading
 
@@ -217,15 +253,17 @@ class Member(GroupClient):
             return
         wanted = [Wanted(name, offset, 3_000) for name, offset in self.positions.items()]
         wait_s = min(self.plan.heartbeat_s, self.chance.choice((0.05, 0.2)))
-        for read in await self.fetch(wanted, max_bytes=100_000, min_bytes=1, max_wait_s=wait_s):
+        for read in await self._reader.fetch(wanted, max_bytes=100_000, min_bytes=1, max_wait_s=wait_s):
             if isinstance(read.got.error, OffsetOutOfRange):
-                earliest = await self.call(simply(lambda broker, name=read.got.name: broker.earliest(name)))  # type: ignore[misc]
-                self.positions[read.got.name] = earliest.offset
+                self.positions[read.got.name] = await self._earliest(read.got.name)
             elif read.got.error is None:
                 self._process(read.copy)
                 self.positions[read.got.name] = read.end
         if all(self._committed.get(name) == offset for name, offset in self.positions.items()):
             await self.pause(0.05)
+
+    async def _earliest(self, name: TopicPartition) -> int:
+        return (await self._reader.call(simply(lambda broker: broker.earliest(name)))).offset
 
     def _process(self, buffers: Sequence[bytes]) -> None:
         for buffer in buffers:

@@ -43,6 +43,11 @@ class SimDatabase:
     async def open(self) -> None:
         await self._first.open()
         self.connection.set_progress_handler(None, 0)  # it watches the deadline of one store; we have many
+        self.connection.execute("CREATE TEMP TABLE dropped_groups (group_id TEXT)")
+        self.connection.execute(
+            "CREATE TEMP TRIGGER group_dropped AFTER DELETE ON main.consumer_groups"
+            " BEGIN INSERT INTO dropped_groups VALUES (OLD.group_id); END"
+        )
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -76,6 +81,11 @@ class SimDatabase:
             (group_id, str(partition.topic_id), partition.partition),
         ).fetchone()
         return None if row is None else (int(row[0]), str(row[1]))
+
+    def drops(self, group_id: str) -> int:
+        """How often a group was dropped."""
+        row = self.connection.execute("SELECT count(*) FROM dropped_groups WHERE group_id = ?", (group_id,)).fetchone()
+        return int(row[0])
 
     def is_published(self, key: str) -> bool:
         return self.connection.execute("SELECT 1 FROM segment_objects WHERE key = ?", (key,)).fetchone() is not None

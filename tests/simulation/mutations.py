@@ -6,11 +6,10 @@ Leaves      running seeds until one fails to `test_mutations`
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-import pytest
 from crc32c import crc32c
 
 from streamhouse.broker import flush, recovery
@@ -24,16 +23,7 @@ from streamhouse.format import segment, wal
 from streamhouse.format.producers import encode_producers
 from streamhouse.model.names import TopicPartition
 
-Patch = pytest.MonkeyPatch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutation:
-    apply: Callable[[Patch], None]
-    profile: str
-    tweaks: Mapping[str, Any] = field(default_factory=dict)
-    """Options that show the absence sooner."""
-    seeds: int = 60
+from .mutation import Mutation, Patch
 
 
 def wal_truncated_before_registration(patch: Patch) -> None:

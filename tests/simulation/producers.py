@@ -132,7 +132,7 @@ class IdempotentProducer(Client):
             try:
                 await self.answer(connection, answer, patience_s=patience_s)
             except DuplicateSequence:
-                self._stored_unseen(lane, sent)
+                self._stored_unseen(sent)
             except OutOfOrderSequence as error:
                 if sent is lane.unacked[0]:
                     self._out_of_order(sent, error)
@@ -146,7 +146,7 @@ class IdempotentProducer(Client):
                 lane.unacked.remove(sent)
                 lane.acked.append(sent)
 
-    def _stored_unseen(self, lane: Lane, sent: Sent) -> None:
+    def _stored_unseen(self, sent: Sent) -> None:
         """The broker says that it has the batch and forgot where: then it must be somewhere."""
         self.world.must_be_stored.append((sent, self.world.power_cuts))
 

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from tests.simulation.group_mutations import GROUP_MUTATIONS
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.scenario import run_seed
 
@@ -13,9 +14,12 @@ def _quiet() -> None:
     logging.getLogger("streamhouse").setLevel(logging.CRITICAL)
 
 
-@pytest.mark.parametrize("name", list(MUTATIONS))
+ALL = {**MUTATIONS, **GROUP_MUTATIONS}
+
+
+@pytest.mark.parametrize("name", list(ALL))
 def test_a_missing_guard_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation = MUTATIONS[name]
+    mutation = ALL[name]
     mutation.apply(monkeypatch)
     outcomes = (run_seed(seed, profile=mutation.profile, tweaks=mutation.tweaks) for seed in range(mutation.seeds))
     assert any(outcome.failure for outcome in outcomes), f"nobody noticed: {name}"

@@ -119,7 +119,7 @@ class World:
         self.weather = Weather(loop, random.Random(f"weather-{options.seed}"))
         self.files = SimFiles(random.Random(f"disk-{options.seed}"))
         self.history = History(loop, self.database)
-        self.groups = GroupHistory(self.history.violated)
+        self.groups = GroupHistory(self.history.violated, drops=self.database.drops)
         self.agents: list[Agent] = []
         self.is_quiet = False
         """Whether faults are over."""

@@ -1,0 +1,210 @@
+"""Group mutations: the coordinator with one guard taken out, to see whether the simulator notices.
+
+Owns        how each guard of groups is taken out
+Leaves      the other guards to `mutations`, running seeds until one fails to `test_mutations`
+"""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Any, Final
+
+from streamhouse.broker.groups.commits import CommitQueue
+from streamhouse.broker.groups.coordinator import Coordinator
+from streamhouse.broker.groups.deadlines import Deadlines
+from streamhouse.broker.groups.effects import Assigning, Effect, Persist
+from streamhouse.broker.groups.generations import Generations
+from streamhouse.broker.groups.member import Member
+from streamhouse.broker.groups.roster import Roster
+from streamhouse.broker.groups.state import Group
+from streamhouse.errors import FencedInstance, StreamhouseError
+from streamhouse.stores.metadata import group_guard
+from streamhouse.stores.metadata.transactions import groups as transactions
+
+from .mutation import Mutation, Patch
+from .options import GroupPlan
+
+
+def generation_not_checked_on_commit(patch: Patch) -> None:
+    def careless(self: Group, now: float, caller: Any) -> None:
+        if caller.generation >= 0:
+            self.roster.check(caller.member_id, caller.instance_id).touch(now)
+
+    patch.setattr(Group, "check_commit", careless)
+
+
+def members_not_checked_on_commit(patch: Patch) -> None:
+    patch.setattr(Group, "check_commit", lambda self, now, caller: None)
+
+
+def older_lives_not_fenced(patch: Patch) -> None:
+    check = Roster.check
+
+    def careless(self: Roster, member_id: str, instance_id: str | None) -> Member:
+        try:
+            return check(self, member_id, instance_id)
+        except FencedInstance:
+            member = self.by_instance(instance_id)
+            assert member is not None
+            return member
+
+    patch.setattr(Roster, "check", careless)
+
+
+def commits_not_numbered(patch: Patch) -> None:
+    patch.setattr(group_guard, "_is_next", lambda commit, last: True)
+
+
+def shards_not_fenced(patch: Patch) -> None:
+    patch.setattr(transactions, "decide_group_commits", lambda commits, **_: list(commits))
+
+
+def answered_before_the_commit(patch: Patch) -> None:
+    put = CommitQueue.put
+
+    def early(self: CommitQueue, shard: Any, group_id: str, changes: Sequence[Any]) -> Any:
+        waiting = put(self, shard, group_id, changes)
+        if not waiting.done():
+            waiting.set_result(None)
+        return waiting
+
+    patch.setattr(CommitQueue, "put", early)
+
+
+def assignments_handed_out_before_they_are_durable(patch: Patch) -> None:
+    perform = Coordinator._perform
+
+    def early(self: Coordinator, shard: Any, group: Group, effects: Sequence[Effect]) -> None:
+        perform(self, shard, group, effects)
+        for effect in effects:
+            if isinstance(effect, Persist) and isinstance(group._writes.get(effect.number), Assigning):
+                perform(self, shard, group, group.stored(self._clock.monotonic(), effect.number, None))
+
+    patch.setattr(Coordinator, "_perform", early)
+
+
+def assignments_not_written(patch: Patch) -> None:
+    snapshot = Generations.snapshot
+
+    def blank(self: Generations, assignments: Mapping[str, bytes] | None = None) -> Any:
+        return snapshot(self, None if assignments is None else dict.fromkeys(assignments, b""))
+
+    patch.setattr(Generations, "snapshot", blank)
+
+
+def generations_not_written(patch: Patch) -> None:
+    load = Group.load.__func__  # type: ignore[attr-defined]
+
+    def forgetful(cls: Any, stored: Any, settings: Any, *, now: float) -> Group:
+        group: Group = load(cls, stored, settings, now=now)
+        group.generation = 0
+        return group
+
+    patch.setattr(Group, "load", classmethod(forgetful))
+
+
+def sessions_never_end(patch: Patch) -> None:
+    patch.setattr(Member, "touch", lambda self, now: setattr(self, "expires_at", inf))
+
+
+def rebalances_wait_for_nobody(patch: Patch) -> None:
+    patch.setattr(Generations, "_all_joined", property(lambda self: True))
+
+
+def rebalances_wait_for_ever(patch: Patch) -> None:
+    patch.setattr(Generations, "_join_due", lambda self, now: setattr(self, "_join_at", inf))
+
+
+def deadlines_do_not_wake_anybody(patch: Patch) -> None:
+    patch.setattr(Deadlines, "take_due", lambda self, now: [])
+
+
+def pending_members_never_given_up(patch: Patch) -> None:
+    expect = Group._expect
+
+    def patient(self: Group, now: float, ask: Any, member_id: str) -> StreamhouseError:
+        error = expect(self, now, ask, member_id)
+        self._pending[member_id] = inf
+        return error
+
+    patch.setattr(Group, "_expect", patient)
+
+
+def waiters_forgotten_when_a_shard_goes(patch: Patch) -> None:
+    patch.setattr(Coordinator, "dropped", lambda self, shard, why: None)
+
+
+def dropped_shards_taken_up_again(patch: Patch) -> None:
+    """A shard that was let go is used again as it was, instead of being read anew."""
+
+    def keep(self: Any, shard: Any, why: str) -> None:
+        return
+
+    patch.setattr("streamhouse.broker.groups.shards.Shards.drop", keep)
+
+
+def assignments_shared_by_two(patch: Patch) -> None:
+    assign = Group._assign
+
+    def generous(self: Group, assignments: Mapping[str, bytes]) -> None:
+        assign(self, dict.fromkeys(assignments, b" ".join(assignments.values())))
+
+    patch.setattr(Group, "_assign", generous)
+
+
+def _plan(**changes: Any) -> GroupPlan:
+    plan = {
+        "group_id": "group-0",
+        "members": 3,
+        "statics": 0,
+        "is_cooperative": False,
+        "session_s": 0.5,
+        "rebalance_s": 1.0,
+        "heartbeat_s": 0.15,
+        "commit_s": 0.05,
+        "trouble": 0.06,
+        "lifetime_s": 4.0,
+        "echoes": 0.1,
+        "learns_id": True,
+        "may_skip_assignment": True,
+    }
+    return GroupPlan(**{**plan, **changes})
+
+
+QUIET: Final = {"plain_producers": 1, "idempotent_producers": 1, "followers": 0, "readers": 0, "churns": False}
+DYNAMIC: Final = {**QUIET, "groups": (_plan(),)}
+STATIC: Final = {**QUIET, "groups": (_plan(statics=3, session_s=1.5, lifetime_s=1.5),)}
+OUTSIDE: Final = {**QUIET, "groups": (_plan(members=0),)}
+
+GROUP_MUTATIONS: Final = {
+    "the generation of a commit is not checked": Mutation(
+        apply=generation_not_checked_on_commit, profile="kills", tweaks=DYNAMIC
+    ),
+    "the member of a commit is not checked": Mutation(
+        apply=members_not_checked_on_commit, profile="kills", tweaks=DYNAMIC
+    ),
+    "older lives of static members are not fenced": Mutation(
+        apply=older_lives_not_fenced, profile="kills", tweaks=STATIC
+    ),
+    "commits of a shard are not numbered": Mutation(apply=commits_not_numbered, profile="stores", tweaks=OUTSIDE),
+    "shards are not fenced": Mutation(apply=shards_not_fenced, profile="stores", tweaks=OUTSIDE),
+    "offsets are acknowledged before they are durable": Mutation(
+        apply=answered_before_the_commit, profile="kills", tweaks=DYNAMIC
+    ),
+    "assignments are handed out before they are durable": Mutation(
+        apply=assignments_handed_out_before_they_are_durable, profile="kills", tweaks=DYNAMIC
+    ),
+    "assignments are not written": Mutation(apply=assignments_not_written, profile="kills", tweaks=STATIC),
+    "generations begin anew with every agent": Mutation(apply=generations_not_written, profile="kills", tweaks=DYNAMIC),
+    "sessions never end": Mutation(apply=sessions_never_end, profile="kills", tweaks=DYNAMIC),
+    "a rebalance waits for nobody": Mutation(apply=rebalances_wait_for_nobody, profile="kills", tweaks=DYNAMIC),
+    "a rebalance waits for ever": Mutation(apply=rebalances_wait_for_ever, profile="kills", tweaks=DYNAMIC),
+    "deadlines wake nobody": Mutation(apply=deadlines_do_not_wake_anybody, profile="kills", tweaks=DYNAMIC),
+    "new members are expected for ever": Mutation(
+        apply=pending_members_never_given_up, profile="kills", tweaks=DYNAMIC
+    ),
+    "waiters are forgotten with their shard": Mutation(
+        apply=waiters_forgotten_when_a_shard_goes, profile="stores", tweaks=DYNAMIC
+    ),
+    "a shard is kept without a session": Mutation(apply=dropped_shards_taken_up_again, profile="time", tweaks=DYNAMIC),
+    "assignments are given to everybody": Mutation(apply=assignments_shared_by_two, profile="calm", tweaks=DYNAMIC),
+}
