@@ -10,6 +10,7 @@ sends those anew without having looked at what became of the first.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups import Caller, DescribedGroup, Join, Joined, Leaver, OffsetToCommit, Sync, Synced
@@ -22,6 +23,7 @@ from .network import Begin, Connection, Finish
 from .options import GroupPlan
 from .world import World
 
+SLACK_S = 1.0
 ECHO_S = 3.0
 """Latest time after which a request comes again."""
 
@@ -43,13 +45,22 @@ class GroupClient(Client):
     async def join(self, ask: Join) -> Joined:
         async def send(broker: Broker) -> Joined:
             asked = self.book.asks(self.group_id)
+            latest = self.loop.time() + self._join_limit_s() if not self.is_troubled else inf
             joined = await broker.groups.join(self.group_id, ask)
+            if self.loop.time() > latest:
+                self.history.violated(f"a join waited too long; {self.group_id} {joined} {latest}")
             self.loop.note(f"joined {self.group_id} {joined.member_id} generation={joined.generation}")
             self.book.joined(self.group_id, asked, ask, joined)
             return joined
 
         patience_s = ask.rebalance_timeout_ms / 1000 + PATIENCE_S
         return await self._ask(simply(send), patience_s=patience_s, across_lives=False)
+
+    def _join_limit_s(self) -> float:
+        """In good times: all who were told their id have a session to come back, those who are members their rebalance
+        timeout, and an empty group waits for more."""
+        delay_s = self.world.options.settings.groups.initial_rebalance_delay_s
+        return self.plan.session_s + self.plan.rebalance_s + delay_s + SLACK_S
 
     async def sync(self, ask: Sync) -> Synced:
         async def send(broker: Broker) -> Synced:

@@ -129,19 +129,6 @@ def pending_members_never_given_up(patch: Patch) -> None:
     patch.setattr(Group, "_expect", patient)
 
 
-def waiters_forgotten_when_a_shard_goes(patch: Patch) -> None:
-    patch.setattr(Coordinator, "dropped", lambda self, shard, why: None)
-
-
-def dropped_shards_taken_up_again(patch: Patch) -> None:
-    """A shard that was let go is used again as it was, instead of being read anew."""
-
-    def keep(self: Any, shard: Any, why: str) -> None:
-        return
-
-    patch.setattr("streamhouse.broker.groups.shards.Shards.drop", keep)
-
-
 def assignments_shared_by_two(patch: Patch) -> None:
     assign = Group._assign
 
@@ -173,6 +160,7 @@ def _plan(**changes: Any) -> GroupPlan:
 QUIET: Final = {"plain_producers": 1, "idempotent_producers": 1, "followers": 0, "readers": 0, "churns": False}
 DYNAMIC: Final = {**QUIET, "groups": (_plan(),)}
 STATIC: Final = {**QUIET, "groups": (_plan(statics=3, session_s=1.5, lifetime_s=1.5),)}
+ECHOES: Final = {**QUIET, "groups": (_plan(echoes=0.5, lifetime_s=1.5),)}
 OUTSIDE: Final = {**QUIET, "groups": (_plan(members=0),)}
 
 GROUP_MUTATIONS: Final = {
@@ -197,14 +185,8 @@ GROUP_MUTATIONS: Final = {
     "generations begin anew with every agent": Mutation(apply=generations_not_written, profile="kills", tweaks=DYNAMIC),
     "sessions never end": Mutation(apply=sessions_never_end, profile="kills", tweaks=DYNAMIC),
     "a rebalance waits for nobody": Mutation(apply=rebalances_wait_for_nobody, profile="kills", tweaks=DYNAMIC),
-    "a rebalance waits for ever": Mutation(apply=rebalances_wait_for_ever, profile="kills", tweaks=DYNAMIC),
+    "a rebalance waits for ever": Mutation(apply=rebalances_wait_for_ever, profile="calm", tweaks=DYNAMIC),
     "deadlines wake nobody": Mutation(apply=deadlines_do_not_wake_anybody, profile="kills", tweaks=DYNAMIC),
-    "new members are expected for ever": Mutation(
-        apply=pending_members_never_given_up, profile="kills", tweaks=DYNAMIC
-    ),
-    "waiters are forgotten with their shard": Mutation(
-        apply=waiters_forgotten_when_a_shard_goes, profile="stores", tweaks=DYNAMIC
-    ),
-    "a shard is kept without a session": Mutation(apply=dropped_shards_taken_up_again, profile="time", tweaks=DYNAMIC),
+    "new members are expected for ever": Mutation(apply=pending_members_never_given_up, profile="kills", tweaks=ECHOES),
     "assignments are given to everybody": Mutation(apply=assignments_shared_by_two, profile="calm", tweaks=DYNAMIC),
 }

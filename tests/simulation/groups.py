@@ -382,18 +382,18 @@ class Auditor(GroupClient):
         self._aim = "is empty"
         while True:
             try:
-                if (await self.described()).state is GroupState.EMPTY and self._next_deadline() == inf:
+                if (await self.described()).state is GroupState.EMPTY and self._is_still():
                     return
             except (StreamhouseError, Lost):
                 pass
             await asyncio.sleep(0.2)
 
-    def _next_deadline(self) -> float:
+    def _is_still(self) -> bool:
+        """Nobody is expected, and nothing will happen by itself."""
         agent = self.world.agent
-        assert agent is not None
-        shard = agent.broker.groups._shards.find(self.group_id)
+        shard = agent.broker.groups._shards.find(self.group_id) if agent is not None else None
         group = shard.groups.get(self.group_id) if shard is not None else None
-        return group.next_deadline() if group is not None else 0.0
+        return group is not None and not group.expects_members and group.next_deadline() == inf
 
     async def same(self) -> None:
         """The next agent tells what the last one told."""
