@@ -45,7 +45,7 @@ class GroupClient(Client):
     async def join(self, ask: Join) -> Joined:
         async def send(broker: Broker) -> Joined:
             asked = self.book.asks(self.group_id)
-            latest = self.loop.time() + self._join_limit_s() if not self.is_troubled else inf
+            latest = self.loop.time() + self._join_limit_s()
             joined = await broker.groups.join(self.group_id, ask)
             if self.loop.time() > latest:
                 self.history.violated(f"a join waited too long; {self.group_id} {joined} {latest}")
@@ -59,6 +59,8 @@ class GroupClient(Client):
     def _join_limit_s(self) -> float:
         """In good times: all who were told their id have a session to come back, those who are members their rebalance
         timeout, and an empty group waits for more."""
+        if self.is_troubled or self.loop.starve:
+            return inf
         delay_s = self.world.options.settings.groups.initial_rebalance_delay_s
         return self.plan.session_s + self.plan.rebalance_s + delay_s + SLACK_S
 

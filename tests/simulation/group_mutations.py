@@ -161,6 +161,7 @@ QUIET: Final = {"plain_producers": 1, "idempotent_producers": 1, "followers": 0,
 DYNAMIC: Final = {**QUIET, "groups": (_plan(),)}
 STATIC: Final = {**QUIET, "groups": (_plan(statics=3, session_s=1.5, lifetime_s=1.5),)}
 ECHOES: Final = {**QUIET, "groups": (_plan(echoes=0.5, lifetime_s=1.5),)}
+PROMPT: Final = {**DYNAMIC, "starve": 0.0}
 OUTSIDE: Final = {**QUIET, "groups": (_plan(members=0),)}
 
 GROUP_MUTATIONS: Final = {
@@ -185,7 +186,7 @@ GROUP_MUTATIONS: Final = {
     "generations begin anew with every agent": Mutation(apply=generations_not_written, profile="kills", tweaks=DYNAMIC),
     "sessions never end": Mutation(apply=sessions_never_end, profile="kills", tweaks=DYNAMIC),
     "a rebalance waits for nobody": Mutation(apply=rebalances_wait_for_nobody, profile="kills", tweaks=DYNAMIC),
-    "a rebalance waits for ever": Mutation(apply=rebalances_wait_for_ever, profile="calm", tweaks=DYNAMIC),
+    "a rebalance waits for ever": Mutation(apply=rebalances_wait_for_ever, profile="calm", tweaks=PROMPT),
     "deadlines wake nobody": Mutation(apply=deadlines_do_not_wake_anybody, profile="kills", tweaks=DYNAMIC),
     "new members are expected for ever": Mutation(apply=pending_members_never_given_up, profile="kills", tweaks=ECHOES),
     "assignments are given to everybody": Mutation(apply=assignments_shared_by_two, profile="calm", tweaks=DYNAMIC),

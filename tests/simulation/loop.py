@@ -222,7 +222,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._serial += 1
         SimTask.coming = self._serial
         task = SimTask(coro, loop=self, name=str(name) if name else coro.__qualname__, context=context)
-        task.process = (context or copy_context()).get(PROCESS)
+        task.process = (copy_context() if context is None else context).get(PROCESS)  # an empty context is falsy
         home = self._tasks if task.process is None else task.process.tasks
         home.append(task)
         if len(home) % 256 == 0:
