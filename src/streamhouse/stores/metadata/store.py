@@ -1,14 +1,15 @@
 """SqlMetadataStore: the metadata store's door over an SQL engine.
 
 Data path   broker -> **store** -> one transaction each
-Owns        nothing but the connection between the door's calls and their transactions
+Owns        the connection between the door's calls and their transactions; counting failures
 Leaves      what happens in them to `transactions`, running them to the engines
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.group import ShardCommit
 from streamhouse.model.lease import PartitionState, Session
 from streamhouse.model.names import PartitionId, SessionId, TopicId
@@ -31,9 +32,6 @@ T = TypeVar("T")
 class Engine(Protocol):
     """What runs transactions: an engine's database."""
 
-    @property
-    def failures_in_a_row(self) -> int: ...
-
     async def look(self, work: Work[T]) -> T:
         """Run `work`, which reads with one statement."""
         ...
@@ -51,11 +49,49 @@ class Engine(Protocol):
     async def aclose(self) -> None: ...
 
 
+class CountedEngine:
+    """An engine, and how many of its calls failed in a row. A refusal is an answer too."""
+
+    def __init__(self, inner: Engine) -> None:
+        self._inner = inner
+        self.failures_in_a_row = 0
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    async def look(self, work: Work[T]) -> T:
+        return await self._counted(self._inner.look(work))
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._counted(self._inner.read(work))
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._counted(self._inner.write(work))
+
+    async def now_ms(self) -> int:
+        return await self._counted(self._inner.now_ms())
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def _counted(self, call: Awaitable[T]) -> T:
+        try:
+            result = await call
+        except Unavailable:
+            self.failures_in_a_row += 1
+            raise
+        except StreamhouseError:
+            self.failures_in_a_row = 0
+            raise
+        self.failures_in_a_row = 0
+        return result
+
+
 class SqlMetadataStore:
     """A `MetadataStore`."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._engine = CountedEngine(engine)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._engine!r}>"

@@ -37,7 +37,6 @@ class Database:
         self._pool: Any = None
         self._connect = partial(connect, url, settings)
         self._waiting = 0
-        self.failures_in_a_row = 0
 
     def __repr__(self) -> str:
         size = self._pool.get_size() if self._pool else 0
@@ -62,15 +61,15 @@ class Database:
 
     async def look(self, work: Work[T]) -> T:
         """Run `work`, which reads with one statement."""
-        return await self._call(self._look, work)
+        return await self._in_time(self._look, work)
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on one snapshot."""
-        return await self._call(self._read, work)
+        return await self._in_time(self._read, work)
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` as one transaction: all of it is durable on return, or nothing of it happened."""
-        return await self._call(self._write, work)
+        return await self._in_time(self._write, work)
 
     async def now_ms(self) -> int:
         return await self.look(lambda tx: tx.now_ms())
@@ -86,19 +85,6 @@ class Database:
             pool.terminate()
 
     # --- one call
-
-    async def _call(self, run: Callable[[Work[T]], Awaitable[T]], work: Work[T]) -> T:
-        """Run a call and count what only the store is to blame for; a refusal is an answer too."""
-        try:
-            result = await self._in_time(run, work)
-        except Unavailable:
-            self.failures_in_a_row += 1
-            raise
-        except StreamhouseError:
-            self.failures_in_a_row = 0
-            raise
-        self.failures_in_a_row = 0
-        return result
 
     async def _in_time(self, run: Callable[[Work[T]], Awaitable[T]], work: Work[T]) -> T:
         if self._waiting >= self._settings.max_waiting_calls:

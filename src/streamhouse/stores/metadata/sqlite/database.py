@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from streamhouse.clock import Clock
-from streamhouse.errors import Misconfigured, StreamhouseError, Unavailable
+from streamhouse.errors import Misconfigured, Unavailable
 from streamhouse.stores.metadata.migrations import due_migrations, load_migrations, split_script
 from streamhouse.stores.metadata.rows import Params
 from streamhouse.stores.metadata.sqlite.failures import has_lost_sync, translate
@@ -79,7 +79,6 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._closed = False
         self._waiting = 0
-        self.failures_in_a_row = 0
         self._deadline = 0.0
         self._stopped = ""
 
@@ -92,11 +91,11 @@ class Database:
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on one snapshot."""
-        return await self._call("BEGIN", work)
+        return await self._run("BEGIN", work)
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` as one transaction: all of it is durable on return, or nothing of it happened."""
-        return await self._call("BEGIN IMMEDIATE", work)
+        return await self._run("BEGIN IMMEDIATE", work)
 
     async def aclose(self) -> None:
         if self._closed:
@@ -105,19 +104,6 @@ class Database:
         await asyncio.get_running_loop().run_in_executor(self._executor, self._close)
         if self._owns_executor:
             self._executor.shutdown(wait=False)
-
-    async def _call(self, begin: str, work: Callable[[Transaction], T]) -> T:
-        """Run a call and count what only the store is to blame for; a refusal is an answer too."""
-        try:
-            result = await self._run(begin, work)
-        except Unavailable:
-            self.failures_in_a_row += 1
-            raise
-        except StreamhouseError:
-            self.failures_in_a_row = 0
-            raise
-        self.failures_in_a_row = 0
-        return result
 
     async def _run(self, begin: str, work: Callable[[Transaction], T]) -> T:
         if self._closed:

@@ -61,10 +61,6 @@ class SqliteEngine:
     def __repr__(self) -> str:
         return repr(self._database)
 
-    @property
-    def failures_in_a_row(self) -> int:
-        return self._database.failures_in_a_row
-
     async def read(self, work: Work[T]) -> T:
         return await self._database.read(lambda tx: _finish(work, tx))
 
