@@ -60,7 +60,7 @@ types: $(STAMP) ## mypy --strict
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## tests without real clients and without kills: seconds; ARGS='-k wal -x'
-	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash and not java and not s3' $(ARGS)
+	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash and not java and not s3 and not postgres' $(ARGS)
 
 .PHONY: test
 test: lint types ## everything that must be green: lint, types, all tests that need no Java
