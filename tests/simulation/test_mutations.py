@@ -1,18 +1,10 @@
 """The simulator itself is tested: with a guard taken out of the product, some seed must fail soon."""
 
-import logging
-
 import pytest
 
 from tests.simulation.group_mutations import GROUP_MUTATIONS
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.scenario import run_seed
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    logging.getLogger("streamhouse").setLevel(logging.CRITICAL)
-
 
 ALL = {**MUTATIONS, **GROUP_MUTATIONS}
 

@@ -1,6 +1,5 @@
 """Seeds: a few hundred of them keep every promise, and each can be run again."""
 
-import logging
 import os
 import subprocess
 import sys
@@ -12,12 +11,6 @@ from tests.simulation.scenario import Outcome, run_seed
 
 CHUNKS = 20
 SEEDS_PER_CHUNK = 10
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    """What goes wrong on purpose need not be told."""
-    logging.getLogger("streamhouse").setLevel(logging.CRITICAL)
 
 
 def explain(outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""PostgreSQL as the metadata store: the engine of a cluster (decision 0006)."""
+"""PostgreSQL as the metadata store: the engine of a cluster (decision 0007)."""
 
 from streamhouse.stores.metadata.postgres.store import PostgresMetadataStore
 

@@ -4,7 +4,7 @@ Data path   `store` -> **database** -> server
 Owns        the pool, begin and commit, the deadline of a call, trying a bumped transaction again
 Leaves      statements to `transaction`, reaching a server to `connection`, what errors mean to `failures`
 
-Transactions are READ COMMITTED and hold the rows they decide by (decision 0006). A connection whose state isn't
+Transactions are READ COMMITTED and hold the rows they decide by (decision 0007). A connection whose state isn't
 certain after a call is dropped without waiting: a server that doesn't answer can't hold up more than the call.
 """
 
