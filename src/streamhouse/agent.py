@@ -30,6 +30,7 @@ from streamhouse.config import Settings, parse_address
 from streamhouse.errors import Misconfigured
 from streamhouse.model.lease import Address
 from streamhouse.model.names import NodeId, SessionId
+from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.prove import prove_store
@@ -127,17 +128,22 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         stack.push_async_callback(objects.aclose)
         await prove_store(objects, ids)
         cluster_id = await metadata.cluster_id(_written_as_kafka_does(ids.uuid()))
+        wals = LocalWals(data / "wal", settings.wal, files=files, clock=clock, ids=ids)
+        # Only the database in the folder that we have locked is ours for certain.
+        alone = not settings.metadata.url
+        if not alone:
+            await _require_no_other_agent(metadata, wals)
         broker = Broker(
             Doors(
                 settings=settings,
                 objects=objects,
                 metadata=metadata,
-                wals=LocalWals(data / "wal", settings.wal, files=files, clock=clock, ids=ids),
+                wals=wals,
                 clock=clock,
                 ids=ids,
                 kafka=_advertised(settings.kafka.advertise, kafka_listener.getsockname()),
                 http=_advertised(settings.http.advertise, http_listener.getsockname()),
-                alone=True,
+                alone=alone,
             )
         )
         await broker.start()
@@ -168,6 +174,21 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
                 recovered_records=broker.recovered.records,
             ),
         )
+
+
+async def _require_no_other_agent(metadata: MetadataStore, wals: LocalWals) -> None:
+    """Agents that share a metadata store don't forward to each other yet, so a second one would only confuse clients.
+
+    A courtesy, not a guard: leases keep two agents that start at once from writing the same partition.
+    """
+    dead = await wals.dead_sessions(SessionId(""))
+    now_ms = await metadata.now_ms()
+    for session in await metadata.sessions():
+        if session.expires_at_ms > now_ms and session.session_id not in dead:
+            raise Misconfigured(
+                f"another agent uses this metadata store; node={session.node_id} kafka={session.kafka}; "
+                "several agents on one store are not supported yet: stop that one first"
+            )
 
 
 def _data_folder(settings: Settings) -> Path:
