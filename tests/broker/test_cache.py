@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from streamhouse.broker.cache import Block, SingleFlightCache
-from streamhouse.errors import Unavailable
+from streamhouse.errors import Stopping, Unavailable
 from streamhouse.format.batch import place
 from tests.broker.support import batch, settle
 
@@ -192,3 +192,11 @@ def test_a_slice_too_small_for_a_batch_is_empty_unless_one_is_wanted_anyway() ->
     assert made.slice(10, max_bytes=size - 1, at_least_one=False) == (made.data[:0], 10)
     assert made.slice(10, max_bytes=size - 1, at_least_one=True) == (made.data[:size], 11)
     assert made.slice(12, max_bytes=10_000, at_least_one=True) == (made.data[:0], 12)
+
+
+async def test_a_closed_cache_begins_nothing() -> None:
+    closed, make = cache(), Maker()
+    await closed.aclose()
+    with pytest.raises(Stopping):
+        await closed.get("a", make)
+    assert make.asked == 0

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
+from streamhouse.errors import Stopping
 from streamhouse.format import batch as batches
 from streamhouse.format.batch import BatchSpan
 
@@ -60,6 +61,7 @@ class SingleFlightCache(Generic[K, V]):
         self._weight = 0
         self._values: OrderedDict[K, V] = OrderedDict()
         self._flights: dict[K, asyncio.Future[V]] = {}
+        self._closed = False
         self.hits = 0
         self.misses = 0
 
@@ -81,6 +83,8 @@ class SingleFlightCache(Generic[K, V]):
             return value
         flight = self._flights.get(key)
         if flight is None:
+            if self._closed:
+                raise Stopping("the cache is closed: the agent is stopping")
             self.misses += 1
             flight = asyncio.ensure_future(self._fly(key, make))
             self._flights[key] = flight
@@ -111,6 +115,8 @@ class SingleFlightCache(Generic[K, V]):
             self._weight -= value.weight
 
     async def aclose(self) -> None:
+        """End what is under way; a reader who comes later begins nothing that nobody would end."""
+        self._closed = True
         flights = list(self._flights.values())
         for flight in flights:
             flight.cancel()
