@@ -22,7 +22,7 @@ never committed anything is forgotten, as Kafka forgets it, and counts from the 
   - no commit of a static member's older life is accepted that begins after its successor got an assignment
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from streamhouse.broker.groups import Caller, Join, Joined, Sync, Synced
@@ -276,6 +276,10 @@ class GroupHistory:
         for name in decode_assignment(assignment):
             if (other := owners.setdefault(name, identity)) != identity:
                 self._violated(f"two owners in one generation; {group_id} {generation} {name} {other} {identity}")
+
+    def given(self, group_id: str, generation: int) -> Set[TopicPartition]:
+        """What the members of a generation were given, all together."""
+        return self.of(group_id).owners.get(generation, {}).keys()
 
     # --- records
 

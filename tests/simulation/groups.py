@@ -114,9 +114,16 @@ class Member(GroupClient):
         finally:
             beating.cancel()
 
+    @property
+    def _beat_s(self) -> float:
+        """Some plans have heartbeats rarer than the rebalance timeout. Whoever hears of a rebalance only after it is
+        thrown out of the group and comes back as a newcomer, for whom there is a rebalance, of which others hear too
+        late: it may go on for ever, in Kafka as here. That is good trouble, but no group that could come to rest."""
+        return self.plan.heartbeat_s if self.is_troubled else min(self.plan.heartbeat_s, self.plan.rebalance_s / 3)
+
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(self.plan.heartbeat_s)
+            await asyncio.sleep(self._beat_s)
             caller = self._caller
             if not self.is_joined or self.loop.time() < self._awake_at:
                 continue
@@ -183,6 +190,10 @@ class Member(GroupClient):
             return
 
     # --- joining
+
+    def insist(self) -> None:
+        """Ask for a rebalance, as a consumer may at any time."""
+        self.is_joined = False
 
     async def _prepare(self) -> None:
         """Others wait for us: say how far we are, let go of everything, or, cooperatively, of nothing yet."""
@@ -316,6 +327,7 @@ class Auditor(GroupClient):
         self._names = names
         self.members = members
         self._aim = "settles"
+        self._has_insisted = False
 
     def __repr__(self) -> str:
         return f"<Auditor {self.group_id} {self._aim} {self.members}>"
@@ -333,8 +345,28 @@ class Auditor(GroupClient):
         while True:
             if await self._is_settled():
                 break
+            self._insist_once()
             await asyncio.sleep(0.2)
         self._check_processed()
+
+    def _insist_once(self) -> None:
+        """Finish a cooperative rebalance whose second half died with a static member.
+
+        What one member lets go of is given to another when the first one joins again. If it dies before that, or the
+        coordinator before the next generation is durable, its next life gets the assignment of the last one without a
+        rebalance, and has nothing to let go of: the partition belongs to nobody until somebody asks. Kafka's groups
+        are the same. After the faults nobody dies any more, so asking once is enough.
+        """
+        if self._has_insisted or not (self.plan.is_cooperative and self.plan.statics):
+            return
+        members = self.members
+        if len({member.generation for member in members}) > 1 or not all(member.is_joined for member in members):
+            return
+        given = self.book.given(self.group_id, members[0].generation)
+        if not given >= set(self._names):
+            self._has_insisted = True
+            self.loop.note(f"{members[0].name} insists")
+            members[0].insist()
 
     async def _is_settled(self) -> bool:
         try:
