@@ -7,8 +7,11 @@ from tests.contracts.metadata_groups import GroupContract
 from tests.contracts.metadata_leases import LeaseContract
 from tests.contracts.metadata_recovery import RecoveryContract
 from tests.contracts.metadata_segments import SegmentContract
+from tests.contracts.metadata_settings import SettingsContract
 from tests.contracts.metadata_topics import TopicContract
 
 
-class MetadataStoreContract(TopicContract, LeaseContract, SegmentContract, RecoveryContract, GroupContract):
+class MetadataStoreContract(
+    TopicContract, SettingsContract, LeaseContract, SegmentContract, RecoveryContract, GroupContract
+):
     """All of it; the parts are apart only so that each can be read with coffee."""

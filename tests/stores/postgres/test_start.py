@@ -22,6 +22,7 @@ from tests.postgres import Databases, database_of
 pytestmark = pytest.mark.postgres
 
 PASSWORD = "open-sesame"
+NEXT = len(load_migrations(ENGINE)) + 1
 
 
 def at(dsn: str, *, user: str = "streamhouse", database: str | None = None, port: int | None = None) -> str:
@@ -70,10 +71,10 @@ async def test_an_older_schema_that_this_user_may_not_change_is_refused_with_adv
         "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader",
         dsn=empty_database,
     )
-    known = (*load_migrations(ENGINE), Migration(version=2, name="next", sql="ALTER TABLE topics ADD COLUMN x TEXT"))
+    known = (*load_migrations(ENGINE), Migration(version=NEXT, name="next", sql="ALTER TABLE topics ADD COLUMN x TEXT"))
     monkeypatch.setattr(schema, "load_migrations", lambda engine: known)
     text = await refused(at(empty_database, user="reader"))
-    assert "of an older release, and this user may not change its tables; schema=1 needed=2" in text
+    assert f"of an older release, and this user may not change its tables; schema={NEXT - 1} needed={NEXT}" in text
     assert "do=start one agent as the tables' owner" in text
     await databases.run("DROP OWNED BY reader", dsn=empty_database)
     await (await PostgresMetadataStore(empty_database).open()).aclose()
@@ -82,7 +83,7 @@ async def test_an_older_schema_that_this_user_may_not_change_is_refused_with_adv
 async def test_a_migration_that_fails_leaves_everything_as_it_was(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = (*load_migrations(ENGINE), Migration(version=2, name="broken", sql="SELECT 1 / 0"))
+    known = (*load_migrations(ENGINE), Migration(version=NEXT, name="broken", sql="SELECT 1 / 0"))
     with monkeypatch.context() as broken:
         broken.setattr(schema, "load_migrations", lambda engine: known)
         assert "division by zero" in await refused(empty_database)

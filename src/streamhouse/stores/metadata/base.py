@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from streamhouse.model.group import CommittedOffset, GroupOffset, ShardCommit, StoredGroup
 from streamhouse.model.lease import Address, PartitionState, Session
-from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
+from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
 
@@ -112,6 +112,20 @@ class MetadataStore(Protocol):
         """Bytes of the runs that are kept of these topics, by partition; those that have no records are left out.
 
         However many runs there are, each partition costs the same.
+        """
+        ...
+
+    # --- settings of agents
+    async def broker_settings(self) -> Mapping[NodeId | None, Mapping[str, str]]:
+        """What was changed while agents run, by node; None: for every agent. Nodes without changes are left out."""
+        ...
+
+    async def alter_broker_settings(
+        self, node_id: NodeId | None, *, expected: Mapping[str, str], configs: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """Replace what was changed for one node, or for every agent, if it still is what is `expected`.
+
+        Returns what it is then: somebody who was quicker is seen by settings that are not `configs`.
         """
         ...
 

@@ -39,6 +39,11 @@ class Statements:
     alter_topic: str
     grow_topic: str
     delete_topic: str
+    # settings of agents
+    list_broker_settings: str
+    find_broker_settings: str
+    add_broker_settings: str
+    alter_broker_settings: str
     # partitions
     insert_partitions: str
     partitions_of_topics: str
@@ -80,6 +85,13 @@ class Statements:
     runs_of_object: str
     drop_runs_below: str
     drop_runs_of_topic: str
+    # replacements
+    runs_within: str
+    drop_runs_within: str
+    latest_before: str
+    insert_replacement: str
+    mark_cleaned: str
+    cleaned_of_topics: str
     # groups
     shard_commits: str
     put_shard_commit: str

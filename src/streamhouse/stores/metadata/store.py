@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.group import ShardCommit
 from streamhouse.model.lease import PartitionState, Session
-from streamhouse.model.names import PartitionId, SessionId, TopicId
+from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.base import (
@@ -24,7 +24,7 @@ from streamhouse.stores.metadata.base import (
     ShardGroup,
 )
 from streamhouse.stores.metadata.transaction import Work
-from streamhouse.stores.metadata.transactions import groups, segments, sessions, topics
+from streamhouse.stores.metadata.transactions import groups, segments, sessions, settings, topics
 
 T = TypeVar("T")
 
@@ -130,6 +130,17 @@ class SqlMetadataStore:
 
     async def sizes(self, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, int]:
         return await self._engine.look(partial(topics.list_sizes, topic_ids=topic_ids))
+
+    # --- settings of agents
+    async def broker_settings(self) -> Mapping[NodeId | None, Mapping[str, str]]:
+        return await self._engine.look(settings.list_settings)
+
+    async def alter_broker_settings(
+        self, node_id: NodeId | None, *, expected: Mapping[str, str], configs: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        return await self._engine.write(
+            partial(settings.alter_settings, node_id=node_id, expected=expected, configs=configs)
+        )
 
     # --- sessions and leases
     async def open_session(self, session: NewSession) -> Session:
