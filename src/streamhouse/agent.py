@@ -182,9 +182,9 @@ async def _require_no_other_agent(metadata: MetadataStore, wals: LocalWals) -> N
     A courtesy, not a guard: leases keep two agents that start at once from writing the same partition.
     """
     dead = await wals.dead_sessions(SessionId(""))
-    now_ms = await metadata.now_ms()
-    for session in await metadata.sessions():
-        if session.expires_at_ms > now_ms and session.session_id not in dead:
+    present = await metadata.roll_call()
+    for session in present.sessions:
+        if session.expires_at_ms > present.now_ms and session.session_id not in dead:
             raise Misconfigured(
                 f"another agent uses this metadata store; node={session.node_id} kafka={session.kafka}; "
                 "several agents on one store are not supported yet: stop that one first"

@@ -231,7 +231,7 @@ async def test_what_is_not_a_segment_is_nobodys_orphan(world: World) -> None:
     assert await broker.collector.sweep() == 0
 
 
-@pytest.mark.parametrize("call", ["sessions", "known_objects"])
+@pytest.mark.parametrize("call", ["roll_call", "known_objects"])
 async def test_one_failing_query_deletes_nothing(world: World, call: str) -> None:
     broker = await world.start_with()
     await flushed(broker, b"a")
@@ -262,7 +262,7 @@ async def test_an_object_registered_during_the_sweep_is_not_taken_for_an_orphan(
     flushing = asyncio.ensure_future(current(broker).flusher.flush_all())
     await settle()
     world.clock.skip(ORPHAN_AGE_S + 1)
-    asking = world.metadata.hold("sessions")
+    asking = world.metadata.hold("roll_call")
     sweeping = asyncio.ensure_future(broker.collector.sweep())
     await settle()
     gate.set()

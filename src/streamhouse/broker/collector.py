@@ -127,7 +127,7 @@ class Collector:
         old = [meta.key async for meta in self._doors.objects.list(SEGMENTS_PREFIX) if meta.modified_at_ms < before_ms]
         if not old:
             return 0
-        alive = {session.session_id for session in await self._doors.metadata.sessions()}
+        alive = {session.session_id for session in (await self._doors.metadata.roll_call()).sessions}
         known = await self._doors.metadata.known_objects()
         orphans = [
             key for key in old if key not in known and (name := parse_segment_key(key)) and name.session_id not in alive

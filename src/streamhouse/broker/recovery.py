@@ -98,7 +98,7 @@ class Recovery:
         """Recover every session known to be dead: its WAL's lock is free, or nobody else can use these stores."""
         dead = set(await self._doors.wals.dead_sessions(self._by))
         if self._doors.alone:
-            dead |= {session.session_id for session in await self._doors.metadata.sessions()} - {self._by}
+            dead |= {session.session_id for session in (await self._doors.metadata.roll_call()).sessions} - {self._by}
         total = Recovered()
         for session_id in sorted(dead):
             total += await self._recover(session_id)

@@ -8,13 +8,14 @@ Epochs come from one counter of the whole cluster, so that they only ever grow, 
 re-creation.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from streamhouse.config.quantities import Address
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId
 
-__all__ = ["Address", "PartitionState", "Session", "SessionState"]
+__all__ = ["Address", "PartitionState", "RollCall", "Session", "SessionState"]
 
 
 class SessionState(StrEnum):
@@ -35,6 +36,18 @@ class Session:
     started_at_ms: int
     expires_at_ms: int
     claim: int = 0
+    claimed_by: SessionId | None = None  # who made the newest claim
+    draining: bool = False  # it takes no more leases, and hands over those it holds
+    wal: str = "disk"  # where its unflushed records are: "disk" (its own) or "object" (the object store)
+    wal_start: int = 0  # first object of its WAL that may still be needed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollCall:
+    """Who is there, and what time it is for the store, in one snapshot."""
+
+    now_ms: int
+    sessions: Sequence[Session]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from streamhouse.model.group import CommittedOffset, GroupOffset, ShardCommit, StoredGroup
-from streamhouse.model.lease import Address, PartitionState, Session
+from streamhouse.model.lease import Address, PartitionState, RollCall, Session
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
@@ -26,6 +26,7 @@ class NewSession:
     kafka: Address
     http: Address
     ttl_ms: int
+    wal: str = "disk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +153,8 @@ class MetadataStore(Protocol):
         """
         ...
 
-    async def sessions(self) -> Sequence[Session]:
-        """All that have not ended, by node id."""
+    async def roll_call(self) -> RollCall:
+        """All sessions that have not ended, by node id, and the store's clock, in one snapshot."""
         ...
 
     async def acquire(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> Sequence[PartitionState]:

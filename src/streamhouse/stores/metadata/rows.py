@@ -105,6 +105,7 @@ def session_of(row: Row) -> Session:
         started_at_ms=row["started_at_ms"],
         expires_at_ms=row["expires_at_ms"],
         claim=row["claim"],
+        claimed_by=None if row["claimed_by"] is None else SessionId(row["claimed_by"]),
     )
 
 

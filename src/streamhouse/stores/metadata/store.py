@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.group import ShardCommit
-from streamhouse.model.lease import PartitionState, Session
+from streamhouse.model.lease import PartitionState, RollCall, Session
 from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
@@ -152,8 +152,8 @@ class SqlMetadataStore:
     async def end_session(self, session_id: SessionId) -> None:
         await self._engine.write(partial(sessions.end_session, session_id=session_id))
 
-    async def sessions(self) -> Sequence[Session]:
-        return await self._engine.look(sessions.list_sessions)
+    async def roll_call(self) -> RollCall:
+        return await self._engine.read(sessions.roll_call)
 
     async def acquire(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> Sequence[PartitionState]:
         return await self._engine.write(partial(sessions.acquire, session_id=session_id, partitions=partitions))

@@ -1,11 +1,13 @@
 -- name: find_session
 -- One session in whatever state.
-SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim
+SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
+       claimed_by
 FROM sessions WHERE session_id = :session_id;
 
 -- name: list_sessions
 -- All that have not ended, by node id.
-SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim
+SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
+       claimed_by
 FROM sessions WHERE state <> 'ended' ORDER BY node_id;
 
 -- name: lowest_free_node_id

@@ -8,7 +8,7 @@ Leaves      publishing to `segments`
 from collections.abc import Sequence
 
 from streamhouse.errors import Internal, SessionLost
-from streamhouse.model.lease import PartitionState, Session, SessionState
+from streamhouse.model.lease import PartitionState, RollCall, Session, SessionState
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit
 from streamhouse.stores.metadata.base import NewSession
@@ -54,8 +54,9 @@ async def end_session(tx: Transaction, session_id: SessionId) -> None:
     await _free_and_end(tx, session_id)
 
 
-async def list_sessions(tx: Transaction) -> Sequence[Session]:
-    return [session_of(row) for row in await tx.rows(tx.sql.list_sessions)]
+async def roll_call(tx: Transaction) -> RollCall:
+    now_ms = await tx.now_ms()
+    return RollCall(now_ms=now_ms, sessions=[session_of(row) for row in await tx.rows(tx.sql.list_sessions)])
 
 
 async def acquire(
