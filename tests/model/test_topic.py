@@ -3,7 +3,7 @@
 import pytest
 
 from streamhouse.errors import InvalidConfig
-from streamhouse.model.topic import parse_topic_config
+from streamhouse.model.topic import check_topic_config, parse_topic_config
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
 
 
@@ -85,3 +85,17 @@ def test_both_policies_can_be_in_force() -> None:
     config = parse_topic_config({"cleanup.policy": "compact, delete"})
     assert config.deletes
     assert config.compacts
+
+
+def test_other_defaults_hold_where_a_topic_says_nothing() -> None:
+    defaults = {"retention.ms": "5", "cleanup.policy": "compact", "max.message.bytes": "7"}
+    config = parse_topic_config({"retention.ms": "9"}, defaults)
+    assert (config.retention_ms, config.max_message_bytes, config.compacts, config.deletes) == (9, 7, True, False)
+    assert parse_topic_config({}, defaults).retention_ms == 5
+
+
+def test_defaults_that_contradict_a_topics_own_settings_are_refused_for_new_ones_alone() -> None:
+    own, defaults = {"min.compaction.lag.ms": "10"}, {"max.compaction.lag.ms": "5"}
+    assert parse_topic_config(own, defaults) == parse_topic_config(own)
+    with pytest.raises(InvalidConfig, match="contradict"):
+        check_topic_config(own, defaults)

@@ -7,6 +7,7 @@ Leaves      which settings there are to `topic_settings`; acting on them: `broke
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from streamhouse.errors import InvalidConfig
@@ -15,6 +16,9 @@ from streamhouse.model.topic_settings import TOPIC_SETTINGS, TopicSetting, split
 
 MAX_NAMED: Final = 100
 """Characters of a wrong name or value that an error repeats."""
+
+NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
+"""Nobody changed the defaults of topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +35,22 @@ class TopicConfig:
     compacts: bool
 
 
-def parse_topic_config(overrides: Mapping[str, str]) -> TopicConfig:
-    """What a topic's own settings and the defaults add up to; raises `InvalidConfig` naming the first bad one."""
+def topic_values(overrides: Mapping[str, str], defaults: Mapping[str, str] = NO_DEFAULTS) -> Mapping[str, str]:
+    """Every setting's text: the topic's own, else the agent's default for topics, else what is built in."""
+    return {name: overrides.get(name, defaults.get(name, setting.default)) for name, setting in TOPIC_SETTINGS.items()}
+
+
+def parse_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str] = NO_DEFAULTS) -> TopicConfig:
+    """What a topic's own settings and the defaults add up to; raises `InvalidConfig` naming the first bad one.
+
+    `defaults` are good ones that take the place of those built in. They may change under a topic that is there
+    already, so whether they go together with its own settings is only asked by `check_topic_config`.
+    """
     for name, text in overrides.items():
         _parse(name, text)
-    merged = {name: overrides.get(name, setting.default) for name, setting in TOPIC_SETTINGS.items()}
+    check_lags(topic_values(overrides))
+    merged = topic_values(overrides, defaults)
     policy = split_list(merged["cleanup.policy"])
-    if int(merged["min.compaction.lag.ms"]) > int(merged["max.compaction.lag.ms"]):
-        raise InvalidConfig(
-            "topic settings contradict each other; min.compaction.lag.ms is above max.compaction.lag.ms"
-        )
     return TopicConfig(
         retention_ms=int(merged["retention.ms"]),
         retention_bytes=int(merged["retention.bytes"]),
@@ -51,6 +61,19 @@ def parse_topic_config(overrides: Mapping[str, str]) -> TopicConfig:
         deletes="delete" in policy,
         compacts="compact" in policy,
     )
+
+
+def check_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+    """Raise `InvalidConfig` for settings that a topic can't be given now."""
+    parse_topic_config(overrides, defaults)
+    check_lags(topic_values(overrides, defaults))
+
+
+def check_lags(values: Mapping[str, str]) -> None:
+    if int(values["min.compaction.lag.ms"]) > int(values["max.compaction.lag.ms"]):
+        raise InvalidConfig(
+            "topic settings contradict each other; min.compaction.lag.ms is above max.compaction.lag.ms"
+        )
 
 
 def find_setting(name: str) -> TopicSetting:

@@ -43,7 +43,9 @@ class TopicSetting:
     about: str
 
 
-def _whole(low: int, high: int) -> Callable[[str], int]:
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """Reads a whole number of this range; raises `ValueError` for anything else."""
+
     def parse(text: str) -> int:
         if not _WHOLE.fullmatch(text.strip()):
             raise ValueError("must be a whole number")
@@ -62,7 +64,8 @@ def _share(text: str) -> float:
     return value
 
 
-def _switch(text: str) -> bool:
+def switch(text: str) -> bool:
+    """Reads true or false; raises `ValueError` for anything else."""
     if text.strip().lower() not in ("true", "false"):
         raise ValueError("must be true or false")
     return text.strip().lower() == "true"
@@ -94,7 +97,7 @@ def _long(name: str, default: int, synonym: str, about: str, *, low: int = 0) ->
         name=name,
         type=SettingType.LONG,
         default=str(default),
-        parse=_whole(low, MAX_LONG),
+        parse=whole(low, MAX_LONG),
         synonym=synonym,
         about=about,
     )
@@ -102,12 +105,12 @@ def _long(name: str, default: int, synonym: str, about: str, *, low: int = 0) ->
 
 def _int(name: str, default: int, synonym: str, about: str, *, low: int = 0, high: int = MAX_INT) -> TopicSetting:
     return TopicSetting(
-        name=name, type=SettingType.INT, default=str(default), parse=_whole(low, high), synonym=synonym, about=about
+        name=name, type=SettingType.INT, default=str(default), parse=whole(low, high), synonym=synonym, about=about
     )
 
 
 def _boolean(
-    name: str, default: str, synonym: str, about: str, *, parse: Callable[[str], object] = _switch
+    name: str, default: str, synonym: str, about: str, *, parse: Callable[[str], object] = switch
 ) -> TopicSetting:
     return TopicSetting(name=name, type=SettingType.BOOLEAN, default=default, parse=parse, synonym=synonym, about=about)
 
