@@ -6,12 +6,19 @@ A subclass gives the fixture `store` (open, empty, on the `clock` fixture).
 from tests.contracts.metadata_groups import GroupContract
 from tests.contracts.metadata_leases import LeaseContract
 from tests.contracts.metadata_recovery import RecoveryContract
+from tests.contracts.metadata_replacements import ReplacementContract
 from tests.contracts.metadata_segments import SegmentContract
 from tests.contracts.metadata_settings import SettingsContract
 from tests.contracts.metadata_topics import TopicContract
 
 
 class MetadataStoreContract(
-    TopicContract, SettingsContract, LeaseContract, SegmentContract, RecoveryContract, GroupContract
+    TopicContract,
+    SettingsContract,
+    LeaseContract,
+    SegmentContract,
+    ReplacementContract,
+    RecoveryContract,
+    GroupContract,
 ):
     """All of it; the parts are apart only so that each can be read with coffee."""

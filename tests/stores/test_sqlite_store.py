@@ -115,6 +115,7 @@ async def test_a_database_from_before_sizes_learns_them_from_its_runs(tmp_path: 
     with closing(sqlite3.connect(f"{tmp_path}/metadata.db")) as older:
         older.execute("ALTER TABLE partitions DROP COLUMN size_bytes")
         older.execute("DROP TABLE broker_settings")
+        older.execute("ALTER TABLE partitions DROP COLUMN cleaned_to")
         older.execute("DELETE FROM schema_version WHERE version >= 3")
         older.commit()
 
@@ -325,7 +326,8 @@ def _fill_runs(tx: Transaction, count: int) -> None:
         {"topic_id": str(ORDERS)},
     )
     tx.change(
-        "INSERT INTO partitions VALUES (:topic_id, 0, 1, NULL, 2, :count, 0)", {"topic_id": str(ORDERS), "count": count}
+        "INSERT INTO partitions VALUES (:topic_id, 0, 1, NULL, 2, :count, 0, 0)",
+        {"topic_id": str(ORDERS), "count": count},
     )
     tx.change("INSERT INTO segment_objects VALUES (1, 'k', 0, 0)", {})
     tx.change_each(

@@ -201,7 +201,8 @@ class MetadataStore(Protocol):
 
         All or nothing: raise `LeaseLost` naming the partitions whose guard failed (all of them when the session is no
         longer live; an expired session that nobody has claimed may still commit). Repeating a commit that happened is a
-        no-op, known by its object keys; a known key with a run that was never published under it fails the guard.
+        no-op, known by its object keys; a known key with a run that was never published under it fails the guard (one
+        that was replaced since was published).
         """
         ...
 
@@ -223,6 +224,26 @@ class MetadataStore(Protocol):
 
     async def epoch_end(self, partition: PartitionId, epoch: int) -> EpochEnd | None:
         """The newest epoch with a run that is not newer than `epoch`, and where it ends; None when all are newer."""
+        ...
+
+    async def replace_runs(self, session_id: SessionId, expected: Sequence[Run], commit: SegmentCommit) -> bool:
+        """Put the runs of a new object in the place of consecutive runs of a partition, which a live session may do
+        whoever holds the lease.
+
+        The new runs cover exactly the offsets of the expected ones, each offset under its epoch (`Internal` otherwise).
+        All or nothing: False, and nothing changed, unless exactly the expected rows are still there. Objects left
+        without runs are doomed. Repeating a replacement that happened is a no-op and True, known by its object key.
+        Raise `SessionLost` unless the session is live.
+        """
+        ...
+
+    async def mark_cleaned(self, partition: PartitionId, up_to: int) -> None:
+        """Remember that all below `up_to` was compacted: never back, never past the flushed end. No error when the
+        partition isn't there."""
+        ...
+
+    async def cleaned(self, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, int]:
+        """How far the partitions of these topics were compacted; those that never were are left out."""
         ...
 
     # --- retention and collection

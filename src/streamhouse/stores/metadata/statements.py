@@ -85,6 +85,13 @@ class Statements:
     runs_of_object: str
     drop_runs_below: str
     drop_runs_of_topic: str
+    # replacements
+    runs_within: str
+    drop_runs_within: str
+    latest_before: str
+    insert_replacement: str
+    mark_cleaned: str
+    cleaned_of_topics: str
     # groups
     shard_commits: str
     put_shard_commit: str

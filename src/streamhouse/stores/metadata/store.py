@@ -24,7 +24,7 @@ from streamhouse.stores.metadata.base import (
     ShardGroup,
 )
 from streamhouse.stores.metadata.transaction import Work
-from streamhouse.stores.metadata.transactions import groups, segments, sessions, settings, topics
+from streamhouse.stores.metadata.transactions import groups, replacements, segments, sessions, settings, topics
 
 T = TypeVar("T")
 
@@ -190,6 +190,16 @@ class SqlMetadataStore:
 
     async def epoch_end(self, partition: PartitionId, epoch: int) -> EpochEnd | None:
         return await self._engine.look(partial(segments.epoch_end, partition=partition, epoch=epoch))
+
+    async def replace_runs(self, session_id: SessionId, expected: Sequence[Run], commit: SegmentCommit) -> bool:
+        work = partial(replacements.replace_runs, session_id=session_id, expected=expected, commit=commit)
+        return await self._engine.write(work)
+
+    async def mark_cleaned(self, partition: PartitionId, up_to: int) -> None:
+        await self._engine.write(partial(replacements.mark_cleaned, partition=partition, up_to=up_to))
+
+    async def cleaned(self, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, int]:
+        return await self._engine.look(partial(replacements.list_cleaned, topic_ids=topic_ids))
 
     # --- retention and collection
     async def advance_log_start(self, starts: Mapping[PartitionId, int]) -> None:

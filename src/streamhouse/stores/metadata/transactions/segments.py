@@ -39,7 +39,7 @@ async def publish(tx: Transaction, holder: SessionId, commits: Sequence[SegmentC
     check_shape(commits)
     wanted = partition_list(run.partition for commit in commits for run in commit.runs)
     states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, {"partitions": wanted})]
-    published = await _published(tx, [commit.segment.key for commit in commits])
+    published = await _published(tx, commits)
     publication = decide_publication(
         commits,
         holder=holder,
@@ -129,12 +129,25 @@ async def allocate_producer_ids(tx: Transaction, count: int) -> int:
     return int(row["first"])
 
 
-async def _published(tx: Transaction, keys: Sequence[str]) -> Mapping[str, frozenset[Offsets]]:
-    known = [row["key"] for row in await tx.rows(tx.sql.known_among, {"keys": text_list(keys)})]
+async def _published(tx: Transaction, commits: Sequence[SegmentCommit]) -> Mapping[str, frozenset[Offsets]]:
+    keys = text_list(commit.segment.key for commit in commits)
+    known = [row["key"] for row in await tx.rows(tx.sql.known_among, {"keys": keys})]
     runs: dict[str, set[Offsets]] = {key: set() for key in known}
     for row in await tx.rows_each(tx.sql.runs_of_object, ({"key": key} for key in known)):
         runs[row["key"]].add(Offsets(partition_of(row), row["base_offset"], row["end_offset"]))
+    for run in (run for commit in commits if commit.segment.key in runs for run in commit.runs):
+        offsets = Offsets(run.partition, run.base, run.end)
+        if offsets not in runs[run.object_key] and await _was_replaced(tx, run):
+            runs[run.object_key].add(offsets)
     return {key: frozenset(offsets) for key, offsets in runs.items()}
+
+
+async def _was_replaced(tx: Transaction, run: Run) -> bool:
+    """Whether other rows hold the run's offsets under its epoch: only its holder can have published them, and
+    whatever stands there now was made of what it published."""
+    first = await list_runs(tx, run.partition, from_offset=run.base, limit=1)
+    last = await list_runs(tx, run.partition, from_offset=run.end - 1, limit=1)
+    return all(found and found[0].base < run.end and found[0].epoch == run.epoch for found in (first, last))
 
 
 async def _write(tx: Transaction, holder: SessionId, publication: Publication) -> None:
