@@ -45,6 +45,14 @@ class AppendFailed(Retriable):
     """The write-ahead log could not make the append durable: it is not acknowledged, and its place may be reused."""
 
 
+class SessionSealed(AppendFailed):
+    """Others took this session for dead and have ended its log: it must stop acting, and nothing of it is repaired."""
+
+    def __init__(self, session: str, *, sequence: int, why: str) -> None:
+        super().__init__(f"the session was sealed; session={session} sequence={sequence} {why}")
+        self.sequence = sequence
+
+
 class Overloaded(Retriable):
     """The memory budget is full; come back after `retry_after_s`."""
 

@@ -16,7 +16,7 @@ from streamhouse.broker.doors import Doors
 from streamhouse.broker.fetch import Fetched, Wanted
 from streamhouse.broker.log import Placed
 from streamhouse.broker.tenure import Tenure
-from streamhouse.broker.wal.base import Buffer, WalEntry
+from streamhouse.broker.wal.base import Buffer, WalCosts, WalEntry
 from streamhouse.broker.wal.local import LocalWals
 from streamhouse.config import (
     FlushSettings,
@@ -171,6 +171,8 @@ class ManualWal:
         self.failed: Exception | None = None
         self.size_bytes = 0
         self.pending_bytes = 0
+        self.needed_from = 0
+        self.costs = WalCosts()
 
     def append(self, entries: Sequence[WalEntry]) -> asyncio.Future[None]:
         self.entries.extend(entries)
@@ -187,6 +189,9 @@ class ManualWal:
 
     async def truncate(self, flushed: Mapping[PartitionId, int]) -> None:
         self.truncated.append(flushed)
+
+    async def forget_below(self, sequence: int) -> None:
+        return
 
     async def wait_failed(self) -> Exception:
         await asyncio.get_running_loop().create_future()

@@ -128,7 +128,26 @@ class WalSettings(Section, frozen=True, kw_only=True):
     ] = "interval"
     fsync_interval_ms: Annotated[int, about("disk WAL: time between fsyncs with fsync=interval", gt=0)] = 100
     file_bytes: Annotated[int, about("disk WAL: size at which a file is finished and the next begun", gt=0)] = 64 * MIB
-    max_pending_bytes: Annotated[int, about("bytes waiting for one group commit", gt=0)] = 256 * MIB
+    max_pending_bytes: Annotated[
+        int, about("bytes that wait to become durable; beyond it appends are refused", gt=0)
+    ] = 256 * MIB
+    window_ms: Annotated[
+        int, about("object WAL: how long appends are collected for one object while others are under way", ge=0)
+    ] = 50
+    window_bytes: Annotated[int, about("object WAL: size at which an object is sent without waiting", gt=0)] = 4 * MIB
+    uploads: Annotated[int, about("object WAL: PUTs under way at once", gt=0)] = 4
+    retry_s: Annotated[
+        float, about("object WAL: first wait after a failed PUT; doubles up to retry_max_s, with jitter", gt=0)
+    ] = 0.1
+    retry_max_s: Annotated[float, about("object WAL: longest wait between tries of a PUT", gt=0)] = 3.0
+    close_s: Annotated[
+        float, about("object WAL: how long an ending log waits for what is not durable before it is refused", ge=0)
+    ] = 5.0
+    read_ahead: Annotated[int, about("object WAL: objects that recovery reads ahead", ge=0)] = 4
+    deletes: Annotated[int, about("object WAL: deletions under way at once", gt=0)] = 8
+    seal_retention_s: Annotated[
+        float, about("object WAL: what ended sessions left, seals above all, is kept for so long", gt=0)
+    ] = 7 * 86_400.0
 
 
 class BufferSettings(Section, frozen=True, kw_only=True):

@@ -130,17 +130,23 @@ def scan(data: memoryview, header: FileHeader | None = None) -> Iterator[Found |
         if not _is_blank(data, 0):
             yield Damage(0, len(data), tail=True)
         return
-    position = FILE_HEADER_BYTES
+    for item in scan_entries(data, start=FILE_HEADER_BYTES, mark=header.mark):
+        if not (isinstance(item, Damage) and item.tail and _is_blank(data, item.position)):
+            yield item
+
+
+def scan_entries(data: memoryview, *, start: int, mark: bytes) -> Iterator[Found | Damage]:
+    """Everything from `start` on; here zeros up to the end are damage like any other bytes that are no entry."""
+    position = start
     while position < len(data):
-        entry = _entry_at(data, position, header.mark)
+        entry = _entry_at(data, position, mark)
         if entry is not None:
             yield Found(position, entry)
             position += ENTRY_HEADER_BYTES + len(entry.batch)
             continue
-        resumed = _next_entry(data, position + 1, header.mark)
+        resumed = _next_entry(data, position + 1, mark)
         if resumed is None:
-            if not _is_blank(data, position):
-                yield Damage(position, len(data) - position, tail=True)
+            yield Damage(position, len(data) - position, tail=True)
             return
         yield Damage(position, resumed - position, tail=False)
         position = resumed

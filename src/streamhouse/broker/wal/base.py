@@ -2,7 +2,8 @@
 
 Data path   log -> **wal** -> high watermark, ack; after a crash: wal -> log
 Owns        the door; what durable, failed and over mean
-Leaves      entry bytes to `format.wal`, local files to `disk` and `recovery`, which offsets to take to the broker
+Leaves      entry bytes to `format.wal`; local files to `disk` and `recovery`, objects of a store to `objects` and
+            `object_recovery`; which offsets to take to the broker
 """
 
 import asyncio
@@ -15,7 +16,26 @@ from streamhouse.format.batch import Buffer
 from streamhouse.format.wal import WalEntry
 from streamhouse.model.names import PartitionId, SessionId
 
-__all__ = ["Buffer", "DamageReport", "Wal", "WalEntry", "WalReading", "WalRecovery"]
+__all__ = ["Buffer", "DamageReport", "Wal", "WalCosts", "WalEntry", "WalReading", "WalRecovery"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalCosts:
+    """What a log has asked of the object store since it began; all zero where it asks for nothing.
+
+    Requests per second are the growth of `puts`; per GB of records, that of `puts` over that of `batch_bytes`.
+    """
+
+    windows: int = 0
+    """Objects that became durable."""
+    puts: int = 0
+    """PUTs asked for, `retries` of the same object included."""
+    retries: int = 0
+    deletes: int = 0
+    object_bytes: int = 0
+    """Bytes of durable objects."""
+    batch_bytes: int = 0
+    """Bytes of the batches in them."""
 
 
 class Wal(Protocol):
@@ -37,9 +57,28 @@ class Wal(Protocol):
     async def truncate(self, flushed: Mapping[PartitionId, int]) -> None:
         """Entries of these partitions below these offsets are published elsewhere; drop what nobody needs.
 
-        Works in whole files. A partition that is gone is truncated at the largest offset.
+        Works in whole files. A partition that is gone is truncated at the largest offset. A log in an object store
+        only takes note of it: its objects go by `forget_below`.
         """
         ...
+
+    @property
+    def needed_from(self) -> int:
+        """The lowest number of an object that recovery of this log would need; never goes back. 0 where files are not
+        found by number."""
+        ...
+
+    async def forget_below(self, sequence: int) -> None:
+        """Recovery will begin at `sequence`, or later: that is written down where it looks. What is below may go.
+
+        Returns at once; deleting goes on behind it, and what could not be deleted is tried again by a later call.
+        Never call it with a number that is not durably stored: a reader who began lower would find a gap, and take
+        it for the end.
+        """
+        ...
+
+    @property
+    def costs(self) -> WalCosts: ...
 
     @property
     def failed(self) -> Exception | None:
@@ -105,8 +144,12 @@ class WalRecovery(Protocol):
         """Sessions other than `own` that left a log and no longer hold it, by name."""
         ...
 
-    def read(self, session: SessionId) -> AbstractAsyncContextManager[WalReading]:
-        """Take the session's log for reading; raises `LockedError` while its owner lives. A missing log is empty."""
+    def read(self, session: SessionId, *, start: int = 0) -> AbstractAsyncContextManager[WalReading]:
+        """Take the session's log for reading; raises `LockedError` while its owner lives. A missing log is empty.
+
+        `start` is the mark up to which the session had forgotten its objects (`Wal.forget_below`): reading begins
+        there. A log that is not found by number ignores it.
+        """
         ...
 
     async def remove(self, session: SessionId) -> None:

@@ -34,6 +34,8 @@ from streamhouse.format.wal import (
 )
 from streamhouse.model.names import PartitionId, SessionId
 
+from .base import WalCosts
+from .commits import GroupCommit, fail_quietly
 from .files import Files, Lock
 from .ledger import LOCK_NAME, Ledger, LogFile, session_dir
 
@@ -56,13 +58,6 @@ class DiskWalSettings(Protocol):
     def file_bytes(self) -> int: ...
     @property
     def max_pending_bytes(self) -> int: ...
-
-
-class GroupCommit(asyncio.Future[None]):
-    """The future that all appends of a group share. One waiter who gives up must not take it from the others."""
-
-    def cancel(self, msg: object = None) -> bool:
-        return False
 
 
 class _Group:
@@ -154,6 +149,17 @@ class DiskWal:
     def pending_bytes(self) -> int:
         return self._queued_bytes
 
+    @property
+    def costs(self) -> WalCosts:
+        return WalCosts()
+
+    @property
+    def needed_from(self) -> int:
+        return 0
+
+    async def forget_below(self, sequence: int) -> None:
+        """Nothing to do: `truncate` removes files by itself, and whoever reads a directory sees which are left."""
+
     # --- appending
 
     def append(self, entries: Sequence[WalEntry]) -> asyncio.Future[None]:
@@ -203,7 +209,7 @@ class DiskWal:
     def _refused(self) -> asyncio.Future[None]:
         why = "closed" if self._failed is None else self._failed
         refused = self._loop.create_future()
-        _fail_quietly(refused, AppendFailed(f"write-ahead log is over; session={self._session} why={why}"))
+        fail_quietly(refused, AppendFailed(f"write-ahead log is over; session={self._session} why={why}"))
         return refused
 
     # --- writing, one group at a time
@@ -265,7 +271,7 @@ class DiskWal:
         why = AppendFailed(f"write-ahead log failed; session={self._session} why={error}")
         for group in waiting:
             if not group.commit.done():
-                _fail_quietly(group.commit, why)
+                fail_quietly(group.commit, why)
 
     # --- syncing in the background
 
@@ -451,8 +457,3 @@ def _error_of(job: asyncio.Future[None]) -> Exception | None:
         return RuntimeError("worker was stopped")
     error = job.exception()
     return error if error is None or isinstance(error, Exception) else RuntimeError(repr(error))
-
-
-def _fail_quietly(future: asyncio.Future[None], error: Exception) -> None:
-    future.set_exception(error)
-    future.exception()  # seen: a producer that has gone leaves nobody to wait for it, which is no news

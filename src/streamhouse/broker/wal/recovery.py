@@ -59,7 +59,7 @@ class DiskWals:
         return True
 
     @asynccontextmanager
-    async def read(self, session: SessionId) -> AsyncIterator["DiskWalReading"]:
+    async def read(self, session: SessionId, *, start: int = 0) -> AsyncIterator["DiskWalReading"]:
         directory = session_dir(self._root, session)
         lock = await _in_thread(lambda: self._take(session))
         try:

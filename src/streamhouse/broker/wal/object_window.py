@@ -1,0 +1,108 @@
+"""Window: what all partitions received in a short while, on its way to become one object.
+
+Data path   append -> **window** (encoded as it comes) -> upload
+Owns        the object's bytes and their place in it; the future that its appends share
+Leaves      when it is sent to `objects`, sending to `object_upload`
+
+Small batches are copied once, here, as they come, so that the cost is spread over the appends and the store is handed
+few large pieces instead of thousands of small ones; large batches are never copied.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from streamhouse.format.batch import Buffer
+from streamhouse.format.wal import ENTRY_HEADER_BYTES, WalEntry, encode_entry
+from streamhouse.format.wal_object import COPY_BYTES, ObjectHeader, encode_header
+from streamhouse.model.names import SessionId
+
+from .commits import GroupCommit
+
+COPIED_BELOW_BYTES: Final = 64 * 1024
+FRAME_BYTES: Final = 2 * COPY_BYTES
+
+
+class Window:
+    """Appends that become durable, and are acknowledged, together."""
+
+    __slots__ = (
+        "_mark",
+        "_pieces",
+        "_session",
+        "_tail",
+        "batch_bytes",
+        "commit",
+        "entries",
+        "is_over",
+        "opened_at",
+        "sequence",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        session: SessionId,
+        sequence: int,
+        *,
+        mark: bytes,
+        opened_at: float,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._session = session
+        self._mark = mark
+        self.sequence = sequence
+        self.opened_at = opened_at
+        self.commit = GroupCommit(loop=loop)
+        self.entries = 0
+        self.batch_bytes = 0
+        self.size_bytes = FRAME_BYTES
+        """Of the whole object."""
+        self.is_over = False
+        """Whether its time is over: it goes as soon as a PUT may begin."""
+        self._pieces: list[Buffer] = []
+        self._tail = bytearray()
+        """The piece that is growing; nobody else has seen it yet."""
+
+    def __repr__(self) -> str:
+        state = "durable" if self.commit.done() else "over" if self.is_over else "open"
+        return f"<Window {self.sequence} {state} entries={self.entries} bytes={self.size_bytes}>"
+
+    @property
+    def append_bytes(self) -> int:
+        """Bytes of the entries alone: what the appends brought."""
+        return self.size_bytes - FRAME_BYTES
+
+    def add(self, entries: Iterable[WalEntry]) -> None:
+        position = self.size_bytes - COPY_BYTES
+        for entry in entries:
+            header, batch = encode_entry(entry, mark=self._mark, position=position)
+            self._tail += header
+            length = len(batch)
+            if length < COPIED_BELOW_BYTES:
+                self._tail += batch
+            else:
+                self._pieces += (self._tail, batch)
+                self._tail = bytearray()
+            position += ENTRY_HEADER_BYTES + length
+            self.batch_bytes += length
+            self.entries += 1
+        self.size_bytes = position + COPY_BYTES
+
+    def body(self) -> Sequence[Buffer]:
+        """The whole object; nothing may be added any more."""
+        header = encode_header(
+            ObjectHeader(
+                session=self._session,
+                sequence=self.sequence,
+                mark=self._mark,
+                entries=self.entries,
+                size_bytes=self.size_bytes,
+            )
+        )
+        return (header, *self._pieces, self._tail, header)
+
+    def let_go(self) -> None:
+        """The bytes are durable: no second copy of them is kept while earlier windows are still on their way."""
+        self._pieces = []
+        self._tail = bytearray()

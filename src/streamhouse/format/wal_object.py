@@ -1,0 +1,137 @@
+"""WAL object and seal: one window of a session's log as an object. The bytes stand in `docs/formats/wal-objects.md`.
+
+Data path   wal window -> **encode** -> object store ; after a death: object store -> **read_object** -> log
+Owns        the layout of both, both directions; telling data, seal and neither apart
+Leaves      entries to `format.wal`, keys to `format.keys`, what a seal does to `broker.wal`
+
+Invariants  an object is data, or a seal, under its own name only: session and sequence stand in it, under a CRC
+            an object with data is longer than `SEAL_BYTES`, a seal never, so that a listing can tell them apart
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from streamhouse.errors import Misconfigured
+from streamhouse.format.wal import MARK_BYTES, Damage, Found, WalEntry, scan_entries
+from streamhouse.model.names import SessionId
+
+VERSION: Final = 1
+DATA_MAGIC: Final = b"SHOUSWOB"
+SEAL_MAGIC: Final = b"SHOUSEAL"
+
+COPY_BYTES: Final = 128
+"""One copy of the header stands in front of the entries and one behind them."""
+SEAL_BYTES: Final = 256
+
+# magic, version, CRC | mark, sequence, entries, size of the object, length of the session id
+_HEADER: Final = struct.Struct(f">8sHI{MARK_BYTES}sQIQB")
+# magic, version, CRC | sequence, time, length of the session id, length of the sealer's name
+_SEAL: Final = struct.Struct(">8sHIQQBB")
+_CRC_AT: Final = 10
+MAX_SESSION_BYTES: Final = COPY_BYTES - _HEADER.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectHeader:
+    session: SessionId
+    sequence: int
+    mark: bytes
+    entries: int
+    size_bytes: int
+    """Of the whole object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """The end of a session's log: whoever finds it under the number of his next object is dead."""
+
+    session: SessionId
+    sequence: int
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalObject:
+    """What an object holds for whoever asks for this session and sequence, and what of it can't be used."""
+
+    entries: Sequence[WalEntry]
+    damage: Sequence[Damage]
+
+
+def encode_header(header: ObjectHeader) -> bytes:
+    """One copy of the header: `COPY_BYTES`."""
+    session = header.session.encode()
+    if len(session) > MAX_SESSION_BYTES or len(header.mark) != MARK_BYTES:
+        raise ValueError(f"wal object header does not fit; session={header.session} mark_bytes={len(header.mark)}")
+    fields = (header.mark, header.sequence, header.entries, header.size_bytes, len(session))
+    blank = (_HEADER.pack(DATA_MAGIC, VERSION, 0, *fields) + session).ljust(COPY_BYTES, b"\0")
+    return _with_crc(blank)
+
+
+def decode_header(copy: memoryview) -> ObjectHeader | None:
+    """The header, when these bytes are a whole copy of one; `Misconfigured` when a later version wrote it."""
+    if len(copy) != COPY_BYTES or not _is_whole(copy, DATA_MAGIC):
+        return None
+    _, _, _, mark, sequence, entries, size_bytes, length = _HEADER.unpack_from(copy)
+    session = SessionId(bytes(copy[_HEADER.size : _HEADER.size + length]).decode())
+    return ObjectHeader(session=session, sequence=sequence, mark=mark, entries=entries, size_bytes=size_bytes)
+
+
+def read_object(data: memoryview, *, session: SessionId, sequence: int) -> WalObject:
+    """The entries of the object that was found under this name. Another's object has none: it is damage as a whole."""
+    header = decode_header(data[:COPY_BYTES]) or decode_header(data[-COPY_BYTES:])
+    if header is None or (header.session, header.sequence) != (session, sequence):
+        return WalObject(entries=(), damage=(Damage(0, len(data), tail=True),))
+    found = list(scan_entries(data[: header.size_bytes - COPY_BYTES], start=COPY_BYTES, mark=header.mark))
+    entries = [item.entry for item in found if isinstance(item, Found)]
+    damage = [item for item in found if isinstance(item, Damage)]
+    if not damage and len(entries) != header.entries:  # cut between two entries
+        damage.append(Damage(len(data), header.size_bytes - len(data), tail=True))
+    return WalObject(entries=entries, damage=damage)
+
+
+def encode_seal(seal: Seal) -> bytes:
+    """A whole seal: `SEAL_BYTES`."""
+    session, by = seal.session.encode(), seal.by.encode()[: SEAL_BYTES - _SEAL.size - COPY_BYTES]
+    if len(session) > MAX_SESSION_BYTES:
+        raise ValueError(f"seal does not fit; session={seal.session}")
+    fields = (seal.sequence, seal.at_ms, len(session), len(by))
+    return _with_crc((_SEAL.pack(SEAL_MAGIC, VERSION, 0, *fields) + session + by).ljust(SEAL_BYTES, b"\0"))
+
+
+def decode_seal(data: memoryview, *, session: SessionId, sequence: int) -> Seal | None:
+    """The seal of this very session and number, when these bytes are one."""
+    if len(data) != SEAL_BYTES or not _is_whole(data, SEAL_MAGIC):
+        return None
+    _, _, _, found, at_ms, length, by_length = _SEAL.unpack_from(data)
+    start = _SEAL.size
+    sealed = bytes(data[start : start + length]).decode()
+    if (sealed, found) != (session, sequence):
+        return None
+    by = bytes(data[start + length : start + length + by_length]).decode(errors="replace")
+    return Seal(session=session, sequence=sequence, by=by, at_ms=at_ms)
+
+
+def _with_crc(blank: bytes) -> bytes:
+    return blank[:_CRC_AT] + crc32c(blank).to_bytes(4, "big") + blank[_CRC_AT + 4 :]
+
+
+def _is_whole(data: memoryview, magic: bytes) -> bool:
+    if data[: len(magic)] != magic:
+        return False
+    blank = bytearray(data)
+    blank[_CRC_AT : _CRC_AT + 4] = bytes(4)
+    if crc32c(blank) != int.from_bytes(data[_CRC_AT : _CRC_AT + 4], "big"):
+        return False
+    version = int.from_bytes(data[len(magic) : len(magic) + 2], "big")
+    if version > VERSION:
+        # Not damage: removing what a later version wrote as unreadable would lose it.
+        raise Misconfigured(
+            f"wal object is of a later format; version={version} known={VERSION} do=upgrade streamhouse"
+        )
+    return True
