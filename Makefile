@@ -12,6 +12,9 @@ STAMP  := $(VENV)/.installed
 
 DATA   ?= ./data
 UP     ?=
+DIR    ?= ./cluster
+AGENTS ?= 3
+CLUSTER ?=
 SEEDS  ?= 200
 KILLS  ?= 50
 FRAMES ?= 1000000
@@ -40,6 +43,10 @@ $(STAMP): requirements/dev.txt pyproject.toml $(wildcard setup.py) $(wildcard sr
 .PHONY: run
 run: $(STAMP) ## an agent on 127.0.0.1:9092 (Kafka) and :8080 (HTTP), data in ./data; DATA=… UP='--fsync always'
 	@exec $(BIN)/streamhouse up --data $(DATA) $(UP)
+
+.PHONY: cluster
+cluster: $(STAMP) ## PostgreSQL, an S3 server and 3 agents, Kafka from port 9092 on, in ./cluster; DIR=… AGENTS=5 CLUSTER='--lease-ttl 3s'
+	@exec $(BIN)/streamhouse dev cluster --dir $(DIR) --agents $(AGENTS) --kafka-port 9092 --http-port 8080 $(CLUSTER)
 
 # --- while working ------------------------------------------------------------------------------------------------
 
@@ -112,7 +119,7 @@ lock: $(STAMP) ## resolve the dependencies anew and write requirements/*.txt; AR
 	$(COMPILE) pyproject.toml requirements/tools.in --extra dev -o requirements/dev.txt $(ARGS)
 
 .PHONY: clean
-clean: ## remove .venv and everything that tools left behind (never ./data)
+clean: ## remove .venv and everything that tools left behind (never ./data or ./cluster)
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .cache
 	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.so' -delete

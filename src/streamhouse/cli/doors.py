@@ -1,13 +1,14 @@
 """Doors: how the commands reach an agent.
 
-Owns        the one place where the client and the agent are imported and opened; tests put fakes here
-Leaves      what is done behind the doors to `client` and `agent`
+Owns        the one place where the client, the agent and local clusters are imported and opened; tests put fakes here
+Leaves      what is done behind the doors to `client`, `agent` and `dev`
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from streamhouse.client.nouns import Acks, Compression
     from streamhouse.client.producer import Producer
     from streamhouse.config import Settings
+    from streamhouse.dev.cluster import ClusterReady
 
 T = TypeVar("T")
 
@@ -73,6 +75,31 @@ class Doors:
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_agent(settings, on_ready=on_ready))
+
+    def run_cluster(
+        self,
+        *,
+        agents: int,
+        folder: Path,
+        settings: Mapping[str, str],
+        kafka_port: int,
+        http_port: int,
+        restart: bool,
+        on_ready: "Callable[[ClusterReady], None]",
+        on_news: Callable[[str], None],
+    ) -> None:
+        """Blocks until everything has stopped."""
+        from streamhouse.dev.cluster import ClusterPlan, run_cluster
+
+        plan = ClusterPlan(
+            agents=agents,
+            folder=folder,
+            settings=settings,
+            kafka_port=kafka_port,
+            http_port=http_port,
+            restart=restart,
+        )
+        run_cluster(plan, on_ready=on_ready, on_news=on_news)
 
 
 def doors_of(context: typer.Context) -> Doors:

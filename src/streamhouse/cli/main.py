@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from streamhouse import __version__
-from streamhouse.cli import consume, groups, produce, segments, settings, topics, up, wal
+from streamhouse.cli import consume, dev, groups, produce, segments, settings, topics, up, wal
 from streamhouse.cli.help import CONTEXT, HelpfulCommand, HelpfulGroup, described
 from streamhouse.cli.output import fail
 from streamhouse.errors import (
@@ -128,6 +128,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(segments.app, name="segments")
 app.add_typer(wal.app, name="wal")
 app.add_typer(settings.app, name="config")
+app.add_typer(dev.app, name="dev")
 
 
 def main() -> None:

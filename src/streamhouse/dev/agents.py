@@ -1,0 +1,78 @@
+"""Agents: `streamhouse up` as a child process, and whether it is ready.
+
+Owns        the command and the environment of one agent of a local cluster; asking its health
+Leaves      the process to `children`, everything else to the agent
+
+URLs go through the environment, for a command line is seen by everybody on the machine, and they may hold a password.
+"""
+
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from streamhouse.config import Address
+from streamhouse.dev.children import Child, Patience, Program
+
+STOP_MARGIN_S: Final = 10.0  # beyond the time that the agent gives itself
+_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPlan:
+    """How one agent is started."""
+
+    number: int
+    kafka: Address
+    http: Address
+    data: Path
+    log_path: Path
+    settings: Mapping[str, str]
+    environment: Mapping[str, str]
+
+    def program(self) -> Program:
+        # Addresses come from flags alone: one advertised address for several agents would be one identity for them.
+        settings = {
+            **self.settings,
+            "agent.data": str(self.data),
+            "kafka.listen": str(self.kafka),
+            "http.listen": str(self.http),
+            "kafka.advertise": "",
+            "http.advertise": "",
+        }
+        command = [sys.executable, "-m", "streamhouse", "up"]
+        for name, value in settings.items():
+            command += ["--set", f"{name}={value}"]
+        return Program(
+            name=f"agent {self.number}", command=command, log_path=self.log_path, environment=self.environment
+        )
+
+
+class LocalAgent:
+    """One agent: its plan and its process, which may have ended."""
+
+    def __init__(self, plan: AgentPlan, patience: Patience) -> None:
+        self.plan = plan
+        self.child = Child(plan.program(), patience)
+        self.mourned = False  # whether its end was told already
+
+    def __repr__(self) -> str:
+        return f"<LocalAgent {self.plan.kafka} {self.child!r}>"
+
+    def start(self) -> None:
+        self.mourned = False
+        self.child.start()
+
+    def wait_until_ready(self) -> None:
+        self.child.wait_until(lambda: is_ready(self.plan.http), what="become ready")
+
+
+def is_ready(http: Address) -> bool:
+    try:
+        with _DIRECT.open(f"http://{http}/health/ready", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

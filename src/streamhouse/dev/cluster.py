@@ -1,0 +1,297 @@
+"""Cluster: PostgreSQL, an S3 server and agents, started in order, watched, and ended in reverse order.
+
+Owns        the folder of a local cluster (one at a time, with secrets that stay), the order of starting and stopping,
+            what becomes of a child that ends by itself
+Leaves      each server to its own module; flags and screens to `cli`
+
+A store that is named in the settings (`metadata.url`, `store.url`) is used as it is; none is started in its place.
+"""
+
+import os
+import shlex
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from streamhouse.config import Address, load_settings
+from streamhouse.dev.agents import STOP_MARGIN_S, AgentPlan, LocalAgent
+from streamhouse.dev.children import Child, Patience, clock
+from streamhouse.dev.folder import ClusterFolder
+from streamhouse.dev.ports import LOOPBACK, Reservation
+from streamhouse.dev.postgres import PostgresServer
+from streamhouse.dev.postgres import find_binaries as find_postgres
+from streamhouse.dev.s3 import S3Server, find_weed
+from streamhouse.errors import Misconfigured, Stopping
+
+BUCKET: Final = "streamhouse"
+PREFIX: Final = "cluster"
+EXTRA: Final = "pip install 'streamhouse[dev-cluster]'"
+WATCH_S: Final = 0.2
+RESTART_WAIT_S: Final = 1.0
+_SPARE_CONNECTIONS: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """What somebody asked for. A port of 0 means free ones; else agent n gets the base + n."""
+
+    agents: int
+    folder: Path
+    settings: Mapping[str, str]
+    kafka_port: int = 0
+    http_port: int = 0
+    restart: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningAgent:
+    pid: int
+    kafka: Address
+    http: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterReady:
+    """What a running cluster tells whoever started it."""
+
+    agents: tuple[RunningAgent, ...]
+    postgres: str
+    s3: str
+    folder: Path
+    environment_file: Path
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(str(agent.kafka) for agent in self.agents)
+
+
+def run_cluster(
+    plan: ClusterPlan,
+    *,
+    on_ready: Callable[[ClusterReady], None],
+    on_news: Callable[[str], None],
+    environ: Mapping[str, str] = os.environ,
+) -> None:
+    """Run a cluster until SIGTERM, SIGHUP or Ctrl-C; a second one ends the patience with whoever is still stopping."""
+    patience = Patience()
+    with stopped_by_signals(patience), suppress(Stopping):
+        cluster = LocalCluster(plan, patience=patience, environ=environ, on_news=on_news)
+        try:
+            on_ready(cluster.start())
+            cluster.watch()
+        finally:
+            cluster.stop()
+
+
+@contextmanager
+def stopped_by_signals(patience: Patience) -> Iterator[None]:
+    def on_signal(number: int, frame: object) -> None:
+        (patience.hurry if patience.stop.is_set() else patience.stop).set()
+
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [(number, signal.signal(number, on_signal)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+class LocalCluster:
+    """The processes of one cluster."""
+
+    def __init__(
+        self, plan: ClusterPlan, *, patience: Patience, environ: Mapping[str, str], on_news: Callable[[str], None]
+    ) -> None:
+        # What an agent would make of these settings; what is wrong with them is said before anything starts.
+        self._settings = load_settings(plan.settings, environ)
+        self._plan = plan
+        self._patience = patience
+        self._environ = environ
+        self._on_news = on_news
+        self._folder = ClusterFolder(plan.folder)
+        self._postgres: PostgresServer | None = None
+        self._s3: S3Server | None = None
+        self._agents: list[LocalAgent] = []
+        self._held = ExitStack()
+        self._restart_at: dict[int, float] = {}
+
+    def __repr__(self) -> str:
+        return f"<LocalCluster {self._folder.path} {self._agents!r}>"
+
+    # --- up -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> ClusterReady:
+        """Start everything and wait until all agents are ready."""
+        addresses = _choose_addresses(self._plan)
+        self._held.callback(self._folder.take().close)
+        self._start_stores()
+        environment = self._agent_environment()
+        self._folder.environment_file.write_text(_as_shell(self._shown_environment(environment)))
+        self._agents = [
+            LocalAgent(self._agent_plan(number, kafka, http, environment), self._patience)
+            for number, (kafka, http) in enumerate(addresses, start=1)
+        ]
+        for agent in self._agents:
+            agent.start()
+        for agent in self._agents:
+            agent.wait_until_ready()
+        return self._ready()
+
+    def _start_stores(self) -> None:
+        secrets = self._folder.secrets()
+        if not self._settings.metadata.url:
+            self._postgres = self._make_postgres(secrets.postgres)
+        if not self._settings.store.url:
+            self._s3 = self._make_s3(secrets.s3)
+        if self._postgres:
+            self._postgres.prepare()
+            self._postgres.start()
+        if self._s3:
+            self._s3.start()
+            self._s3.create_bucket(BUCKET)
+
+    def _make_postgres(self, password: str) -> PostgresServer:
+        binaries = find_postgres()
+        if binaries is None:
+            raise Misconfigured(
+                f"no PostgreSQL server is installed here; {EXTRA}, or install your system's package, "
+                "or name one with STREAMHOUSE_METADATA_URL=postgresql://…"
+            )
+        connections = self._plan.agents * self._settings.metadata.max_connections + _SPARE_CONNECTIONS
+        with Reservation() as ports:
+            port = ports.take()
+        return PostgresServer(
+            self._folder.path / "postgres",
+            binaries=binaries,
+            port=port,
+            log_path=self._folder.log("postgres"),
+            password=password,
+            options={"max_connections": str(connections)},
+            patience=self._patience,
+        )
+
+    def _make_s3(self, secret_key: str) -> S3Server:
+        binary = find_weed()
+        if binary is None:
+            raise Misconfigured(
+                f"no S3 server is installed here; {EXTRA}, or name a bucket with STREAMHOUSE_STORE_URL=s3://…"
+            )
+        return S3Server(
+            self._folder.path / "s3",
+            binary=binary,
+            log_path=self._folder.log("s3"),
+            secret_key=secret_key,
+            patience=self._patience,
+        )
+
+    def _agent_environment(self) -> dict[str, str]:
+        own = {
+            "STREAMHOUSE_METADATA_URL": self._postgres.dsn() if self._postgres else self._settings.metadata.url,
+            "STREAMHOUSE_STORE_URL": f"s3://{BUCKET}/{PREFIX}" if self._s3 else self._settings.store.url,
+        }
+        if self._s3 is None:
+            return {**self._environ, **own}
+        others = {name: value for name, value in self._environ.items() if not name.startswith("AWS_")}
+        beyond = ",".join(filter(None, (self._environ.get("NO_PROXY"), LOOPBACK)))
+        return others | self._s3.environment | {"NO_PROXY": beyond, "no_proxy": beyond} | own
+
+    def _shown_environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """What another agent needs to join, and a client of our stores to look at them; no keys of other stores."""
+        prefixes = ("AWS_", "STREAMHOUSE_") if self._s3 else ("STREAMHOUSE_",)
+        shown = {name: value for name, value in environment.items() if name.startswith(prefixes)}
+        given = self._plan.settings.items()
+        return shown | {f"STREAMHOUSE_{name.replace('.', '_').upper()}": value for name, value in given}
+
+    def _agent_plan(self, number: int, kafka: Address, http: Address, environment: Mapping[str, str]) -> AgentPlan:
+        stores = ("metadata.url", "store.url")  # these are in the environment
+        return AgentPlan(
+            number=number,
+            kafka=kafka,
+            http=http,
+            data=self._folder.path / "agents" / str(number),
+            log_path=self._folder.log(f"agent-{number}"),
+            settings={name: value for name, value in self._plan.settings.items() if name not in stores},
+            environment=environment,
+        )
+
+    def _ready(self) -> ClusterReady:
+        return ClusterReady(
+            agents=tuple(
+                RunningAgent(pid=agent.child.pid, kafka=agent.plan.kafka, http=agent.plan.http)
+                for agent in self._agents
+            ),
+            postgres=self._postgres.dsn() if self._postgres else self._settings.metadata.url,
+            s3=self._s3.endpoint if self._s3 else self._settings.store.url,
+            folder=self._folder.path,
+            environment_file=self._folder.environment_file,
+        )
+
+    # --- while it runs --------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Until somebody wants it to stop. A store that ends takes the cluster with it, an agent only itself."""
+        while not self._patience.stop.wait(WATCH_S):
+            for server in (self._postgres, self._s3):
+                if server is not None and not server.child.running:
+                    self._on_lost_store(server)
+            for agent in self._agents:
+                if not agent.child.running:
+                    self._on_dead_agent(agent)
+
+    def _on_lost_store(self, server: PostgresServer | S3Server) -> None:
+        child: Child = server.child
+        if not self._plan.restart:
+            raise child.failed(f"{child.program.name} ended by itself; {child.ending}")
+        self._on_news(f"{child.program.name} ended ({child.ending}); it is started again")
+        server.start()
+
+    def _on_dead_agent(self, agent: LocalAgent) -> None:
+        name, now = agent.child.program.name, clock.monotonic()
+        if not agent.mourned:
+            agent.mourned = True
+            self._restart_at[agent.plan.number] = now + RESTART_WAIT_S
+            then = "it is started again" if self._plan.restart else "it stays away (--restart would start it again)"
+            self._on_news(f"{name}, pid {agent.child.pid}, ended ({agent.child.ending}); {then}")
+        elif self._plan.restart and now >= self._restart_at[agent.plan.number]:
+            agent.start()
+            self._on_news(f"{name} is started again, pid {agent.child.pid}")
+
+    # --- down -----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Agents first, all at once, for they flush to the stores; then the stores. Nobody is left behind."""
+        try:
+            for agent in self._agents:
+                agent.child.ask_to_stop()
+            for agent in self._agents:
+                agent.child.wait_to_stop(self._settings.agent.stop_timeout_s + STOP_MARGIN_S)
+            for server in (self._s3, self._postgres):
+                if server is not None:
+                    server.stop()
+        finally:
+            self._held.close()
+
+
+def _choose_addresses(plan: ClusterPlan) -> list[tuple[Address, Address]]:
+    with Reservation() as ports:
+        kafka = _chosen(ports, plan.kafka_port, plan.agents, "--kafka-port")
+        http = _chosen(ports, plan.http_port, plan.agents, "--http-port")
+    return [(Address(LOOPBACK, one), Address(LOOPBACK, other)) for one, other in zip(kafka, http, strict=True)]
+
+
+def _chosen(ports: Reservation, base: int, count: int, flag: str) -> list[int]:
+    if base == 0:
+        return [ports.take() for _ in range(count)]
+    wanted = list(range(base, base + count))
+    for port in wanted:
+        if not ports.hold(port):
+            raise Misconfigured(f"port {port} is in use; choose others with {flag} BASE, or free ones with {flag} 0")
+    return wanted
+
+
+def _as_shell(environment: Mapping[str, str]) -> str:
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()))

@@ -1,0 +1,70 @@
+"""Folder: where a local cluster keeps what it needs to come back.
+
+    DIR/lock  DIR/secrets.json  DIR/env  DIR/logs/*.log  DIR/postgres/  DIR/s3/  DIR/agents/N/
+
+Owns        the names in it; that one cluster uses it at a time; the secrets of its servers
+Leaves      what is in the servers' folders to them
+"""
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from streamhouse.clock import Ids
+from streamhouse.errors import Misconfigured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """Made once, for the servers remember them."""
+
+    postgres: str
+    s3: str
+
+
+class ClusterFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def environment_file(self) -> Path:
+        return self.path / "env"
+
+    def log(self, name: str) -> Path:
+        return self.path / "logs" / f"{name}.log"
+
+    def take(self) -> IO[str]:
+        """Make it ours until what is returned is closed."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "lock").open("w")
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise Misconfigured(f"another cluster runs in {self.path}; stop it, or choose another --dir") from None
+        except OSError as error:
+            raise Misconfigured(
+                f"the folder {self.path} can't be used: {error.strerror}; choose another --dir"
+            ) from None
+        for name in (self.environment_file, self._secrets_file):
+            name.touch(mode=0o600)  # nobody else reads them, also while they are written
+        return lock
+
+    def secrets(self) -> Secrets:
+        text = self._secrets_file.read_text()
+        if text:
+            return Secrets(**json.loads(text))
+        ids = Ids()
+        made = Secrets(postgres=ids.token(), s3=ids.token())
+        partial = self._secrets_file.with_suffix(".new")
+        partial.touch(mode=0o600)
+        partial.write_text(json.dumps(asdict(made)))
+        os.replace(partial, self._secrets_file)
+        return made
+
+    @property
+    def _secrets_file(self) -> Path:
+        return self.path / "secrets.json"
