@@ -4,11 +4,12 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from streamhouse.broker.reader import SegmentReader
+from streamhouse.broker.tier.disk import DiskTier
 from streamhouse.clock import SystemClock
 from streamhouse.config import FetchSettings
 from streamhouse.errors import CorruptObject, Unavailable
@@ -30,21 +31,30 @@ KEY = "segments/one"
 class Shelf:
     """A reader over segments that the test writes."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, disk: DiskTier | None = None, **settings: int) -> None:
         run_inline()
         self.bucket = MemoryObjectStore(SystemClock())
         self.objects = Faulty(self.bucket)
         self.rows = Rows()
         self.reader = SegmentReader(
-            FetchSettings(**settings),
+            FetchSettings(**cast(dict[str, Any], settings)),
             objects=cast(ObjectStore, self.objects),
             metadata=cast(MetadataStore, self.rows),
+            disk=disk,
         )
 
-    async def add(self, base: int, end: int, *offsets: int, key: str = KEY, block_bytes: int = 1) -> list[bytes]:
+    async def add(
+        self,
+        base: int,
+        end: int,
+        *offsets: int,
+        key: str = KEY,
+        block_bytes: int = 1,
+        partition: PartitionId = PARTITION,
+    ) -> list[bytes]:
         """A run [base, end) with a batch of one record at each offset; small blocks hold one batch each."""
         data = [_placed(offset) for offset in offsets]
-        run = RunInput(partition=PARTITION, epoch=Epoch(1), base=base, end=end, batches=data, producers=b"")
+        run = RunInput(partition=partition, epoch=Epoch(1), base=base, end=end, batches=data, producers=b"")
         encoded = encode_segment([run], block_bytes=block_bytes)
         await self.bucket.put_new(key, encoded.body)
         self.rows.rows.append(encoded.layouts[0].run(key))
@@ -64,8 +74,15 @@ class Shelf:
         await self.bucket.delete(key)
         await self.bucket.put_new(key, [body])
 
-    async def read(self, offset: int, *, max_bytes: int = MANY_BYTES, at_least_one: bool = True) -> bytes:
-        return b"".join(await self.reader.read(PARTITION, offset, max_bytes=max_bytes, at_least_one=at_least_one))
+    async def read(
+        self,
+        offset: int,
+        *,
+        max_bytes: int = MANY_BYTES,
+        at_least_one: bool = True,
+        partition: PartitionId = PARTITION,
+    ) -> bytes:
+        return b"".join(await self.reader.read(partition, offset, max_bytes=max_bytes, at_least_one=at_least_one))
 
 
 def _placed(offset: int) -> bytes:

@@ -85,7 +85,12 @@ class Broker:
 
     async def start(self) -> None:
         """Begin the first tenure and recover what earlier ones left; raises when the stores don't let it."""
-        self._tenure = await self._begin()
+        await self.reader.open()
+        try:
+            self._tenure = await self._begin()
+        except BaseException:
+            await self.reader.aclose()
+            raise
 
     async def run(self) -> None:
         """Serve until `stop`: keep the tenure, begin another when it ends, coordinate groups, collect."""

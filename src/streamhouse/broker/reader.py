@@ -1,7 +1,7 @@
 """Reader: flushed records, from segments through the block cache.
 
-Data path   broker.fetch -> **reader** -> runs (which object) -> index (which block) -> cache -> ranged GET -> LZ4 ->
-            batches
+Data path   broker.fetch -> **reader** -> runs (which object) -> index (which block) -> cache in memory -> disk tier ->
+            ranged GET -> LZ4 -> batches
 Owns        finding and caching blocks, reading ahead, the budget of cold reads
 Leaves      the tail to `log`, bytes to `format.segment`
 Invariant   bytes that don't match their checksum are never served: that range fails, its neighbours don't
@@ -10,6 +10,7 @@ Invariant   bytes that don't match their checksum are never served: that range f
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from streamhouse.config import FetchSettings
@@ -23,6 +24,8 @@ from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
 
 from .cache import Block, SingleFlightCache
 from .runs import RunIndex
+from .tier.disk import DiskTier, open_disk_tier
+from .turns import Turns
 from .wal.base import Buffer
 
 
@@ -32,19 +35,32 @@ class _Index(NamedTuple):
 
 
 class SegmentReader:
-    def __init__(self, settings: FetchSettings, *, objects: ObjectStore, metadata: MetadataStore) -> None:
+    def __init__(
+        self,
+        settings: FetchSettings,
+        *,
+        objects: ObjectStore,
+        metadata: MetadataStore,
+        disk: DiskTier | None = None,
+    ) -> None:
         self._settings = settings
         self._objects = objects
         self.runs = RunIndex(metadata, limit=settings.run_cache_entries)
         self.blocks: SingleFlightCache[tuple[str, int], Block] = SingleFlightCache(settings.cache_bytes)
         self.indexes: SingleFlightCache[tuple[str, int], _Index] = SingleFlightCache(settings.index_cache_entries)
+        self.disk = disk if disk is not None else open_disk_tier(settings)
         # Threads of their own: cold readers must not queue in front of what producers and flushes need a thread for.
         self._threads = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="decode")
-        self._cold = asyncio.Semaphore(settings.concurrent_reads)
+        self._cold = Turns(settings.concurrent_reads)
         self._ahead: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<SegmentReader blocks={self.blocks!r} ahead={len(self._ahead)}>"
+
+    async def open(self) -> None:
+        """Take the disk tier's folder, where there is to be one; raises `Misconfigured` when it can't be had."""
+        if self.disk is not None:
+            await self.disk.open()
 
     async def read(self, partition: PartitionId, offset: int, *, max_bytes: int, at_least_one: bool) -> list[Buffer]:
         """Whole batches from the one that holds `offset` (or the next after a gap), up to `max_bytes`."""
@@ -95,20 +111,28 @@ class SegmentReader:
         return (await self._get_index(run)).producers
 
     async def _get_index(self, run: Run) -> segments.RunIndex:
-        async with self._cold:
+        async with self._cold.turn(run.partition):
             data = await self._get(run, run.index_position, run.index_position + run.index_length)
         return segments.decode_run_index(data, key=run.object_key)
 
     async def block(self, run: Run, index: segments.RunIndex, number: int) -> Block:
+        """From memory, from the disk, or from the store; however many want it, one of them goes and looks."""
         entry = index.blocks[number]
+        key = (run.object_key, entry.position)
+        return await self.blocks.get(key, partial(self._find_block, run, entry))
 
-        async def make() -> Block:
-            async with self._cold:
-                stored = await self._get(run, entry.position, entry.position + entry.stored_bytes)
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(self._threads, _decode, stored, entry, run.object_key)
-
-        return await self.blocks.get((run.object_key, entry.position), make)
+    async def _find_block(self, run: Run, entry: segments.BlockEntry) -> Block:
+        key = (run.object_key, entry.position)
+        decode = partial(_decode, entry=entry, key=run.object_key)
+        # The disk has threads of its own, so that what is there doesn't wait for a slow store.
+        if self.disk is not None and (kept := await self.disk.get(key, decode, whose=run.partition)) is not None:
+            return kept
+        async with self._cold.turn(run.partition):
+            stored = await self._get(run, entry.position, entry.position + entry.stored_bytes)
+            block = await asyncio.get_running_loop().run_in_executor(self._threads, decode, stored)
+        if self.disk is not None:
+            self.disk.put(key, stored)
+        return block
 
     async def _get(self, run: Run, start: int, end: int) -> bytes:
         try:
@@ -142,8 +166,10 @@ class SegmentReader:
         await asyncio.gather(*self._ahead, return_exceptions=True)
         await self.blocks.aclose()
         await self.indexes.aclose()
+        if self.disk is not None:
+            await self.disk.aclose()
         self._threads.shutdown(wait=False)
 
 
-def _decode(stored: bytes, entry: segments.BlockEntry, key: str) -> Block:
+def _decode(stored: Buffer, entry: segments.BlockEntry, key: str) -> Block:
     return Block(segments.decode_block(stored, entry, key=key))

@@ -178,7 +178,21 @@ class FetchSettings(Section, frozen=True, kw_only=True):
     run_cache_entries: Annotated[int, about("runs kept in memory to find segments by offset", gt=0)] = 100_000
     decode_threads: Annotated[int, about("threads that decompress blocks for cold readers", gt=0)] = 2
     readahead_blocks: Annotated[int, about("blocks fetched ahead of a sequential reader; 0: none", ge=0)] = 4
-    concurrent_reads: Annotated[int, about("ranged reads under way at once; cold readers queue here", gt=0)] = 16
+    concurrent_reads: Annotated[
+        int, about("ranged reads under way at once; cold readers queue here, partitions in turn", gt=0)
+    ] = 16
+    disk_cache_path: Annotated[
+        str, about("folder of one agent's own for blocks that memory has no room for; empty: none")
+    ] = ""
+    disk_cache_bytes: Annotated[int, about("disk space for such blocks", gt=0)] = 10 * 1024 * MIB
+    disk_cache_blocks: Annotated[int, about("blocks on the disk; each takes some 300 bytes of memory", gt=0)] = 100_000
+    disk_cache_threads: Annotated[int, about("threads that read blocks from the disk", gt=0)] = 2
+    disk_cache_waiting_writes: Annotated[
+        int, about("blocks that wait to be written to the disk; further ones are not kept there", gt=0)
+    ] = 32
+    disk_cache_timeout_s: Annotated[
+        float, about("a disk that takes longer to read a block is not used any more", gt=0)
+    ] = 5.0
 
 
 class RetentionSettings(Section, frozen=True, kw_only=True):

@@ -1,0 +1,123 @@
+"""The disk tier with real threads: bounded writes, a disk that hangs, closing, and the real disk."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from streamhouse.broker.tier.disk import DiskTier, open_disk_tier
+from streamhouse.broker.tier.folder import LocalFolder
+from streamhouse.broker.tier.frame import name_of
+from streamhouse.errors import Misconfigured
+from streamhouse.format.batch import Buffer
+from tests.broker.support import settle
+from tests.broker.tier.support import MemoryFolder, content, kept, key, open_tier, read, settings
+
+
+class SlowFolder(MemoryFolder):
+    """Reads and writes wait, in their threads, until the test lets them go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading, self.writing = threading.Event(), threading.Event()
+
+    def read(self, name: str, at_most_bytes: int) -> bytes:
+        assert self.reading.wait(30)
+        return super().read(name, at_most_bytes)
+
+    def write(self, name: str, buffers: Sequence[Buffer]) -> None:
+        assert self.writing.wait(30)
+        super().write(name, buffers)
+
+
+async def test_writes_beyond_the_queue_are_dropped() -> None:
+    folder = SlowFolder()
+    tier = await open_tier(folder, disk_cache_waiting_writes=3)
+    for number in range(10):
+        tier.put(key(number), content(number))
+    assert (len(tier), tier.dropped) == (3, 7)
+    folder.writing.set()
+    folder.reading.set()
+    await tier.settled()
+    assert await kept(tier, *range(10)) == [0, 1, 2]
+    await tier.aclose()
+
+
+async def test_a_disk_that_does_not_answer_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    folder = SlowFolder()
+    folder.writing.set()
+    tier = await open_tier(folder, disk_cache_timeout_s=0.01)
+    tier.put(key(1), content(1))
+    await tier.settled()
+    assert await read(tier, 1) is None
+    assert not tier.is_on
+    assert "no answer within 0.01 s" in caplog.records[-1].__dict__["why"]
+    folder.reading.set()
+    await tier.aclose()
+
+
+async def test_waiting_for_others_to_read_does_not_count_as_the_disks_slowness() -> None:
+    folder = SlowFolder()
+    folder.writing.set()
+    tier = await open_tier(folder, disk_cache_threads=1, disk_cache_timeout_s=30)
+    for number in range(5):
+        tier.put(key(number), content(number))
+    await tier.settled()
+    reads = [asyncio.ensure_future(read(tier, number)) for number in range(5)]
+    await settle()
+    assert folder.calls.count("read") == 0
+    folder.reading.set()
+    assert await asyncio.gather(*reads) == [content(number) for number in range(5)]
+    await tier.aclose()
+
+
+async def test_closing_waits_for_the_write_that_has_begun_and_drops_the_others() -> None:
+    folder = SlowFolder()
+    begun = threading.Event()
+    folder.writing.set()
+    go = threading.Event()
+
+    def hold(name: str) -> None:
+        begun.set()
+        assert go.wait(30)
+
+    folder.before_write = hold
+    tier = await open_tier(folder)
+    for number in range(3):
+        tier.put(key(number), content(number))
+    await asyncio.to_thread(begun.wait, 30)
+    closing = asyncio.ensure_future(tier.aclose())
+    await settle()
+    assert "taken" in repr(folder)
+    go.set()
+    await closing
+    assert "free" in repr(folder)
+    assert list(folder.files) == [name_of(key(0))]
+
+
+async def test_the_real_disk_keeps_blocks_over_a_restart_and_finds_flipped_bits(tmp_path: Path) -> None:
+    given = settings(disk_cache_path=str(tmp_path / "cache"))
+    for _ in range(2):
+        tier = open_disk_tier(given)
+        assert tier is not None
+        await tier.open()
+        await tier.listed()
+        for number in range(5):
+            tier.put(key(number), content(number, 50_000))
+        await tier.settled()
+        assert [await read(tier, number) for number in range(5)] == [content(n, 50_000) for n in range(5)]
+        with pytest.raises(Misconfigured, match="another agent"):
+            await DiskTier(given, LocalFolder(tmp_path / "cache")).open()
+        await tier.aclose()
+    path = tmp_path / "cache" / "blocks" / name_of(key(3))
+    damaged = bytearray(path.read_bytes())
+    damaged[20_000] ^= 1
+    path.write_bytes(damaged)
+    tier = DiskTier(given, LocalFolder(tmp_path / "cache"))
+    await tier.open()
+    await tier.listed()
+    assert await kept(tier, *range(5)) == [0, 1, 2, 4]
+    await tier.aclose()
+    assert not path.exists()
