@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from streamhouse.format import record_walk
 from streamhouse.format.batch import HEADER_BYTES
-from streamhouse.format.record_walk import Flaw, Walked, walk_in_c, walk_in_python
+from streamhouse.format.record_walk import (
+    Flaw,
+    Walked,
+    locate,
+    locate_in_c,
+    locate_in_python,
+    walk_in_c,
+    walk_in_python,
+)
 from streamhouse.format.records import Record, build_batch
 from streamhouse.format.varint import append_varint
 
@@ -138,3 +146,31 @@ def _mutated(payload: bytearray, chance: random.Random) -> bytes:
     if chance.random() < 0.2:
         del payload[chance.randrange(len(payload)) :]
     return bytes(payload)
+
+
+# --- where records stand
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=5))
+def test_a_record_is_found_again_by_its_places(records: list[Record]) -> None:
+    payload = payload_of(records)
+    flaw, places = locate(payload, len(records))
+    assert not flaw
+    for index, (place, record_) in enumerate(zip(places, records, strict=True)):
+        start, body, rest, end, timestamp_delta, offset_delta, key, key_length, value_length = place
+        assert (payload[start:body], payload[body]) == (number(end - body), 0)
+        assert payload[body + 1 : rest] == number(timestamp_delta)
+        assert timestamp_delta == record_.timestamp_ms - records[0].timestamp_ms
+        assert offset_delta == index
+        assert (payload[key : key + key_length] if key_length >= 0 else None) == record_.key
+        assert (value_length >= 0) == (record_.value is not None)
+    assert [place[0] for place in places] == [0, *(place[3] for place in places[:-1])]
+
+
+@needs_c
+@given(st.lists(RECORDS, min_size=1, max_size=4), st.randoms(use_true_random=False), st.integers(-1, 6))
+def test_both_find_the_same_places_in_any_bytes(records: list[Record], chance: random.Random, count: int) -> None:
+    payload = bytearray(payload_of(records))
+    for _ in range(chance.randrange(3)):
+        payload[chance.randrange(len(payload))] = chance.randrange(256)
+    assert locate_in_c(payload, count) == locate_in_python(payload, count)

@@ -32,6 +32,18 @@ typedef struct {
     int64_t null_keys;
 } walk_result;
 
+/* Where the parts of a record stand; lengths are -1 for null. */
+typedef struct {
+    const uint8_t *body;
+    const uint8_t *rest; /* behind the timestamp delta */
+    const uint8_t *key;
+    const uint8_t *end;
+    int64_t timestamp_delta;
+    int32_t offset_delta;
+    int32_t key_length;
+    int32_t value_length;
+} record_place;
+
 /* Reads a zigzag number of at most 32 bits; 0 when the bytes end inside it or it is too long. */
 static inline int read_varint(const uint8_t **at, const uint8_t *end, int32_t *out)
 {
@@ -114,10 +126,9 @@ static inline enum flaw walk_headers(const uint8_t **at, const uint8_t *end)
 }
 
 static inline enum flaw walk_record(const uint8_t **at, const uint8_t *payload_end, int consecutive,
-                                    walk_result *result)
+                                    walk_result *result, record_place *place)
 {
-    int32_t length, offset_delta;
-    int64_t timestamp_delta;
+    int32_t length;
     const uint8_t *end;
     enum flaw flaw;
 
@@ -125,38 +136,42 @@ static inline enum flaw walk_record(const uint8_t **at, const uint8_t *payload_e
         return FLAW_NUMBER;
     if (length < 1 || length > payload_end - *at)
         return FLAW_LENGTH;
-    end = *at + length;
+    place->body = *at;
+    place->end = end = *at + length;
     *at += 1; /* attributes: no bit of them means anything yet */
-    if (!read_varlong(at, end, &timestamp_delta))
+    if (!read_varlong(at, end, &place->timestamp_delta))
         return FLAW_NUMBER;
-    if (!read_varint(at, end, &offset_delta))
+    place->rest = *at;
+    if (!read_varint(at, end, &place->offset_delta))
         return FLAW_NUMBER;
-    if (consecutive && offset_delta != result->index)
+    if (consecutive && place->offset_delta != result->index)
         return FLAW_OFFSET;
-    if ((flaw = skip_field(at, end, -1, FLAW_KEY, &length)) != FLAW_NONE)
+    if ((flaw = skip_field(at, end, -1, FLAW_KEY, &place->key_length)) != FLAW_NONE)
         return flaw;
-    result->null_keys += length < 0;
-    if ((flaw = skip_field(at, end, -1, FLAW_VALUE, &length)) != FLAW_NONE)
+    place->key = *at - (place->key_length > 0 ? place->key_length : 0);
+    result->null_keys += place->key_length < 0;
+    if ((flaw = skip_field(at, end, -1, FLAW_VALUE, &place->value_length)) != FLAW_NONE)
         return flaw;
     if ((flaw = walk_headers(at, end)) != FLAW_NONE)
         return flaw;
     if (*at != end)
         return FLAW_SIZE;
-    if (result->index == 0 || timestamp_delta < result->min_timestamp_delta)
-        result->min_timestamp_delta = timestamp_delta;
-    if (result->index == 0 || timestamp_delta > result->max_timestamp_delta)
-        result->max_timestamp_delta = timestamp_delta;
+    if (result->index == 0 || place->timestamp_delta < result->min_timestamp_delta)
+        result->min_timestamp_delta = place->timestamp_delta;
+    if (result->index == 0 || place->timestamp_delta > result->max_timestamp_delta)
+        result->max_timestamp_delta = place->timestamp_delta;
     return FLAW_NONE;
 }
 
 static enum flaw walk_payload(const uint8_t *at, const uint8_t *end, int64_t count, int consecutive,
                               walk_result *result)
 {
+    record_place place;
     for (; result->index < count; result->index++) {
         enum flaw flaw;
         if (at == end)
             return FLAW_TOO_FEW;
-        if ((flaw = walk_record(&at, end, consecutive, result)) != FLAW_NONE)
+        if ((flaw = walk_record(&at, end, consecutive, result, &place)) != FLAW_NONE)
             return flaw;
     }
     return at == end ? FLAW_NONE : FLAW_LEFT_OVER;
@@ -186,9 +201,64 @@ static PyObject *walk(PyObject *Py_UNUSED(module), PyObject *args)
                          (long long)result.max_timestamp_delta, (long long)result.null_keys);
 }
 
+/* Appends where a record stands, in positions of the payload; -1 with an exception set when memory is short. */
+static int append_place(PyObject *places, const uint8_t *start, const uint8_t *record, const record_place *place)
+{
+    int failed;
+    PyObject *item = Py_BuildValue("nnnnLinii", (Py_ssize_t)(record - start), (Py_ssize_t)(place->body - start),
+                                   (Py_ssize_t)(place->rest - start), (Py_ssize_t)(place->end - start),
+                                   (long long)place->timestamp_delta, (int)place->offset_delta,
+                                   (Py_ssize_t)(place->key - start), (int)place->key_length,
+                                   (int)place->value_length);
+    if (item == NULL)
+        return -1;
+    failed = PyList_Append(places, item);
+    Py_DECREF(item);
+    return failed;
+}
+
+static PyObject *locate(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer payload;
+    long long count;
+    walk_result result = {0, 0, 0, 0};
+    record_place place;
+    enum flaw flaw = FLAW_NONE;
+    const uint8_t *start, *at, *end;
+    PyObject *places;
+
+    if (!PyArg_ParseTuple(args, "y*L:locate", &payload, &count))
+        return NULL;
+    if ((places = PyList_New(0)) == NULL) {
+        PyBuffer_Release(&payload);
+        return NULL;
+    }
+    start = at = payload.buf;
+    end = start + payload.len;
+    for (; flaw == FLAW_NONE && result.index < count; result.index++) {
+        const uint8_t *record = at;
+        if (at == end)
+            flaw = FLAW_TOO_FEW;
+        else
+            flaw = walk_record(&at, end, 0, &result, &place);
+        if (flaw == FLAW_NONE && append_place(places, start, record, &place) < 0) {
+            PyBuffer_Release(&payload);
+            Py_DECREF(places);
+            return NULL;
+        }
+    }
+    if (flaw == FLAW_NONE && at != end)
+        flaw = FLAW_LEFT_OVER;
+    PyBuffer_Release(&payload);
+    return Py_BuildValue("iN", (int)flaw, places);
+}
+
 static PyMethodDef methods[] = {
     {"walk", walk, METH_VARARGS,
      "walk(payload, count, consecutive) -> (flaw, index, min_timestamp_delta, max_timestamp_delta, null_keys)"},
+    {"locate", locate, METH_VARARGS,
+     "locate(payload, count) -> (flaw, [(start, body, rest, end, timestamp_delta, offset_delta, key, key_length, "
+     "value_length)])"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -91,6 +91,10 @@ class BatchHeader(NamedTuple):
         """Whether the base timestamp is a delete horizon instead (KIP-534); compaction writes these."""
         return bool(self.attributes & _DELETE_HORIZON)
 
+    def with_delete_horizon(self, horizon_ms: int) -> "BatchHeader":
+        """The header of a batch whose timestamps are counted from a delete horizon."""
+        return self._replace(attributes=self.attributes | _DELETE_HORIZON, base_timestamp_ms=horizon_ms)
+
     @property
     def end(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
@@ -126,6 +130,15 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     if not HEADER_BYTES <= size_bytes <= available:
         raise CorruptBatch(f"record batch has an impossible length; declared={size_bytes} available={available}")
     return BatchHeader(fields[0], size_bytes, *fields[2:])
+
+
+def pack_batch(header: BatchHeader, stored: Buffer) -> bytearray:
+    """A batch with these fields, and `stored` behind them as it is; size and checksum follow from that."""
+    batch = bytearray(HEADER_BYTES)
+    _HEADER.pack_into(batch, 0, header.base_offset, HEADER_BYTES + len(stored) - _PREFIX_BYTES, *header[2:])
+    batch += stored
+    seal(batch)
+    return batch
 
 
 def check_batch(buffer: Buffer) -> BatchHeader:

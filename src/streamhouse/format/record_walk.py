@@ -1,6 +1,6 @@
 """Record walk: whether a payload is exactly so many well-formed records.
 
-Data path   wire -> check_batch -> `format.records.validate_records` -> **walk** -> broker
+Data path   wire -> check_batch -> `format.records.validate_records` -> **walk** -> broker; **locate** for compaction
 Owns        the rules of a record's structure, twice: here, and as fast in `_records.c` where that could be built
 Leaves      decompression and error texts to `format.records`
 
@@ -9,7 +9,7 @@ ends at the first flaw and names the record it found it in.
 """
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from streamhouse.format.batch import Buffer
 from streamhouse.format.varint import VARLONG, BadVarint, read_varint
@@ -48,10 +48,10 @@ class Walked(NamedTuple):
     null_keys: int
 
 
-class _Fields(NamedTuple):
-    end: int
-    timestamp_delta: int
-    has_key: bool
+Place: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
+"""Where a record's parts stand in its payload: start (of its length), body (its attributes), rest (behind the timestamp
+delta), end; timestamp delta, offset delta; key, key length, value length (-1 for null). A plain tuple: one is made per
+record."""
 
 
 class _Found(Exception):
@@ -73,44 +73,64 @@ def walk_in_c(payload: Buffer, count: int, consecutive: bool) -> Walked:
 
 def walk_in_python(payload: Buffer, count: int, consecutive: bool) -> Walked:
     """The same in plain Python: the fallback, and the oracle for the one in C."""
+    flaw, places = _locate(payload, count, consecutive)
+    if flaw:
+        return _flawed(flaw, len(places))
+    deltas = [place[4] for place in places]
+    null_keys = sum(place[7] < 0 for place in places)
+    return Walked(Flaw.NONE, len(deltas), min(deltas, default=0), max(deltas, default=0), null_keys)
+
+
+def locate(payload: Buffer, count: int) -> tuple[Flaw, list[Place]]:
+    """Where each of `count` records that fill the payload stands, up to the first flaw; offsets may have gaps."""
+    return locate_in_c(payload, count) if IS_COMPILED else locate_in_python(payload, count)
+
+
+def locate_in_c(payload: Buffer, count: int) -> tuple[Flaw, list[Place]]:
+    flaw, places = _records.locate(payload, count)
+    return Flaw(flaw), places
+
+
+def locate_in_python(payload: Buffer, count: int) -> tuple[Flaw, list[Place]]:
+    return _locate(payload, count, False)
+
+
+def _locate(payload: Buffer, count: int, consecutive: bool) -> tuple[Flaw, list[Place]]:
     position, end = 0, len(payload)
-    deltas: list[int] = []
-    null_keys = 0
+    places: list[Place] = []
     for index in range(count):
         if position == end:
-            return _flawed(Flaw.TOO_FEW, index)
+            return Flaw.TOO_FEW, places
         try:
-            record = _walk_record(payload, position, end, index if consecutive else None)
+            place = _walk_record(payload, position, end, index if consecutive else None)
         except BadVarint:
-            return _flawed(Flaw.NUMBER, index)
+            return Flaw.NUMBER, places
         except _Found as found:
-            return _flawed(found.flaw, index)
-        position = record.end
-        deltas.append(record.timestamp_delta)
-        null_keys += not record.has_key
-    if position != end:
-        return _flawed(Flaw.LEFT_OVER, max(count, 0))
-    return Walked(Flaw.NONE, len(deltas), min(deltas, default=0), max(deltas, default=0), null_keys)
+            return found.flaw, places
+        places.append(place)
+        position = place[3]
+    return (Flaw.NONE if position == end else Flaw.LEFT_OVER), places
 
 
 def _flawed(flaw: Flaw, index: int) -> Walked:
     return Walked(flaw, index, 0, 0, 0)
 
 
-def _walk_record(payload: Buffer, position: int, payload_end: int, expected: int | None) -> _Fields:
-    length, position = read_varint(payload, position, payload_end)
-    if not 1 <= length <= payload_end - position:
+def _walk_record(payload: Buffer, start: int, payload_end: int, expected: int | None) -> Place:
+    length, body = read_varint(payload, start, payload_end)
+    if not 1 <= length <= payload_end - body:
         raise _Found(Flaw.LENGTH)
-    end = position + length
-    timestamp_delta, position = read_varint(payload, position + 1, end, VARLONG)
-    offset_delta, position = read_varint(payload, position, end)
+    end = body + length
+    timestamp_delta, rest = read_varint(payload, body + 1, end, VARLONG)
+    offset_delta, position = read_varint(payload, rest, end)
     if expected is not None and offset_delta != expected:
         raise _Found(Flaw.OFFSET)
     key_length, position = _skip_field(payload, position, end, least=-1, flaw=Flaw.KEY)
-    _, position = _skip_field(payload, position, end, least=-1, flaw=Flaw.VALUE)
+    key = position - max(key_length, 0)
+    value_length, position = _skip_field(payload, position, end, least=-1, flaw=Flaw.VALUE)
     if _skip_headers(payload, position, end) != end:
         raise _Found(Flaw.SIZE)
-    return _Fields(end, timestamp_delta, key_length >= 0)
+    return start, body, rest, end, timestamp_delta, offset_delta, key, key_length, value_length
 
 
 def _skip_headers(payload: Buffer, position: int, end: int) -> int:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from streamhouse.errors import CorruptBatch, InvalidRecord
 from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, read_header, seal
 from streamhouse.format.compression import Codec, compress, decompress
-from streamhouse.format.record_walk import Flaw, walk
+from streamhouse.format.record_walk import Flaw, Place, locate, walk
 from streamhouse.format.varint import VARLONG, append_varint, read_varint
 
 NO_PRODUCER: Final = -1
@@ -95,7 +95,7 @@ def first_record_at(
 ) -> tuple[int, int] | None:
     """Offset and timestamp of the first record, at or above an offset, that is not older than `timestamp_ms`."""
     header = read_header(batch)
-    if header.is_log_append_time:
+    if header.is_log_append_time and header.record_count == header.last_offset_delta + 1:
         at_or_after = header.max_timestamp_ms >= timestamp_ms and from_offset < header.end
         return (max(header.base_offset, from_offset), header.max_timestamp_ms) if at_or_after else None
     for record in _records(_judged_payload(batch, header, limit_bytes), header):
@@ -154,6 +154,17 @@ def _payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
     if header.codec == Codec.NONE and len(stored) <= limit_bytes:
         return stored
     return decompress(header.codec, stored, limit_bytes=limit_bytes)
+
+
+def located_payload(batch: Buffer, header: BatchHeader, *, limit_bytes: int) -> tuple[memoryview, list[Place]]:
+    """The decompressed records of a stored batch, and where each of them stands."""
+    if not header.record_count:
+        return memoryview(b""), []
+    payload = _payload(batch, header, limit_bytes)
+    flaw, places = locate(payload, header.record_count)
+    if flaw:
+        raise CorruptBatch(f"records are malformed; record={len(places)} why={_FLAW_TEXTS[flaw]}")
+    return memoryview(payload), places
 
 
 def _judged_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
