@@ -17,6 +17,7 @@ from streamhouse.cli.help import HelpfulCommand, described, group
 from streamhouse.cli.options import pairs
 from streamhouse.cli.output import Column, note, on_terminal, print_facts, print_table, say
 from streamhouse.cli.up import typed_name
+from streamhouse.cli.words import counted
 from streamhouse.config import LeaseSettings, parse_number, without_password
 from streamhouse.errors import ChildFailed
 
@@ -72,7 +73,7 @@ def cluster(
 ) -> None:
     settings = {"wal.kind": "object"} | lease_settings(lease_ttl) | dict(pairs(setting or [], "--set"))
     if not as_json:
-        note(f"starting PostgreSQL, an S3 server and {agents} agents in {folder} …")
+        note(f"starting PostgreSQL, an S3 server and {counted(agents, 'agent')} in {folder} …")
     try:
         doors_of(context).run_cluster(
             agents=agents,
@@ -124,7 +125,7 @@ def print_line(ready: "ClusterReady") -> None:
 
 
 def show(ready: "ClusterReady") -> None:
-    say(f"a cluster of {len(ready.agents)} agents is running", bold=True)
+    say(f"a cluster of {counted(len(ready.agents), 'agent')} is running", bold=True)
     say()
     columns = [Column("agent", style="cyan"), Column("Kafka"), Column("HTTP"), Column("pid", "right")]
     rows = [

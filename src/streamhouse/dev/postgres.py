@@ -180,7 +180,7 @@ class PostgresServer:
         """One whose parent was killed a moment ago is still on its way out."""
         pid = _pid_in(self.data / "postmaster.pid")
         tries = int(_PREDECESSOR_WAIT_S / POLL_S)
-        while pid is not None and _is_postgres(pid) and tries > 0:
+        while pid is not None and _is_running_postgres(pid) and tries > 0:
             tries -= 1
             self._child.pause()
 
@@ -205,8 +205,9 @@ def _pid_in(path: Path) -> int | None:
         return None
 
 
-def _is_postgres(pid: int) -> bool:
+def _is_running_postgres(pid: int) -> bool:
     try:
-        return "postgres" in Path(f"/proc/{pid}/comm").read_text()
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
     except OSError:
         return False
+    return name == "postgres" and rest.split()[0] != "Z"  # one that nobody has buried yet is dead all the same
