@@ -14,6 +14,7 @@ class SimClock:
         self._loop = loop
         self._jumped_ms = 0
         self._furthest_ms = 0
+        self._swung_ms = 0
 
     def monotonic(self) -> float:
         return self._loop.time()
@@ -21,13 +22,19 @@ class SimClock:
     def now_ms(self) -> int:
         return EPOCH_MS + self._jumped_ms + int(self._loop.time() * 1000)
 
+    def span_ms(self) -> int:
+        """Grows by no less than what any two looks at the wall clock may lie apart, whichever way it jumped."""
+        return int(self._loop.time() * 1000) + self._swung_ms
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
     def jump(self, by_ms: int) -> None:
         self._jumped_ms += by_ms
+        self._swung_ms += abs(by_ms)
         self._furthest_ms = max(self._furthest_ms, self._jumped_ms)
 
     def settle(self) -> None:
         """No time that was ever shown lies ahead any more: else whatever was stamped then would stay young for long."""
+        self._swung_ms += self._furthest_ms - self._jumped_ms
         self._jumped_ms = self._furthest_ms

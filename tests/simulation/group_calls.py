@@ -9,12 +9,12 @@ sends those anew without having looked at what became of the first.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups import Caller, DescribedGroup, Join, Joined, Leaver, OffsetToCommit, Sync, Synced
-from streamhouse.broker.groups.calls import Fetched
+from streamhouse.broker.groups.calls import Fetched, Outcomes
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 
@@ -93,7 +93,7 @@ class GroupClient(Client):
                 outcomes = await broker.groups.commit(self.group_id, caller, told)
             except StreamhouseError as error:
                 self.loop.note(f"not committed {self.group_id} {tried} {error}")
-                self.book.refused_commit(tried, error)
+                self.book.refused_try(tried, error)
                 raise
             self.loop.note(f"committed {self.group_id} {tried} {dict(offsets)}")
             self.book.committed(tried, outcomes)
@@ -101,8 +101,36 @@ class GroupClient(Client):
 
         return at_once(send)
 
-    def _look(self, names: Mapping[TopicPartition, int]) -> None:
-        """What was acknowledged is in the database, now."""
+    async def delete_offsets(self, names: Sequence[TopicPartition]) -> None:
+        await self._ask(self._deleting(names, lambda broker: broker.groups.delete_offsets(self.group_id, names)))
+
+    async def delete_group(self, names: Sequence[TopicPartition]) -> None:
+        """Delete the group, and with it what it committed, which is of no other partitions than these."""
+
+        async def send(broker: Broker) -> Outcomes:
+            if (error := (await broker.groups.delete([self.group_id]))[self.group_id]) is not None:
+                raise error
+            return dict.fromkeys(names)
+
+        await self._ask(self._deleting(names, send))
+
+    def _deleting(self, names: Sequence[TopicPartition], ask: Ask[Outcomes]) -> Begin[None]:
+        async def send(broker: Broker) -> None:
+            tried = self.book.deleting(self.group_id, names)
+            try:
+                outcomes = await ask(broker)
+            except StreamhouseError as error:
+                self.loop.note(f"not deleted {self.group_id} {tried} {error}")
+                self.book.refused_try(tried, error)
+                raise
+            self.loop.note(f"deleted {self.group_id} {tried} {[name for name in names if outcomes[name] is None]}")
+            self.book.deleted(tried, outcomes)
+            self._look(names)
+
+        return at_once(send)
+
+    def _look(self, names: Iterable[TopicPartition]) -> None:
+        """What was acknowledged is in the database, now, and what was deleted is not."""
         now = self.book.tick()
         for name in names:
             if (partition := self.world.partition(name)) is not None:

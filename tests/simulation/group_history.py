@@ -11,6 +11,9 @@ the database holds when a commit is acknowledged, is
   - never older than a known one: no commit that ended (answered, refused for the moment, or with its agent) before
     another began, when that other was known before the question was asked
   - never one that an earlier answer had already seen replaced
+  - nothing, only before the first of them is known, or when some deletion, or the end of a commit's time, may have come
+    after the last known one. A deletion is a commit of nothing: refused for good, it never happens; acknowledged, it is
+    known, and what ended before it began is never told again
 
 Generations. Only those count that an assignment was handed out in: from then on the generation is durable. A generation
 whose members have only joined may be numbered again after a crash, with other members. A group that is empty and has
@@ -20,6 +23,7 @@ never committed anything is forgotten, as Kafka forgets it, and counts from the 
   - in a generation no partition has two owners, and everybody gets what one offer of the leader gave, now and later
   - no commit of a generation is accepted that begins after a later one was handed out
   - no commit of a static member's older life is accepted that begins after its successor got an assignment
+  - nothing is deleted under a member that got its assignment before and commits in the same generation afterwards
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -40,13 +44,15 @@ Shown = tuple[int, str]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Try:
-    """A commit as an agent got it."""
+    """A commit, or a deletion, as an agent got it."""
 
     label: str
     group_id: str
     caller: Caller
-    offsets: Mapping[TopicPartition, int]
+    offsets: dict[TopicPartition, int | None]
+    """None: deleted."""
     begun: int
+    begun_ms: int
     handed_out: int
     """The newest generation with assignments when it began."""
     is_fenced: bool
@@ -54,6 +60,10 @@ class Try:
     ended: int | None = None
     known: int | None = None
     refusal: StreamhouseError | None = None
+
+    @property
+    def deletes(self) -> bool:
+        return None in self.offsets.values()
 
     def __str__(self) -> str:
         return (
@@ -92,12 +102,25 @@ class Membership:
         self.lives: dict[str, dict[str, int]] = {}
         """Member ids that each static member was told, and when it asked for them."""
         self.fenced: dict[str, int] = {}
+        self.assigned: dict[tuple[str, int], int] = {}
+        """When each member, of each generation, first learned its assignment."""
+        self.deletions: list[Try] = []
+        """Those that were acknowledged."""
 
     def begin_anew(self, drops: int) -> None:
         self.drops = drops
         self.handed_out = -1
         self.got.clear()
         self.owners.clear()
+
+    def deleted_under(self, tried: Try) -> Try | None:
+        """A deletion that happened while the member that commits now was in its generation."""
+        since = self.assigned.get((tried.caller.member_id, tried.caller.generation))
+        if since is None:
+            return None
+        return next(
+            (each for each in self.deletions if since < each.begun and (each.ended or tried.begun) < tried.begun), None
+        )
 
     def identity(self, member_id: str) -> str:
         return self.instances.get(member_id, member_id)
@@ -109,9 +132,18 @@ class Membership:
 
 
 class GroupHistory:
-    def __init__(self, violated: Callable[[str], None], *, drops: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        violated: Callable[[str], None],
+        *,
+        drops: Callable[[str], int],
+        span_ms: Callable[[], int],
+        retention_ms: int,
+    ) -> None:
         self._violated = violated
         self._drops = drops
+        self._span_ms = span_ms
+        self._retention_ms = retention_ms
         self._now = 0
         self._registers: dict[tuple[str, TopicPartition], Register] = {}
         self._members: dict[str, Membership] = {}
@@ -119,6 +151,7 @@ class GroupHistory:
         self._processed: dict[str, set[bytes]] = {}
         self.commits = 0
         self.refused = 0
+        self.deletions = 0
         self.answers = 0
         self.syncs = 0
 
@@ -138,14 +171,21 @@ class GroupHistory:
     # --- commits
 
     def committing(self, group_id: str, caller: Caller, offsets: Mapping[TopicPartition, int]) -> Try:
+        return self._begin("commit", group_id, caller, offsets)
+
+    def deleting(self, group_id: str, names: Iterable[TopicPartition]) -> Try:
+        return self._begin("deletion", group_id, Caller(), dict.fromkeys(names))
+
+    def _begin(self, what: str, group_id: str, caller: Caller, offsets: Mapping[TopicPartition, int | None]) -> Try:
         now = self.tick()
         members = self.of(group_id)
         tried = Try(
-            label=f"commit-{now}",
+            label=f"{what}-{now}",
             group_id=group_id,
             caller=caller,
             offsets=dict(offsets),
             begun=now,
+            begun_ms=self._span_ms(),
             handed_out=members.handed_out,
             is_fenced=caller.member_id in members.fenced,
             process=PROCESS.get(),
@@ -165,11 +205,24 @@ class GroupHistory:
             self._violated(f"an old generation committed; {tried.group_id} {tried} newest={tried.handed_out}")
         if tried.is_fenced:
             self._violated(f"a fenced member committed; {tried.group_id} {tried} {tried.caller}")
+        if (deletion := self.of(tried.group_id).deleted_under(tried)) is not None:
+            self._violated(f"deleted under a member; {tried.group_id} {deletion} {tried}")
 
-    def refused_commit(self, tried: Try, error: StreamhouseError) -> None:
+    def deleted(self, tried: Try, outcomes: Outcomes) -> None:
+        """Partitions that were refused are as if nobody had asked."""
+        self._end(tried)
+        for name in [name for name, error in outcomes.items() if error is not None]:
+            del self._register(tried.group_id, name).tries[tried.label]
+            del tried.offsets[name]
+        if tried.offsets:
+            tried.known = self._now
+            self.deletions += 1
+            self.of(tried.group_id).deletions.append(tried)
+
+    def refused_try(self, tried: Try, error: StreamhouseError) -> None:
         """Refused for good: it never happens. For the moment: it may have, or may yet."""
         self._end(tried)
-        self.refused += 1
+        self.refused += not tried.deletes
         if isinstance(error, Retriable):
             return
         tried.refusal = error
@@ -199,11 +252,14 @@ class GroupHistory:
     def saw(self, group_id: str, name: TopicPartition, begun: int, now: int, shown: Shown | None) -> None:
         """A question asked at `begun` was answered `now`."""
         register = self._register(group_id, name)
-        known = [each for each in register.tries.values() if each.known is not None and each.known < begun]
         if shown is None:
-            if known:
-                self._violated(f"committed offsets are gone; {group_id} {name} known={known[-1]}")
+            if not self._may_be_gone(register, begun):
+                self._violated(f"committed offsets are gone; {group_id} {name} known={_known(register, begun)[-1]}")
+            if register.last is not None and register.last[1] < begun:
+                register.replaced[register.last[0]] = now
+                register.last = None
             return
+        known = _known(register, begun)
         tried = register.tries.get(shown[1])
         if tried is None or tried.offsets[name] != shown[0] or tried.refusal is not None:
             self._violated(f"an offset was told that nobody committed; {group_id} {name} {shown} {tried}")
@@ -218,6 +274,20 @@ class GroupHistory:
             register.replaced[register.last[0]] = now
         register.last = (tried.label, now)
 
+    def _may_be_gone(self, register: Register, begun: int) -> bool:
+        """Whether nothing may be told: something may have ended what was committed, after the last that is known."""
+        known = [each for each in _known(register, begun) if not each.deletes]
+        ends = [
+            each.ended
+            for each in register.tries.values()
+            if each.refusal is None and (each.deletes or self._may_have_expired(each))
+        ]
+        return not known or any(end is None or all(each.begun <= end for each in known) for end in ends)
+
+    def _may_have_expired(self, tried: Try) -> bool:
+        """The time runs from the commit, or from when the group became empty after it."""
+        return self._span_ms() - tried.begun_ms >= self._retention_ms
+
     # --- members
 
     def asks(self, group_id: str) -> Asked:
@@ -231,19 +301,20 @@ class GroupHistory:
             members.lives.setdefault(ask.instance_id, {}).setdefault(joined.member_id, asked.begun)
         members.instances.update({each.member_id: each.instance_id for each in joined.members if each.instance_id})
         newest = min(asked.handed_out, members.handed_out)
-        if joined.generation < newest and self._has_committed(group_id):  # else it may be about to be forgotten
+        if joined.generation < newest and self._is_kept(group_id):  # else it may be about to be forgotten
             self._violated(f"a generation went back; {group_id} {joined} newest={newest}")
 
-    def _has_committed(self, group_id: str) -> bool:
+    def _is_kept(self, group_id: str) -> bool:
+        """Whether the group has something committed that must still be there."""
         registers = [register for (owner, _), register in self._registers.items() if owner == group_id]
-        return any(tried.known is not None for register in registers for tried in register.tries.values())
+        return not all(self._may_be_gone(register, self._now + 1) for register in registers)
 
     def _look_for(self, group_id: str) -> None:
-        """A group that nobody is in, and that never committed anything, may be forgotten: then it begins anew."""
+        """A group that nobody is in, and that has nothing committed any more, may be forgotten: then it begins anew."""
         members = self.of(group_id)
         if (drops := self._drops(group_id)) != members.drops:
             members.begin_anew(drops)
-            if self._has_committed(group_id):
+            if self._is_kept(group_id):
                 self._violated(f"a group was forgotten with what it had committed; {group_id}")
 
     def offers(self, group_id: str, ask: Sync) -> None:
@@ -260,6 +331,7 @@ class GroupHistory:
         if generation < min(asked.handed_out, members.handed_out):
             self._violated(f"an old generation was handed out; {group_id} {ask} newest={asked.handed_out}")
         members.handed_out = max(members.handed_out, generation)
+        members.assigned.setdefault((ask.member_id, generation), self.tick())
         identity = members.identity(ask.member_id)
         got = members.got.setdefault(generation, {})
         if got.setdefault(identity, synced.assignment) != synced.assignment:
@@ -288,3 +360,8 @@ class GroupHistory:
 
     def has_processed(self, group_id: str, identity: bytes) -> bool:
         return identity in self._processed.get(group_id, ())
+
+
+def _known(register: Register, begun: int) -> list[Try]:
+    """What was known before a question was asked."""
+    return [each for each in register.tries.values() if each.known is not None and each.known < begun]

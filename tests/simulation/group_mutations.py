@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
+from streamhouse.broker.groups import expiry, groups, offsets
 from streamhouse.broker.groups.commits import CommitQueue
 from streamhouse.broker.groups.coordinator import Coordinator
 from streamhouse.broker.groups.deadlines import Deadlines
@@ -17,6 +18,7 @@ from streamhouse.broker.groups.member import Member
 from streamhouse.broker.groups.roster import Roster
 from streamhouse.broker.groups.state import Group
 from streamhouse.errors import FencedInstance, StreamhouseError
+from streamhouse.model.group import DropGroup, DropOffset
 from streamhouse.stores.metadata import group_guard
 from streamhouse.stores.metadata.transactions import groups as transactions
 
@@ -138,6 +140,35 @@ def assignments_shared_by_two(patch: Patch) -> None:
     patch.setattr(Group, "_assign", generous)
 
 
+def groups_deleted_under_their_members(patch: Patch) -> None:
+    patch.setattr(groups, "check_delete", lambda group: None)
+
+
+def offsets_deleted_under_their_readers(patch: Patch) -> None:
+    patch.setattr(offsets, "reads", lambda group, topic: False)
+
+
+def deletions_not_written(patch: Patch) -> None:
+    put = CommitQueue.put
+
+    def forgetful(self: CommitQueue, shard: Any, group_id: str, changes: Sequence[Any]) -> Any:
+        return put(self, shard, group_id, [each for each in changes if not isinstance(each, DropOffset | DropGroup)])
+
+    patch.setattr(CommitQueue, "put", forgetful)
+
+
+def offsets_expire_under_their_readers(patch: Patch) -> None:
+    patch.setattr(expiry, "reads", lambda group, topic: False)
+
+
+def offsets_expire_too_early(patch: Patch) -> None:
+    patch.setattr(expiry.Expiry, "_retention_ms", property(lambda self: 500))
+
+
+def nothing_expires(patch: Patch) -> None:
+    patch.setattr(expiry, "expired_offsets", lambda *args, **named: [])
+
+
 def _plan(**changes: Any) -> GroupPlan:
     plan = {
         "group_id": "group-0",
@@ -163,6 +194,9 @@ STATIC: Final = {**QUIET, "groups": (_plan(statics=3, session_s=1.5, lifetime_s=
 ECHOES: Final = {**QUIET, "groups": (_plan(echoes=0.5, lifetime_s=1.5),)}
 PROMPT: Final = {**DYNAMIC, "starve": 0.0}
 OUTSIDE: Final = {**QUIET, "groups": (_plan(members=0),)}
+SILENT: Final = {**QUIET, "groups": (_plan(echoes=0.0),)}
+DELETED: Final = {**QUIET, "groups": (_plan(lifetime_s=10.0, deletes_s=0.2),)}
+DELETED_OUTSIDE: Final = {**QUIET, "groups": (_plan(members=0, deletes_s=0.2),)}
 
 GROUP_MUTATIONS: Final = {
     "the generation of a commit is not checked": Mutation(
@@ -189,5 +223,17 @@ GROUP_MUTATIONS: Final = {
     "a rebalance waits for ever": Mutation(apply=rebalances_wait_for_ever, profile="calm", tweaks=PROMPT),
     "deadlines wake nobody": Mutation(apply=deadlines_do_not_wake_anybody, profile="kills", tweaks=DYNAMIC),
     "new members are expected for ever": Mutation(apply=pending_members_never_given_up, profile="kills", tweaks=ECHOES),
+    "groups are deleted under their members": Mutation(
+        apply=groups_deleted_under_their_members, profile="calm", tweaks=DELETED
+    ),
+    "offsets are deleted under their readers": Mutation(
+        apply=offsets_deleted_under_their_readers, profile="calm", tweaks=DELETED
+    ),
+    "deletions are not written": Mutation(apply=deletions_not_written, profile="calm", tweaks=DELETED_OUTSIDE),
+    "offsets expire under their readers": Mutation(
+        apply=offsets_expire_under_their_readers, profile="calm", tweaks=SILENT
+    ),
+    "offsets expire too early": Mutation(apply=offsets_expire_too_early, profile="calm", tweaks=OUTSIDE),
+    "offsets never expire": Mutation(apply=nothing_expires, profile="calm", tweaks=DYNAMIC),
     "assignments are given to everybody": Mutation(apply=assignments_shared_by_two, profile="calm", tweaks=DYNAMIC),
 }

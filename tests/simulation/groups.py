@@ -14,6 +14,7 @@ from math import inf
 
 from streamhouse.broker.fetch import Wanted
 from streamhouse.broker.groups import Caller, Join, Joined, Leaver, Sync
+from streamhouse.broker.groups.calls import Fetched
 from streamhouse.errors import (
     FencedInstance,
     GroupNotFound,
@@ -34,6 +35,7 @@ from .clients import Client, simply
 from .group_calls import GroupClient
 from .network import Lost
 from .options import GroupPlan
+from .outsiders import Janitor, Outsider
 from .world import World
 
 
@@ -285,6 +287,10 @@ class Member(GroupClient):
 
     async def _commit(self) -> None:
         offsets = {name: offset for name, offset in self.positions.items() if self._committed.get(name) != offset}
+        if not offsets and self.plan.echoes and not self.is_troubled:
+            # The network may have brought one of our older commits again. In the same generation it counts like any
+            # other, here as in Kafka: it is put right by consumers that commit now and then whatever they believe.
+            offsets = dict(self.positions)
         if not offsets:
             return
         begin = self.committing(self._caller, offsets)
@@ -295,30 +301,6 @@ class Member(GroupClient):
         self._committed |= offsets
 
 
-class Outsider(GroupClient):
-    """Commits in a group that has no members, several at once, and reads what came of it."""
-
-    def __init__(self, world: World, name: str, plan: GroupPlan, names: Sequence[TopicPartition]) -> None:
-        super().__init__(world, name, plan)
-        self._names = names
-
-    async def run(self) -> None:
-        while not self.world.is_quiet:
-            await self.pause(0.15)
-            try:
-                connection = await self.connection()
-                for _ in range(self.chance.choice((0, 0, 1, 3))):
-                    connection.send(self.committing(Caller(), self._offsets()))
-                await self.commit(Caller(), self._offsets())
-                await self.committed(self._names)
-            except (StreamhouseError, Lost):
-                continue
-
-    def _offsets(self) -> dict[TopicPartition, int]:
-        names = self.chance.sample(self._names, self.chance.randint(1, len(self._names)))
-        return {name: self.chance.randrange(1000) for name in names}
-
-
 class Auditor(GroupClient):
     """Asks again and again what a group has committed; in the end, whether everything is as it should be."""
 
@@ -327,7 +309,7 @@ class Auditor(GroupClient):
         self._names = names
         self.members = members
         self._aim = "settles"
-        self._has_insisted = False
+        self._insisted_in = -1
 
     def __repr__(self) -> str:
         return f"<Auditor {self.group_id} {self._aim} {self.members}>"
@@ -345,26 +327,28 @@ class Auditor(GroupClient):
         while True:
             if await self._is_settled():
                 break
-            self._insist_once()
+            self._insist()
             await asyncio.sleep(0.2)
         self._check_processed()
+        if self.world.options.offsets_expire:
+            await self._check_kept()
 
-    def _insist_once(self) -> None:
+    def _insist(self) -> None:
         """Finish a cooperative rebalance whose second half died with a static member.
 
         What one member lets go of is given to another when the first one joins again. If it dies before that, or the
         coordinator before the next generation is durable, its next life gets the assignment of the last one without a
         rebalance, and has nothing to let go of: the partition belongs to nobody until somebody asks. Kafka's groups
-        are the same. After the faults nobody dies any more, so asking once is enough.
+        are the same. Once in each generation is enough.
         """
-        if self._has_insisted or not (self.plan.is_cooperative and self.plan.statics):
-            return
         members = self.members
+        if not (self.plan.is_cooperative and self.plan.statics) or self._insisted_in == members[0].generation:
+            return
         if len({member.generation for member in members}) > 1 or not all(member.is_joined for member in members):
             return
         given = self.book.given(self.group_id, members[0].generation)
         if not given >= set(self._names):
-            self._has_insisted = True
+            self._insisted_in = members[0].generation
             self.loop.note(f"{members[0].name} insists")
             members[0].insist()
 
@@ -409,12 +393,25 @@ class Auditor(GroupClient):
                 if fact.base >= bounds[0] and not self.book.has_processed(self.group_id, fact.sent.identity):
                     self.history.violated(f"a record was never processed; {self.group_id} {name} {fact}")
 
+    async def _check_kept(self) -> None:
+        """What members read does not expire, however long nothing is committed."""
+        before = await self.told()
+        settings = self.world.options.settings.groups
+        await asyncio.sleep(settings.offsets_retention_s + 2 * settings.offsets_check_s)
+        if gone := before.keys() - (await self.told()).keys():
+            self.history.violated(f"offsets expired under their readers; {self.group_id} {sorted(gone)}")
+
     async def emptied(self) -> None:
-        """All members have gone, with or without a word: nobody is left, and nobody waits."""
-        self._aim = "is empty"
+        """All members have gone, with or without a word: nobody is left, and nobody waits. Where offsets expire, they
+        go with the group."""
+        self._aim = "is gone" if self.world.options.offsets_expire else "is empty"
         while True:
             try:
-                if (await self.described()).state is GroupState.EMPTY and self._is_still():
+                state = (await self.described()).state
+                if not self.world.options.offsets_expire and state is GroupState.EMPTY and self._is_still():
+                    return
+            except GroupNotFound:
+                if self.world.options.offsets_expire and not await self.told():
                     return
             except (StreamhouseError, Lost):
                 pass
@@ -427,12 +424,11 @@ class Auditor(GroupClient):
         group = shard.groups.get(self.group_id) if shard is not None else None
         return group is not None and not group.expects_members and group.next_deadline() == inf
 
-    async def same(self) -> None:
-        """The next agent tells what the last one told."""
+    async def told(self) -> Fetched:
+        """What the group has committed, as soon as somebody tells."""
         while True:
             try:
-                await self.committed(self._names)
-                return
+                return await self.committed(self._names)
             except (StreamhouseError, Lost):
                 await asyncio.sleep(0.1)
 
@@ -443,7 +439,7 @@ class Crowd:
     def __init__(self, world: World, names: Sequence[TopicPartition]) -> None:
         self.members: list[Member] = []
         self.auditors: list[Auditor] = []
-        self.others: list[Outsider] = []
+        self.others: list[Outsider | Janitor] = []
         for plan in world.options.groups:
             members = [
                 Member(world, f"{plan.group_id}-m{number}", plan, names, _instance(plan, number))
@@ -454,8 +450,10 @@ class Crowd:
                 self.auditors.append(Auditor(world, plan, names, members))
             else:
                 self.others += [Outsider(world, f"{plan.group_id}-o{number}", plan, names) for number in range(2)]
+            if plan.is_deleted:
+                self.others.append(Janitor(world, plan, names))
 
-    def clients(self) -> Sequence[Auditor | Outsider]:
+    def clients(self) -> Sequence[Auditor | Outsider | Janitor]:
         """Those who end with the faults."""
         return [*self.auditors, *self.others]
 

@@ -79,6 +79,8 @@ PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 class SimFuture(asyncio.Future[Any]):
     serial = 0
+    process: Process | None = None
+    """Who made it: what a dead process never looked at is nobody's fault, whenever it is thrown away."""
 
     def __hash__(self) -> int:
         return self.serial
@@ -216,6 +218,7 @@ class SimLoop(asyncio.BaseEventLoop):
         future = SimFuture(loop=self)
         self._serial += 1
         future.serial = self._serial
+        future.process = PROCESS.get()
         return future
 
     def create_task(self, coro: Any, *, name: object = None, context: Context | None = None) -> asyncio.Task[Any]:

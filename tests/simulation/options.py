@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import structs
+
 from streamhouse.config import (
     AgentSettings,
     BufferSettings,
@@ -38,6 +40,9 @@ PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
 }
 GROUPS_SHARE: Final = 0.4
 """Share of the seeds of every profile that have consumer groups."""
+EXPIRY_SHARE: Final = 0.3
+"""Share of the seeds in which committed offsets expire before the end."""
+LONG_S: Final = 3600.0
 _SHARES: Final = {"calm": 1, "kills": 3, "power": 3, "stores": 3, "disk": 2, "time": 1, "everything": 4}
 
 
@@ -67,6 +72,12 @@ class GroupPlan:
     """Share of requests that come again."""
     learns_id: bool
     may_skip_assignment: bool
+    deletes_s: float = 0.0
+    """Mean time between two tries to delete the group or what it committed; 0: nobody tries."""
+
+    @property
+    def is_deleted(self) -> bool:
+        return self.deletes_s > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +103,10 @@ class Options:
     groups: tuple[GroupPlan, ...]
     restart_fuse: float
     """Chance that a new agent dies during its first steps, which are those of recovery."""
+
+    @property
+    def offsets_expire(self) -> bool:
+        return self.settings.groups.offsets_retention_s < LONG_S
 
     def __str__(self) -> str:
         changed = (self.settings.wal, self.settings.buffer, self.settings.flush, self.settings.fetch)
@@ -123,7 +138,19 @@ def choose(seed: int, profile: str | None = None) -> Options:
         groups=_groups(groups) if groups.random() < GROUPS_SHARE else (),
         restart_fuse=chance.choice((0.0, 0.3, 0.6)),
     )
-    return _quieter(options) if options.groups and groups.random() < 0.75 else options
+    options = _quieter(options) if options.groups and groups.random() < 0.75 else options
+    return _forgetful(options, random.Random(f"forgetful-{seed}"))
+
+
+def _forgetful(options: Options, chance: random.Random) -> Options:
+    """In some seeds committed offsets expire within seconds; some groups are deleted, and offsets of theirs."""
+    settings = options.settings
+    if chance.random() < EXPIRY_SHARE:
+        retention_s = chance.choice((1.0, 3.0))
+        groups = structs.replace(settings.groups, offsets_retention_s=retention_s, offsets_check_s=0.3)
+        settings = structs.replace(settings, groups=groups)
+    plans = tuple(replace(plan, deletes_s=chance.choice((0.0, 0.0, 0.1, 0.5))) for plan in options.groups)
+    return replace(options, settings=settings, groups=plans)
 
 
 def _quieter(options: Options) -> Options:

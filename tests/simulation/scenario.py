@@ -132,6 +132,7 @@ class Scenario:
             "forgiven": history.forgiven,
             "commits": self.world.groups.commits,
             "commits refused": self.world.groups.refused,
+            "deletions": self.world.groups.deletions,
             "generations": self.world.groups.generations(),
             "agents": len(self.world.agents),
             "segments": len(self.world.bucket._objects),
@@ -166,7 +167,7 @@ class Scenario:
         await self._lively("stop", self._stop())
         await self._lively("cold reading", self._read_everything(admin))
         for auditor in self.crowd.auditors:
-            await self._lively("what was committed", auditor.same())
+            await self._lively("what was committed", auditor.told())
         await self._lively("collection", self._collect())
         await self._lively("stop", self._stop())
         supervisor.cancel()

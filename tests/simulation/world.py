@@ -119,7 +119,12 @@ class World:
         self.weather = Weather(loop, random.Random(f"weather-{options.seed}"))
         self.files = SimFiles(random.Random(f"disk-{options.seed}"))
         self.history = History(loop, self.database)
-        self.groups = GroupHistory(self.history.violated, drops=self.database.drops)
+        self.groups = GroupHistory(
+            self.history.violated,
+            drops=self.database.drops,
+            span_ms=self.clock.span_ms,
+            retention_ms=round(options.settings.groups.offsets_retention_s * 1000),
+        )
         self.agents: list[Agent] = []
         self.is_quiet = False
         """Whether faults are over."""
