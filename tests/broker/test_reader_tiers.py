@@ -5,6 +5,7 @@ import errno
 import random
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamhouse.broker.tier.frame import name_of
 from streamhouse.config import FetchSettings
-from streamhouse.errors import CorruptObject
+from streamhouse.errors import CorruptObject, Misconfigured, Unavailable
 from streamhouse.model.names import PartitionId, TopicId
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import CLICKS, ORDERS, batch, current, fetch, produce, records_of, settle
@@ -129,6 +130,17 @@ async def test_the_next_agent_finds_what_this_one_has_cached(folder: MemoryFolde
     assert await second.add(0, 3, 0, 1, 2) == data
     assert await second.read(0) == b"".join(data)
     assert second.objects.count("get_range") == 1  # the index
+
+
+async def test_a_broker_that_can_not_start_gives_its_disk_cache_back(make_world: MakeWorld, tmp_path: Path) -> None:
+    world = await make_world(fetch=FetchSettings(disk_cache_path=str(tmp_path / "cache")))
+    world.metadata.refuse("open_session")
+    with pytest.raises(Unavailable):
+        await world.start()
+    broker = await world.start()
+    with pytest.raises(Misconfigured, match="another agent uses the disk cache"):
+        await world.start()
+    await broker.reader.aclose()
 
 
 # --- fair turns

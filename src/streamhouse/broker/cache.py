@@ -53,6 +53,16 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Weighed)
 
 
+class Counted(Protocol):
+    """What a cache tells of itself. A lookup that waits for another one's reading is a hit."""
+
+    hits: int
+    misses: int
+    evictions: int
+
+    def __len__(self) -> int: ...
+
+
 class SingleFlightCache(Generic[K, V]):
     """An LRU by weight in which a missing value is made once and awaited by all who want it."""
 
@@ -64,9 +74,13 @@ class SingleFlightCache(Generic[K, V]):
         self._closed = False
         self.hits = 0
         self.misses = 0
+        self.evictions = 0
 
     def __repr__(self) -> str:
         return f"<SingleFlightCache values={len(self._values)} weight={self._weight} limit={self._limit}>"
+
+    def __len__(self) -> int:
+        return len(self._values)
 
     def __contains__(self, key: K) -> bool:
         return key in self._values or key in self._flights
@@ -108,6 +122,7 @@ class SingleFlightCache(Generic[K, V]):
         while self._weight > self._limit and len(self._values) > 1:
             _, dropped = self._values.popitem(last=False)
             self._weight -= dropped.weight
+            self.evictions += 1
 
     def forget(self, key: K) -> None:
         value = self._values.pop(key, None)

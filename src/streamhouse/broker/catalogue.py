@@ -41,11 +41,17 @@ class Catalogue:
         self._by_id: dict[TopicId, Topic] = {}
         self._loaded_at: float | None = None
         self._creating = asyncio.Lock()
+        self.hits = 0
+        self.misses = 0
+        self.evictions = 0  # never: there is a limit of topics, and all of them are kept
         self._changing = asyncio.Lock()
         """Held while topics are read or changed: an answer that was asked for before a change must not undo it."""
 
     def __repr__(self) -> str:
         return f"<Catalogue topics={len(self._by_name)}>"
+
+    def __len__(self) -> int:
+        return len(self._by_name)
 
     async def all(self) -> Sequence[Topic]:
         await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
@@ -54,7 +60,9 @@ class Catalogue:
     async def find(self, name: str) -> Topic:
         """The topic of this name; raises `UnknownTopic`. On the hot path: no suspension while the cache is fresh."""
         if (topic := self._by_name.get(name)) is not None and self._is_fresh(FRESH_S):
+            self.hits += 1
             return topic
+        self.misses += 1
         await self._refresh(FRESH_S if topic is not None else MISS_S, is_known=topic is not None)
         if (topic := self._by_name.get(name)) is None:
             raise UnknownTopic(name)
@@ -62,7 +70,9 @@ class Catalogue:
 
     async def find_by_id(self, topic_id: TopicId) -> Topic:
         if (topic := self._by_id.get(topic_id)) is not None and self._is_fresh(FRESH_S):
+            self.hits += 1
             return topic
+        self.misses += 1
         await self._refresh(FRESH_S if topic is not None else MISS_S, is_known=topic is not None)
         if (topic := self._by_id.get(topic_id)) is None:
             raise UnknownTopicId(topic_id)

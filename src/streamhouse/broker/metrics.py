@@ -6,12 +6,13 @@ Leaves      counting to the modules that do the work; serving the page to `wire.
 Nothing here runs on the hot path: a scrape reads attributes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from .broker import Broker
+from .cache import Counted
 
 
 class BrokerMetrics(Collector):
@@ -22,6 +23,7 @@ class BrokerMetrics(Collector):
         yield from self._traffic()
         yield from self._memory()
         yield from self._caches()
+        yield from self._disk()
         yield from self._partitions()
 
     def describe(self) -> Iterable[Metric]:
@@ -50,15 +52,38 @@ class BrokerMetrics(Collector):
             yield _counter("flush_failures", "Tries of a flush that failed.", tenure.flusher.failures)
 
     def _caches(self) -> Iterable[Metric]:
-        hits = CounterMetricFamily("streamhouse_cache_hits", "Lookups answered from memory.", labels=["cache"])
-        misses = CounterMetricFamily("streamhouse_cache_misses", "Lookups that had to read.", labels=["cache"])
+        caches = self._counted()
+        yield _by_cache(CounterMetricFamily, "hits", "Lookups that were answered.", caches, lambda each: each.hits)
+        yield _by_cache(CounterMetricFamily, "misses", "Lookups that weren't.", caches, lambda each: each.misses)
+        yield _by_cache(
+            CounterMetricFamily, "evictions", "Entries that made room for others.", caches, lambda each: each.evictions
+        )
+        yield _by_cache(GaugeMetricFamily, "entries", "Entries held.", caches, len)
+        asked = {name: each for name, each in caches.items() if each.hits + each.misses}
+        yield _by_cache(GaugeMetricFamily, "hit_rate", "Share of lookups answered, since the start.", asked, _hit_rate)
+        size = GaugeMetricFamily("streamhouse_cache_bytes", "Bytes of blocks held.", labels=["cache"])
         reader = self._broker.reader
-        for name, cache in (("blocks", reader.blocks), ("indexes", reader.indexes)):
-            hits.add_metric([name], cache.hits)
-            misses.add_metric([name], cache.misses)
-        yield hits
-        yield misses
-        yield GaugeMetricFamily("streamhouse_block_cache_bytes", "Blocks held in memory.", reader.blocks.weight)
+        size.add_metric(["blocks"], reader.blocks.weight)
+        if reader.disk is not None:
+            size.add_metric(["blocks_on_disk"], reader.disk.weight)
+        yield size
+        yield GaugeMetricFamily("streamhouse_cold_reads_waiting", "Reads that wait for their turn.", reader.waiting)
+
+    def _counted(self) -> dict[str, Counted]:
+        reader = self._broker.reader
+        caches: dict[str, Counted] = {"blocks": reader.blocks}
+        if reader.disk is not None:
+            caches["blocks_on_disk"] = reader.disk
+        return {**caches, "indexes": reader.indexes, "runs": reader.runs, "topics": self._broker.catalogue}
+
+    def _disk(self) -> Iterable[Metric]:
+        disk = self._broker.reader.disk
+        if disk is None:
+            return
+        yield GaugeMetricFamily("streamhouse_disk_cache_on", "0 when trouble turned it off.", int(disk.is_on))
+        yield _counter("disk_cache_errors", "Errors of the disk under the cache.", disk.errors)
+        yield _counter("disk_cache_damaged", "Files that didn't match their checksums.", disk.damaged)
+        yield _counter("disk_cache_dropped", "Blocks not kept: too large, or too many waiting.", disk.dropped)
 
     def _partitions(self) -> Iterable[Metric]:
         tenure = self._broker.tenure
@@ -70,3 +95,20 @@ class BrokerMetrics(Collector):
 
 def _counter(name: str, about: str, value: float) -> CounterMetricFamily:
     return CounterMetricFamily(f"streamhouse_{name}", about, value)
+
+
+def _by_cache(
+    family: type[CounterMetricFamily] | type[GaugeMetricFamily],
+    name: str,
+    about: str,
+    caches: Mapping[str, Counted],
+    value: Callable[[Counted], float],
+) -> Metric:
+    made = family(f"streamhouse_cache_{name}", about, labels=["cache"])
+    for cache, counted in caches.items():
+        made.add_metric([cache], value(counted))
+    return made
+
+
+def _hit_rate(cache: Counted) -> float:
+    return cache.hits / (cache.hits + cache.misses)

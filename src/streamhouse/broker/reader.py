@@ -57,6 +57,11 @@ class SegmentReader:
     def __repr__(self) -> str:
         return f"<SegmentReader blocks={self.blocks!r} ahead={len(self._ahead)}>"
 
+    @property
+    def waiting(self) -> int:
+        """Cold reads that wait for their turn."""
+        return self._cold.waiting
+
     async def open(self) -> None:
         """Take the disk tier's folder, where there is to be one; raises `Misconfigured` when it can't be had."""
         if self.disk is not None:

@@ -53,15 +53,23 @@ class RunIndex:
         self._kept = 0
         self._windows: OrderedDict[_Place, _Window] = OrderedDict()
         self._starts: dict[PartitionId, list[int]] = {}
+        self.hits = 0
+        self.misses = 0
+        self.evictions = 0
 
     def __repr__(self) -> str:
         return f"<RunIndex runs={self._kept} windows={len(self._windows)}>"
+
+    def __len__(self) -> int:
+        return self._kept
 
     async def find(self, partition: PartitionId, offset: int) -> Run | None:
         """The run that holds `offset`, or the first one after a gap; None when no run ends above it."""
         window = self._window_at(partition, offset)
         if window is not None and (run := window.find(offset)) is not None:
+            self.hits += 1
             return run
+        self.misses += 1
         runs = await self._metadata.runs(partition, from_offset=offset, limit=PAGE)
         if not runs:
             return None
@@ -87,7 +95,9 @@ class RunIndex:
 
     def _shrink(self) -> None:
         while self._kept > self._limit and len(self._windows) > 1:
-            self._drop(next(iter(self._windows)))
+            place = next(iter(self._windows))
+            self.evictions += len(self._windows[place].runs)
+            self._drop(place)
 
     def _drop(self, place: _Place) -> None:
         window = self._windows.pop(place, None)

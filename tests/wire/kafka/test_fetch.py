@@ -1,10 +1,12 @@
 """Fetch: what comes out is what went in, within the limits that were asked for."""
 
 import asyncio
+import os
 from uuid import UUID
 
 import pytest
 
+from streamhouse.broker.broker import Broker
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import Record, build_batch, read_records
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -132,6 +134,32 @@ async def test_an_error_in_one_partition_ends_the_wait_and_leaves_the_others_alo
     assert (wrong.high_watermark, batches_of(wrong)) == (-1, [])
     assert len(batches_of(right)) == 1
     assert absent.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_corrupt_block_is_a_corrupt_message_for_its_own_range_only(broker: Broker, client: Client) -> None:
+    await create_topic(client, "orders", partitions=2)
+    size = broker._settings.flush.block_bytes - 200  # so that each batch has a block of its own
+    for partition in (0, 1):
+        for _ in range(3):
+            await produce(client, "orders", (partition, a_batch(os.urandom(size))))
+    assert broker.tenure is not None
+    await broker.tenure.flusher.flush_all()
+    run = (await broker.runs(await broker.topic("orders"), limit=10))[0]
+    await _flip_a_bit(broker, run.object_key, (await broker.reader.index(run)).blocks[1].position + 1000)
+    for offset, expected in ((0, ErrorCode.NONE), (1, ErrorCode.CORRUPT_MESSAGE), (2, ErrorCode.NONE)):
+        damaged, whole = await fetch(client, fetch_request("orders", (0, offset), (1, offset)))
+        assert damaged.error_code == expected
+        assert bool(batches_of(damaged)) == (expected == ErrorCode.NONE)
+        assert (whole.error_code, bool(batches_of(whole))) == (ErrorCode.NONE, True)
+
+
+async def _flip_a_bit(broker: Broker, key: str, position: int) -> None:
+    """Behind everybody's back, and before anything of it was cached."""
+    objects = broker._doors.objects
+    body = bytearray(await objects.get_range(key, 0, 1 << 30))
+    body[position] ^= 1
+    await objects.delete(key)
+    await objects.put_new(key, [bytes(body)])
 
 
 async def test_a_negative_offset_is_out_of_range(client: Client) -> None:
