@@ -41,14 +41,24 @@ def wal_key(session_id: SessionId, sequence: int) -> str:
     return WAL_PREFIX + _tail(session_id, sequence)
 
 
+def wal_prefix(session_id: SessionId) -> str:
+    """What all WAL objects of the session begin with, and no other's: the id whole, and a slash."""
+    _require_session(session_id)
+    return f"{WAL_PREFIX}{session_id}/"
+
+
 def parse_wal_key(key: str) -> ObjectName | None:
     """Whose WAL object the key names; None for any other key."""
     return _parse(WAL_PREFIX, key)
 
 
-def _tail(session_id: SessionId, sequence: int) -> str:
+def _require_session(session_id: SessionId) -> None:
     if not _SESSION.fullmatch(session_id):
         raise Internal(f"not a session id; session={session_id!r}")
+
+
+def _tail(session_id: SessionId, sequence: int) -> str:
+    _require_session(session_id)
     if not 0 <= sequence <= MAX_SEQUENCE:
         raise Internal(f"sequence out of range; sequence={sequence}")
     return f"{session_id}/{sequence:020d}"

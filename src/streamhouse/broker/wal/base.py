@@ -7,7 +7,7 @@ Leaves      entry bytes to `format.wal`; local files to `disk` and `recovery`, o
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -154,4 +154,9 @@ class WalRecovery(Protocol):
 
     async def remove(self, session: SessionId) -> None:
         """Delete the session's log durably; a missing one is fine."""
+        ...
+
+    async def collect(self, ended: Callable[[SessionId], bool]) -> int:
+        """Delete what sessions left that ended long ago; returns how many objects went. `ended` is asked about each
+        session that left something, and must be true only of those that are known to be over for good."""
         ...

@@ -72,6 +72,10 @@ class DiskWals:
         async with self.read(session) as reading:
             await reading.remove()
 
+    async def collect(self, ended: Callable[[SessionId], bool]) -> int:
+        """Nothing: a log on disk is removed as a whole, or not at all."""
+        return 0
+
     def _take(self, session: SessionId) -> Lock | None:
         """The session's lock, or None where no log is: a directory without lock and files is only being born."""
         directory = session_dir(self._root, session)

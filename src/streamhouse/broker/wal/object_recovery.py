@@ -1,0 +1,217 @@
+"""Recovery of object logs: what a dead session left in the object store, and the seal that ends it.
+
+Data path   death -> **recovery** (read numbers in order, seal the first that is missing) -> broker publishes
+Owns        reading a log to its end; making that end final; what of a log may be deleted
+Leaves      who is dead, who may recover and where reading begins to the metadata store; bytes to `format.wal_object`
+
+Fencing by collision: names are written create-only, so at the first missing number either the seal stands, and every
+later PUT of the session fails there, or a late PUT stands, and it is part of the log. One seal is enough, because the
+session acknowledges in the order of its numbers. A seal outlives everybody who could write below its prefix: it is
+deleted by `collect` alone (decision 0009).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from streamhouse.clock import Clock, Ids
+from streamhouse.config import WalSettings
+from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.format.keys import wal_key, wal_prefix
+from streamhouse.format.wal_object import SEAL_BYTES, Seal, WalObject, decode_seal, encode_seal, read_object
+from streamhouse.model.names import SessionId
+from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore
+
+from .base import DamageReport, WalEntry
+from .object_removal import delete_all
+from .object_sweep import collect_leftovers
+from .objects import ObjectWal
+
+log: Final = logging.getLogger(__name__)
+
+PIECE_BYTES: Final = 8 * 1024 * 1024
+"""Of an object that is larger only the first piece is read ahead, so that memory stays bounded."""
+_READS: Final = 3
+"""What is damaged is read so often before it is believed: a wrong bit may have come on the way."""
+_SEALINGS: Final = 5
+_MAX_PLACES: Final = 100
+
+
+class ObjectWals:
+    """The logs in one object store; implements `Wals`."""
+
+    def __init__(self, objects: ObjectStore, settings: WalSettings, *, clock: Clock, ids: Ids) -> None:
+        self.objects = objects
+        self.by = "nobody"
+        """Who seals: the session that was opened last."""
+        self._settings = settings
+        self._clock = clock
+        self._ids = ids
+
+    def __repr__(self) -> str:
+        return f"<ObjectWals by={self.by} {self.objects!r}>"
+
+    @property
+    def read_ahead(self) -> int:
+        return self._settings.read_ahead
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    async def open(self, session: SessionId) -> ObjectWal:
+        """Begin the log of a new session; its id must never have been used before."""
+        self.by = session
+        return ObjectWal(self.objects, session, self._settings, clock=self._clock, ids=self._ids)
+
+    async def dead_sessions(self, own: SessionId) -> list[SessionId]:
+        """Nobody: an object store can't tell who is dead. The metadata store can."""
+        return []
+
+    @asynccontextmanager
+    async def read(self, session: SessionId, *, start: int = 0) -> AsyncIterator["ObjectWalReading"]:
+        reading = ObjectWalReading(self, session, start=start)
+        try:
+            yield reading
+        finally:
+            await reading.aclose()
+
+    async def remove(self, session: SessionId) -> None:
+        """Delete the session's data, never its seals. What can't be deleted now is left to `collect`."""
+        try:
+            keys = [meta.key async for meta in self.objects.list(wal_prefix(session)) if meta.size_bytes > SEAL_BYTES]
+        except StreamhouseError as error:
+            log.warning("wal objects not removed", extra={"session": session, "why": str(error)})
+            return
+        async for _ in delete_all(self.objects, keys, at_once=self._settings.deletes):
+            pass
+
+    async def collect(self, ended: Callable[[SessionId], bool], *, older_than_s: float | None = None) -> int:
+        """Delete everything, seals too, of sessions that ended and have written nothing for so long; returns how many
+        objects went. `ended` must be true only of sessions that the metadata store knows to be over for good."""
+        age_s = self._settings.seal_retention_s if older_than_s is None else older_than_s
+        before_ms = self._clock.now_ms() - round(age_s * 1000)
+        return await collect_leftovers(self.objects, ended, before_ms=before_ms, at_once=self._settings.deletes)
+
+
+class ObjectWalReading:
+    """A dead session's log from `start` on; implements `WalReading`."""
+
+    def __init__(self, wals: ObjectWals, session: SessionId, *, start: int) -> None:
+        self._wals = wals
+        self._objects = wals.objects
+        self._session = session
+        self._start = start
+        self._ahead: deque[asyncio.Task[bytes | None]] = deque()
+        self._damage = DamageReport()
+
+    def __repr__(self) -> str:
+        return f"<ObjectWalReading {self._session} start={self._start} read={self._damage.files}>"
+
+    @property
+    def damage(self) -> DamageReport:
+        return self._damage
+
+    async def remove(self) -> None:
+        await self._wals.remove(self._session)
+
+    async def aclose(self) -> None:
+        """Nothing is read ahead any more."""
+        ahead, self._ahead = self._ahead, deque()
+        for task in ahead:
+            task.cancel()
+        await asyncio.gather(*ahead, return_exceptions=True)
+
+    async def entries(self) -> AsyncIterator[WalEntry]:
+        await self.aclose()
+        self._damage = DamageReport()
+        sequence = self._start
+        while (found := await self._next(sequence)) is not None:
+            self._count(sequence, found)
+            for entry in found.entries:
+                yield entry
+            sequence += 1
+
+    async def _next(self, sequence: int) -> WalObject | None:
+        """The object of this number; None when the log ends before it, for ever."""
+        for number in range(sequence + len(self._ahead), sequence + self._wals.read_ahead + 1):
+            self._ahead.append(asyncio.create_task(self._first_piece(number), name=f"wal-read-{number}"))
+        piece = await self._ahead.popleft()
+        if piece is None:
+            # What was read ahead may be out of date: only a create tells whether the name is still free.
+            piece = await self._seal(sequence)
+        if piece is None:
+            return None
+        found = await self._read(sequence, piece)
+        if isinstance(found, Seal):
+            log.info("wal was sealed before", extra={"session": self._session, "sequence": sequence, "by": found.by})
+            return None
+        return found
+
+    async def _seal(self, sequence: int) -> bytes | None:
+        """End the log here, unless somebody was faster: then the first piece of what he wrote."""
+        seal = Seal(session=self._session, sequence=sequence, by=self._wals.by, at_ms=self._wals.now_ms())
+        key = wal_key(self._session, sequence)
+        for _ in range(_SEALINGS):
+            try:
+                await self._objects.put_new(key, [encode_seal(seal)])
+            except ObjectExists:
+                if (piece := await self._first_piece(sequence)) is not None:
+                    return piece  # a late PUT, the seal of a recoverer before us, or our own whose answer was lost
+            else:
+                log.info("wal sealed", extra={"session": self._session, "sequence": sequence})
+                return None
+        raise Unavailable(f"object store says both that a key is taken and that it is not; key={key}")
+
+    async def _first_piece(self, sequence: int) -> bytes | None:
+        try:
+            return await self._objects.get_range(wal_key(self._session, sequence), 0, PIECE_BYTES)
+        except ObjectMissing:
+            return None
+
+    async def _read(self, sequence: int, piece: bytes) -> WalObject | Seal:
+        """What the object holds; a damaged one is read again, and counts as what was best of it."""
+        best = await self._decode(sequence, piece)
+        for _ in range(_READS - 1):
+            if isinstance(best, Seal) or not best.damage:
+                break
+            again = await self._first_piece(sequence)
+            if again is None:
+                break
+            found = await self._decode(sequence, again)
+            if isinstance(found, Seal) or len(found.entries) > len(best.entries) or not found.damage:
+                best = found
+        return best
+
+    async def _decode(self, sequence: int, piece: bytes) -> WalObject | Seal:
+        pieces = [piece]
+        while len(pieces[-1]) == PIECE_BYTES:
+            position = len(pieces) * PIECE_BYTES
+            key = wal_key(self._session, sequence)
+            pieces.append(await self._objects.get_range(key, position, position + PIECE_BYTES))
+        data = memoryview(b"".join(pieces) if len(pieces) > 1 else piece)
+        seal = decode_seal(data, session=self._session, sequence=sequence)
+        if seal is not None:
+            return seal
+        read = partial(read_object, data, session=self._session, sequence=sequence)
+        return await asyncio.get_running_loop().run_in_executor(None, read)
+
+    def _count(self, sequence: int, found: WalObject) -> None:
+        report = self._damage
+        places = [f"{sequence}@{damage.position}+{damage.length}" for damage in found.damage]
+        self._damage = replace(
+            report,
+            files=report.files + 1,
+            entries=report.entries + len(found.entries),
+            skipped=report.skipped + len(found.damage),
+            skipped_bytes=report.skipped_bytes + sum(damage.length for damage in found.damage),
+            places=(*report.places, *islice(places, _MAX_PLACES - len(report.places))),
+        )
+        if places:
+            fields = {"session": self._session, "sequence": sequence, "entries": len(found.entries)}
+            log.warning("wal object damaged", extra={**fields, "places": ",".join(places[:_MAX_PLACES])})
