@@ -38,6 +38,7 @@ from streamhouse.client.nouns import (
 )
 from streamhouse.client.producer import Producer, Promise
 from streamhouse.config import Address, Settings
+from streamhouse.dev.cluster import ClusterPlan, ClusterReady, RunningAgent
 from streamhouse.errors import (
     GroupNotFound,
     InvalidConfig,
@@ -73,6 +74,7 @@ class World:
         self.producers: list[tuple[Acks, Compression]] = []
         self.segments: list[Segment] = []
         self.settings: Settings | None = None
+        self.cluster: ClusterPlan | None = None
         self.wont_start: StreamhouseError | None = None
         self.recovered_records = 0
 
@@ -371,6 +373,42 @@ class FakeDoors(Doors):
                 recovered_records=self.world.recovered_records,
             )
         )
+
+    def run_cluster(
+        self,
+        *,
+        agents: int,
+        folder: Path,
+        settings: Mapping[str, str],
+        kafka_port: int,
+        http_port: int,
+        restart: bool,
+        on_ready: Callable[[ClusterReady], None],
+        on_news: Callable[[str], None],
+    ) -> None:
+        self.world.cluster = ClusterPlan(
+            agents=agents,
+            folder=folder,
+            settings=settings,
+            kafka_port=kafka_port,
+            http_port=http_port,
+            restart=restart,
+        )
+        if self.world.wont_start is not None:
+            raise self.world.wont_start
+        on_ready(
+            ClusterReady(
+                agents=tuple(
+                    RunningAgent(pid=100 + n, kafka=Address("127.0.0.1", 19_092 + n), http=Address("127.0.0.1", 80 + n))
+                    for n in range(agents)
+                ),
+                postgres="postgresql://ann:secret@127.0.0.1:15432/postgres",
+                s3="http://127.0.0.1:18333",
+                folder=Path("/srv/cluster"),
+                environment_file=Path("/srv/cluster/env"),
+            )
+        )
+        on_news("agent 1, pid 100, ended (killed by SIGKILL)")
 
 
 def a_member(name: str, *assigned: tuple[str, int]) -> GroupMember:

@@ -22,6 +22,7 @@ COMMANDS = [
     "segments inspect",
     "wal inspect",
     "config show",
+    "dev cluster",
 ]
 
 
@@ -35,7 +36,7 @@ def test_help_has_usage_options_and_examples(run: Run, command: str) -> None:
     assert "--help" in result.stdout
 
 
-@pytest.mark.parametrize("group", ["topics", "segments", "wal", "config", ""])
+@pytest.mark.parametrize("group", ["topics", "segments", "wal", "config", "dev", ""])
 def test_a_group_without_a_command_shows_what_there_is(run: Run, group: str) -> None:
     result = run(*group.split())
     assert result.exit_code == 2
@@ -72,14 +73,20 @@ def test_colours_leave_the_words_as_they_are(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["['--help']", "['topics', 'list', '--help']", "['topics', 'create', 'a', '-p', '3', '--help']"]
+    "command",
+    [
+        "['--help']",
+        "['topics', 'list', '--help']",
+        "['topics', 'create', 'a', '-p', '3', '--help']",
+        "['dev', 'cluster', '--help']",
+    ],
 )
 def test_help_imports_nothing_that_takes_long(command: str) -> None:
     program = f"""
 import sys
 from streamhouse.cli.main import app
 app({command}, standalone_mode=False)
-heavy = {{'aiokafka', 'httpx', 'pydantic', 'rich', 'starlette', 'uvicorn', 'uvloop'}} & set(sys.modules)
+heavy = {{'aiokafka', 'httpx', 'obstore', 'pydantic', 'rich', 'starlette', 'uvicorn', 'uvloop'}} & set(sys.modules)
 print('heavy:', *sorted(heavy))
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

