@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from streamhouse.broker.configs import agent_configs
+from streamhouse.broker.agent_settings import AGENT_SETTINGS
+from streamhouse.broker.configs import FACTS, Changed, agent_configs
 from streamhouse.config import Address, Settings
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
 
@@ -24,11 +25,21 @@ A setting that is not in this table is refused.
 AGENT: Final = """
 ## The agent
 
-What DescribeConfigs tells of a broker, besides the defaults of topics. Read-only: an agent's settings are changed in
-its file, its environment or its flags, as `streamhouse config show` explains, and hold from its next start.
+What DescribeConfigs tells of a broker. An agent is started with what its file, its environment and its flags say, as
+`streamhouse config show` explains. What the table marks as changeable can also be changed while agents run, for one
+broker or for all of them (kafka-configs, `alter_configs` and `incremental_alter_configs` of any admin client): the one
+asked obeys at once, other agents on the same metadata store when they next look, and it outlives restarts. What was
+changed for a broker comes before what was changed for all, and both before what an agent was started with. A setting
+that is not in this table is refused.
 
-| name | meaning |
-|---|---|
+| name | changeable | meaning |
+|---|---|---|
+"""
+DEFAULTS: Final = """
+Defaults of topics, which hold where a topic has no setting of its own:
+
+| name | changeable | default of |
+|---|---|---|
 """
 
 
@@ -37,13 +48,18 @@ def page() -> str:
         f"| `{name}` | {setting.type.value} | `{setting.default}` | {setting.about} |\n"
         for name, setting in sorted(TOPIC_SETTINGS.items())
     )
-    defaults = {setting.synonym for setting in TOPIC_SETTINGS.values()}
+    facts = agent_configs(Settings(), node_id=1, advertised=Address("127.0.0.1", 9092), store="", changed=Changed())
+    rows = {config.name: (config.read_only, config.about) for config in facts if config.name in FACTS}
+    rows |= {name: (each.parse is None, each.about) for name, each in AGENT_SETTINGS.items() if not each.topic}
     agent = "".join(
-        f"| `{config.name}` | {config.about} |\n"
-        for config in agent_configs(Settings(), node_id=1, advertised=Address("127.0.0.1", 9092), store="")
-        if config.name not in defaults
+        f"| `{name}` | {'no' if is_fixed else 'yes'} | {about} |\n" for name, (is_fixed, about) in sorted(rows.items())
     )
-    return f"{HEAD}{topics}{AGENT}{agent}"
+    defaults = "".join(
+        f"| `{name}` | {'no' if each.parse is None else 'yes'} | `{each.topic}` |\n"
+        for name, each in sorted(AGENT_SETTINGS.items())
+        if each.topic
+    )
+    return f"{HEAD}{topics}{AGENT}{agent}{DEFAULTS}{defaults}"
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.configs import Source
 from streamhouse.config import Address, StoreSettings, TopicSettings
 from streamhouse.errors import (
     InvalidConfig,
@@ -24,6 +25,7 @@ from tests.broker.conftest import MakeWorld
 from tests.broker.support import CLICKS, ORDERS, World, batch, idempotent, produce, settle, values_of
 
 SMALL = {"max.message.bytes": "100"}
+ADVERTISED = Address("127.0.0.1", 9092)
 
 
 def to(**overrides: str) -> dict[str, str]:
@@ -282,9 +284,9 @@ async def test_the_agents_settings_say_whether_somebody_chose_them(make_world: M
         topics=TopicSettings(auto_create=False), store=StoreSettings(url="s3://key:secret@bucket/path")
     )
     broker = await world.start()
-    found = {each.name: each for each in broker.administration.configs(advertised=Address("127.0.0.1", 9092))}
-    assert (found["auto.create.topics.enable"].value, found["auto.create.topics.enable"].is_default) == ("false", False)
-    assert (found["num.partitions"].value, found["num.partitions"].is_default) == ("1", True)
+    found = {each.name: each for each in await broker.administration.configs(advertised=ADVERTISED)}
+    assert found["auto.create.topics.enable"].values == ((Source.STARTED_WITH, "false"), (Source.DEFAULT, "true"))
+    assert found["num.partitions"].values == ((Source.DEFAULT, "1"),)
     assert found["advertised.listeners"].value == "PLAINTEXT://127.0.0.1:9092"
     assert all(each.about and "secret" not in each.value for each in found.values())
     assert "secret" not in broker.administration.store

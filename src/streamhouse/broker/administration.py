@@ -1,8 +1,8 @@
 """Administration: what tools change and ask about topics, logs and the agent itself.
 
 Data path   none of the hot ones: wire -> **administration** -> catalogue, logs, metadata store
-Owns        altering and growing topics with their open logs, deleting records, sizes, the agent's settings by Kafka's
-            names
+Owns        altering and growing topics with their open logs, deleting records, sizes, telling and changing the agent's
+            settings by Kafka's names
 Leaves      the rows to the metadata store, flushing to `flush`, creating and deleting topics to `catalogue`
 """
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from streamhouse.config import Address, without_password
-from streamhouse.errors import InvalidTopicName, OffsetOutOfRange, PolicyViolation, UnknownTopic
+from streamhouse.errors import InvalidTopicName, OffsetOutOfRange, PolicyViolation, Rejected, UnknownTopic
 from streamhouse.format.producers import ProducerEntry
 from streamhouse.model.group import OFFSETS_TOPIC
-from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
 
 from .catalogue import Catalogue
-from .configs import AgentConfig, agent_configs
+from .configs import AgentConfig, Changed, agent_configs, common_configs
 from .doors import Doors
 from .log import PartitionLog
 from .tenure import Tenure
@@ -110,12 +110,36 @@ class Administration:
         settings = self._doors.settings
         return without_password(settings.store.url) or str(Path(settings.agent.data).absolute() / "objects")
 
-    def configs(self, *, advertised: Address) -> Sequence[AgentConfig]:
-        """The agent's settings by Kafka's names. None can be changed while it runs."""
+    async def configs(self, *, advertised: Address) -> Sequence[AgentConfig]:
+        """The agent's settings by Kafka's names, and where each value comes from."""
         tenure = self._tenure()
         return agent_configs(
             self._doors.settings,
             node_id=tenure.session.node_id if tenure is not None else -1,
             advertised=advertised,
             store=self.store,
+            changed=await self.changed(),
         )
+
+    async def common_configs(self) -> Sequence[AgentConfig]:
+        """What was changed for every agent."""
+        return common_configs(await self.changed())
+
+    async def changed(self) -> Changed:
+        """What was changed while agents run, for this one and for all of them."""
+        return await self._catalogue.changed()
+
+    async def alter_agent(
+        self, node_id: NodeId | None, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, dry_run: bool = False
+    ) -> None:
+        """Change settings of one agent, or with None of every one, while they run; here they hold when this returns.
+
+        `change` makes those that were changed of those that were changed before, and may be asked more than once.
+        """
+        try:
+            await self._catalogue.dynamic.alter(node_id, change, dry_run=dry_run)
+        except Rejected:
+            raise
+        except BaseException:  # it may have happened
+            self._catalogue.invalidate()
+            raise

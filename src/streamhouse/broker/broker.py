@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from streamhouse.config import Settings
 from streamhouse.errors import (
     AppendFailed,
     BadRecords,
@@ -62,8 +63,10 @@ class Broker:
         self._settings = doors.settings
         self.budget = MemoryBudget(doors.settings.buffer, clock=doors.clock)
         self.reader = SegmentReader(doors.settings.fetch, objects=doors.objects, metadata=doors.metadata)
-        self.catalogue = Catalogue(doors)
-        self.collector = Collector(doors, topics=self.topics, moved=self._log_start_moved)
+        self.catalogue = Catalogue(doors, obey=self._obey)
+        self.collector = Collector(
+            doors, topics=self.topics, config_of=self.catalogue.config_of, moved=self._log_start_moved
+        )
         self.offsets = Offsets(doors.settings.producers, reader=self.reader, metadata=doors.metadata)
         self._fetcher = Fetcher(doors.settings.fetch, reader=self.reader, open_log=self.open_log, clock=doors.clock)
         self.administration = Administration(
@@ -122,10 +125,13 @@ class Broker:
         self.groups.release("the agent is stopping")
 
     async def _begin(self) -> Tenure:
-        tenure = await Tenure.begin(self._doors, reader=self.reader, budget=self.budget)
+        tenure = await Tenure.begin(
+            self._doors, reader=self.reader, budget=self.budget, config_of=self.catalogue.config_of
+        )
         recovery = Recovery(self._doors, by=tenure.session.session_id, reader=self.reader)
         try:
             async with tenure.kept_alive():
+                await self.catalogue.dynamic.belong_to(tenure.session.node_id)
                 self.recovered += await recovery.recover_all()
         except BaseException:
             await tenure.abandon()
@@ -153,6 +159,18 @@ class Broker:
         if self._tenure is None:
             raise Unavailable("the agent has no session yet")
         return self._tenure
+
+    @property
+    def settings(self) -> Settings:
+        """What the agent was started with, and what was changed since."""
+        return self.catalogue.dynamic.settings
+
+    def _obey(self) -> None:
+        """Other settings hold: everything that keeps some, or what was made of them, gets them anew."""
+        self.groups.configure(self.settings.groups)
+        self._fetcher.configure(self.settings.fetch)
+        if self._tenure is not None:
+            self._tenure.configure_all(self.catalogue.known)
 
     # --- state, for health pages and metadata answers
 
@@ -194,7 +212,7 @@ class Broker:
         try:
             return await self.catalogue.find(name)
         except UnknownTopic:
-            if not (create and self._settings.topics.auto_create) or name == OFFSETS_TOPIC:
+            if not (create and self.settings.topics.auto_create) or name == OFFSETS_TOPIC:
                 raise
         return await self.catalogue.find_or_create(name)
 

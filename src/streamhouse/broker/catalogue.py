@@ -1,8 +1,9 @@
 """Catalogue: the topics, as this agent knows them.
 
 Data path   every request names topics; **catalogue** turns names and ids into `Topic`
-Owns        the cache of topics and how old it may be, creating, altering, growing and deleting
-Leaves      the rows to the metadata store, logs and objects of a deleted topic to `tenure` and `collector`
+Owns        the cache of topics and of changed settings and how old it may be, creating, altering, growing and deleting
+Leaves      the rows to the metadata store, logs and objects of a deleted topic to `tenure` and `collector`, what
+            changed settings add up to, to `dynamic`
 """
 
 import asyncio
@@ -24,9 +25,11 @@ from streamhouse.errors import (
 )
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import TopicId, check_topic_name
-from streamhouse.model.topic import Topic, parse_topic_config
+from streamhouse.model.topic import Topic, TopicConfig, check_topic_config, parse_topic_config
 
+from .configs import Changed
 from .doors import Doors
+from .dynamic import Dynamic
 
 FRESH_S: Final = 300.0
 MISS_S: Final = 1.0
@@ -34,9 +37,11 @@ CHANGE_TRIES: Final = 10
 
 
 class Catalogue:
-    def __init__(self, doors: Doors) -> None:
+    def __init__(self, doors: Doors, *, obey: Callable[[], None] = lambda: None) -> None:
+        """`obey` is called when other settings hold for this agent, or for topics that were known already."""
         self._doors = doors
-        self._settings: TopicSettings = doors.settings.topics
+        self._obey = obey
+        self.dynamic = Dynamic(doors, obey=obey)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[TopicId, Topic] = {}
         self._loaded_at: float | None = None
@@ -52,6 +57,28 @@ class Catalogue:
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    @property
+    def _settings(self) -> TopicSettings:
+        return self.dynamic.settings.topics
+
+    def config_of(self, topic: Topic) -> TopicConfig:
+        """The settings in force for a topic: its own, and for the others the defaults as they are now."""
+        newest = self._by_id.get(topic.topic_id, topic)
+        return parse_topic_config(newest.overrides, self.dynamic.topic_defaults)
+
+    def known(self, topic_id: TopicId) -> Topic | None:
+        """The topic as it is in the cache, however old that is."""
+        return self._by_id.get(topic_id)
+
+    def invalidate(self) -> None:
+        """Somebody else changed topics or settings: read all of it before the next answer."""
+        self._loaded_at = None
+
+    async def changed(self) -> Changed:
+        """What was changed while agents run."""
+        await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
+        return self.dynamic.changed
 
     async def all(self) -> Sequence[Topic]:
         await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
@@ -93,7 +120,7 @@ class Catalogue:
             raise InvalidPartitions(
                 f"number of partitions is out of range; partitions={count} allowed=1 to {self._settings.max_partitions}"
             )
-        parse_topic_config(overrides or {})
+        check_topic_config(overrides or {}, self.dynamic.topic_defaults)
         await self._refresh(MISS_S)
         if name in self._by_name:
             raise TopicExists(name)
@@ -124,7 +151,7 @@ class Catalogue:
         topic = await self.find(name)
         for _ in range(CHANGE_TRIES):
             overrides = dict(change(topic.overrides))
-            parse_topic_config(overrides)
+            check_topic_config(overrides, self.dynamic.topic_defaults)
             if dry_run:
                 return replace(topic, overrides=overrides)
             topic = await self._changed(
@@ -203,7 +230,7 @@ class Catalogue:
         return self._loaded_at is not None and self._doors.clock.monotonic() - self._loaded_at < seconds
 
     async def _refresh(self, seconds: float, *, is_known: bool = False) -> None:
-        """Read the topics again unless that was done within `seconds`; all who want it wait for one reading.
+        """Read topics and settings again unless that was done within `seconds`; all who want it wait for one reading.
 
         What is known goes on being served while the store is away.
         """
@@ -213,13 +240,16 @@ class Catalogue:
             asked = self._doors.clock.monotonic()
             try:
                 topics = await self._doors.metadata.topics()
+                await self.dynamic.load()
             except Unavailable:
                 if is_known:
                     return
                 raise
+            before, self._by_id = self._by_id, {topic.topic_id: topic for topic in topics}
             self._by_name = {topic.name: topic for topic in topics}
-            self._by_id = {topic.topic_id: topic for topic in topics}
             self._loaded_at = asked
+            if any(topic.overrides != before.get(topic.topic_id, topic).overrides for topic in topics):
+                self._obey()
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:

@@ -19,7 +19,7 @@ from streamhouse.format.keys import SEGMENTS_PREFIX, parse_segment_key
 from streamhouse.model.names import PartitionId
 from streamhouse.model.retention import retained_from
 from streamhouse.model.segment import Run
-from streamhouse.model.topic import Topic, TopicConfig, parse_topic_config
+from streamhouse.model.topic import Topic, TopicConfig
 
 from .doors import Doors
 
@@ -34,11 +34,13 @@ class Collector:
         doors: Doors,
         *,
         topics: Callable[[], Awaitable[Sequence[Topic]]],
+        config_of: Callable[[Topic], TopicConfig],
         moved: Callable[[PartitionId, int], None],
     ) -> None:
         self._doors = doors
         self._settings = doors.settings.retention
         self._topics = topics
+        self._config_of = config_of
         self._moved = moved
         self.deleted_objects = 0
         self.deleted_orphans = 0
@@ -76,7 +78,7 @@ class Collector:
         return len(starts)
 
     async def _retained_starts(self, topic: Topic) -> dict[PartitionId, int]:
-        config = parse_topic_config(topic.overrides)
+        config = self._config_of(topic)
         starts: dict[PartitionId, int] = {}
         for state in await self._doors.metadata.partitions([topic.topic_id]):
             start = await self._retained_from(state.partition, state.log_start, config)

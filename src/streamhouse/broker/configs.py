@@ -1,120 +1,122 @@
-"""Configs: the agent's settings, by the names that Kafka's tools ask for.
+"""Configs: the agent's settings as tools are told them, with where each value comes from.
 
 Data path   administration -> **configs**
-Owns        which of our settings is what Kafka calls what, and in which unit
-Leaves      the settings to `streamhouse.config`, where they come from to `load`
+Owns        the order in which values hold, and what can't be changed because it is a fact
+Leaves      which settings there are to `agent_settings`, what was changed to `dynamic`
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple, get_args
-
-import msgspec
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
 
 from streamhouse.config import Address, Settings
-from streamhouse.model.topic_settings import TOPIC_SETTINGS, SettingType
+from streamhouse.model.topic_settings import SettingType
+
+from .agent_settings import AGENT_SETTINGS, AgentSetting
+
+
+class Source(Enum):
+    """Where a value comes from, strongest first."""
+
+    THIS_AGENT = "changed for this agent while it runs"
+    EVERY_AGENT = "changed for every agent while they run"
+    STARTED_WITH = "what the agent was started with"
+    DEFAULT = "nobody chose it"
+
+
+class Chosen(NamedTuple):
+    source: Source
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """What was changed while agents run, by Kafka's names."""
+
+    here: Mapping[str, str] = field(default_factory=dict)
+    everywhere: Mapping[str, str] = field(default_factory=dict)
+
+    def chosen(self, name: str) -> list[Chosen]:
+        """Who changed a setting, strongest first."""
+        levels = ((Source.THIS_AGENT, self.here), (Source.EVERY_AGENT, self.everywhere))
+        return [Chosen(source, values[name]) for source, values in levels if name in values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """One setting of the agent. `is_default`: nobody chose the value."""
+    """One setting of the agent, and all the values that it was given, of which the first is in force."""
 
     name: str
     type: SettingType
-    value: str
-    is_default: bool
+    values: tuple[Chosen, ...]
     about: str
+    read_only: bool = True
+
+    @property
+    def value(self) -> str:
+        return self.values[0].value
+
+    @property
+    def source(self) -> Source:
+        return self.values[0].source
 
 
-class _Source(NamedTuple):
-    """Kafka's name, and the field of ours that it stands for."""
-
-    name: str
-    type: SettingType
-    path: str
-    write: Callable[[float], object] = int
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
-
-
-def _minutes(seconds: float) -> int:
-    return round(seconds / 60)
-
-
-_SOURCES: Final = (
-    _Source("auto.create.topics.enable", SettingType.BOOLEAN, "topics.auto_create", bool),
-    _Source("connections.max.idle.ms", SettingType.LONG, "kafka.idle_timeout_s", _ms),
-    _Source("fetch.max.bytes", SettingType.INT, "fetch.max_bytes"),
-    _Source("group.initial.rebalance.delay.ms", SettingType.INT, "groups.initial_rebalance_delay_s", _ms),
-    _Source("group.max.session.timeout.ms", SettingType.INT, "groups.max_session_timeout_s", _ms),
-    _Source("group.max.size", SettingType.INT, "groups.max_members"),
-    _Source("group.min.session.timeout.ms", SettingType.INT, "groups.min_session_timeout_s", _ms),
-    _Source("log.retention.check.interval.ms", SettingType.LONG, "retention.check_s", _ms),
-    _Source("max.connections", SettingType.INT, "kafka.max_connections"),
-    _Source("num.partitions", SettingType.INT, "topics.default_partitions"),
-    _Source("offset.metadata.max.bytes", SettingType.INT, "groups.offset_metadata_bytes"),
-    _Source("offsets.retention.check.interval.ms", SettingType.LONG, "groups.offsets_check_s", _ms),
-    _Source("offsets.retention.minutes", SettingType.INT, "groups.offsets_retention_s", _minutes),
-    _Source("offsets.topic.num.partitions", SettingType.INT, "groups.shards"),
-    _Source("producer.id.expiration.ms", SettingType.INT, "producers.expire_s", _ms),
-    _Source("socket.request.max.bytes", SettingType.INT, "kafka.max_request_bytes"),
-)
-
-
-def agent_configs(settings: Settings, *, node_id: int, advertised: Address, store: str) -> Sequence[AgentConfig]:
-    """Everything there is to tell, by name."""
-    found = {
-        config.name: config
-        for config in (
-            *_defaults_of_topics(),
-            *(_from_setting(source, settings) for source in _SOURCES),
-            *_facts(settings, node_id=node_id, advertised=advertised, store=store),
-        )
+FACTS: Final = frozenset(
+    {
+        "advertised.listeners",
+        "broker.id",
+        "default.replication.factor",
+        "delete.topic.enable",
+        "listeners",
+        "log.dirs",
+        "node.id",
+        "offsets.topic.replication.factor",
     }
-    return [config for _, config in sorted(found.items())]
+)
+"""What is told of an agent besides its settings."""
 
 
-def _from_setting(source: _Source, settings: Settings) -> AgentConfig:
-    value, default = _read(settings, source.path), _read(Settings(), source.path)
-    return AgentConfig(
-        name=source.name,
-        type=source.type,
-        value=_text(source.write(value)),
-        is_default=value == default,
-        about=f"{_about(source.path)} (setting {source.path})",
-    )
+def agent_configs(
+    settings: Settings, *, node_id: int, advertised: Address, store: str, changed: Changed
+) -> Sequence[AgentConfig]:
+    """Everything there is to tell of an agent that was started with `settings`, by name."""
+    found = [
+        *(_told(setting, settings, changed) for setting in AGENT_SETTINGS.values()),
+        *_facts(settings, node_id=node_id, advertised=advertised, store=store),
+    ]
+    return sorted((config for config in found if config.values), key=lambda config: config.name)
 
 
-def _read(settings: Settings, path: str) -> float:
-    section, name = path.split(".")
-    value: float = getattr(getattr(settings, section), name)
-    return value
-
-
-def _about(path: str) -> str:
-    section, name = path.split(".")
-    (found,) = (field for field in msgspec.structs.fields(type(getattr(Settings(), section))) if field.name == name)
-    return str(get_args(found.type)[1].description)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _defaults_of_topics() -> list[AgentConfig]:
-    """What holds for a topic that wasn't told otherwise."""
+def common_configs(changed: Changed) -> Sequence[AgentConfig]:
+    """What was changed for every agent, and nothing else, by name."""
     return [
         AgentConfig(
-            name=setting.synonym,
-            type=setting.type,
-            value=setting.default,
-            is_default=True,
-            about=f"the default of topics: {setting.about}",
+            name=name,
+            type=AGENT_SETTINGS[name].type,
+            values=(Chosen(Source.EVERY_AGENT, value),),
+            about=AGENT_SETTINGS[name].about,
+            read_only=False,
         )
-        for setting in TOPIC_SETTINGS.values()
+        for name, value in sorted(changed.everywhere.items())
+        if name in AGENT_SETTINGS
     ]
+
+
+def _told(setting: AgentSetting, settings: Settings, changed: Changed) -> AgentConfig:
+    values = changed.chosen(setting.name)
+    started_with = setting.text(settings)
+    if started_with is not None and started_with != setting.default:
+        values.append(Chosen(Source.STARTED_WITH, started_with))
+    if setting.default is not None:
+        values.append(Chosen(Source.DEFAULT, setting.default))
+    return AgentConfig(
+        name=setting.name,
+        type=setting.type,
+        values=tuple(values),
+        about=setting.about,
+        read_only=setting.parse is None,
+    )
 
 
 def _facts(settings: Settings, *, node_id: int, advertised: Address, store: str) -> list[AgentConfig]:
@@ -133,6 +135,7 @@ def _facts(settings: Settings, *, node_id: int, advertised: Address, store: str)
         ("offsets.topic.replication.factor", SettingType.INT, "1", once),
     ]
     return [
-        *(AgentConfig(name=n, type=t, value=v, is_default=False, about=a) for n, t, v, a in chosen),
-        *(AgentConfig(name=n, type=t, value=v, is_default=True, about=a) for n, t, v, a in fixed),
+        AgentConfig(name=name, type=kind, values=(Chosen(source, value),), about=about)
+        for source, facts in ((Source.STARTED_WITH, chosen), (Source.DEFAULT, fixed))
+        for name, kind, value, about in facts
     ]

@@ -95,6 +95,10 @@ class Fetcher:
         self._open_log = open_log
         self._clock = clock
 
+    def configure(self, settings: FetchSettings) -> None:
+        """Other limits hold from the next request on."""
+        self._settings = settings
+
     async def fetch(
         self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> list[Fetched]:

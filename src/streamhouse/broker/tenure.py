@@ -16,11 +16,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager, suppress
 from weakref import WeakValueDictionary
 
-from streamhouse.errors import AppendFailed, LeaseLost, Retriable, SessionLost, Stopping, StreamhouseError, Unavailable
+from streamhouse.errors import (
+    AppendFailed,
+    InvalidConfig,
+    LeaseLost,
+    Retriable,
+    SessionLost,
+    Stopping,
+    StreamhouseError,
+    Unavailable,
+)
 from streamhouse.format.producers import decode_producers
 from streamhouse.model.lease import PartitionState, Session
-from streamhouse.model.names import PartitionId, SessionId, TopicPartition
-from streamhouse.model.topic import Topic, parse_topic_config
+from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
+from streamhouse.model.topic import Topic, TopicConfig
 from streamhouse.model.topic_settings import MAX_LONG
 from streamhouse.stores.metadata.base import NewSession
 
@@ -45,12 +54,14 @@ class Tenure:
         valid_until: float,
         reader: SegmentReader,
         budget: MemoryBudget,
+        config_of: Callable[[Topic], TopicConfig],
     ) -> None:
         self._doors = doors
         self.session = session
         self.wal = wal
         self._reader = reader
         self._budget = budget
+        self._config_of = config_of
         self._valid_until = valid_until
         self._is_lost = False
         self._logs: dict[TopicPartition, PartitionLog] = {}
@@ -73,8 +84,18 @@ class Tenure:
         return f"<Tenure {self.session.session_id} node={self.session.node_id} logs={len(self._logs)} {state}>"
 
     @classmethod
-    async def begin(cls, doors: Doors, *, reader: SegmentReader, budget: MemoryBudget) -> "Tenure":
-        """Open a session and its WAL. Its time counts from before the question, so the store's is always later."""
+    async def begin(
+        cls,
+        doors: Doors,
+        *,
+        reader: SegmentReader,
+        budget: MemoryBudget,
+        config_of: Callable[[Topic], TopicConfig],
+    ) -> "Tenure":
+        """Open a session and its WAL; `config_of` tells the settings in force for a topic.
+
+        Its time counts from before the question, so the store's is always later.
+        """
         lease = doors.settings.lease
         asked = doors.clock.monotonic()
         session = await doors.metadata.open_session(
@@ -92,7 +113,7 @@ class Tenure:
                 await doors.metadata.end_session(session.session_id)
             raise
         valid_until = asked + lease.ttl_s - lease.margin_s
-        return cls(doors, session, wal, valid_until=valid_until, reader=reader, budget=budget)
+        return cls(doors, session, wal, valid_until=valid_until, reader=reader, budget=budget, config_of=config_of)
 
     def logs(self) -> Iterable[PartitionLog]:
         return self._logs.values()
@@ -157,7 +178,7 @@ class Tenure:
         return PartitionLog(
             name,
             state,
-            parse_topic_config(topic.overrides),
+            self._config_of(topic),
             producers=ProducerTable(
                 entries, limit=settings.max_per_partition, expire_ms=round(settings.expire_s * 1000)
             ),
@@ -175,10 +196,20 @@ class Tenure:
             async with lock:
                 pass
         topic = await find(name)
-        config = parse_topic_config(topic.overrides)
+        config = self._config_of(topic)
         for item in self.logs():
             if item.partition.topic_id == topic.topic_id:
                 item.config = config
+
+    def configure_all(self, known: Callable[[TopicId], Topic | None]) -> None:
+        """Give every open log the settings that hold now. One that is being opened asks for them when it is made."""
+        configs: dict[TopicId, TopicConfig] = {}
+        for item in self.logs():
+            topic_id = item.partition.topic_id
+            if topic_id not in configs and (topic := known(topic_id)) is not None:
+                with suppress(InvalidConfig):  # of a newer release: what it had goes on
+                    configs[topic_id] = self._config_of(topic)
+            item.config = configs.get(topic_id, item.config)
 
     async def drop_topic(self, topic: Topic) -> None:
         """Forget the logs of a topic that was deleted, with all that they held."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from streamhouse.config import KafkaSettings, Settings, TopicSettings
+from streamhouse.model.names import NodeId
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_configs import (
@@ -17,7 +18,7 @@ from streamhouse.wire.kafka.messages.describe_configs import (
 from tests.wire.kafka.talk import Client, Served, create_topic, quick_settings
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
-OWN, STATIC, DEFAULT = 1, 4, 5
+OWN, THIS, ALL, STATIC, DEFAULT = 1, 2, 3, 4, 5
 
 
 @pytest.fixture
@@ -88,7 +89,10 @@ async def test_every_version_tells_the_agents_settings(client: Client, served: S
     assert told["log.retention.ms"] == ("604800000", DEFAULT)
     assert told["advertised.listeners"] == (f"PLAINTEXT://{served.host}:{served.port}", STATIC)
     assert told["broker.id"] == (str(served.broker.node_id), STATIC)
-    assert all(config.read_only for config in found.values())
+    assert synonyms(found["num.partitions"]) == [("num.partitions", "3", STATIC), ("num.partitions", "1", DEFAULT)]
+    assert not found["num.partitions"].read_only
+    assert not found["log.retention.ms"].read_only
+    assert all(found[name].read_only for name in ("broker.id", "log.dirs", "offsets.topic.num.partitions"))
     if version >= 3:
         assert "topics.default_partitions" in (found["num.partitions"].documentation or "")
         assert all(config.documentation for config in found.values())
@@ -96,6 +100,64 @@ async def test_every_version_tells_the_agents_settings(client: Client, served: S
 
 async def test_nothing_was_changed_for_all_brokers(client: Client) -> None:
     assert by_name(await describe(client, BROKER, "")) == {}
+
+
+async def change(served: Served, node_id: NodeId | None, **configs: str) -> None:
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    await served.broker.administration.alter_agent(node_id, lambda _: named)
+
+
+async def test_all_brokers_tell_what_was_changed_for_all_and_nothing_else(client: Client, served: Served) -> None:
+    await change(served, None, num_partitions="4", log_retention_ms="9")
+    await change(served, served.broker.node_id, num_partitions="5")
+    found = by_name(await describe(client, BROKER, ""))
+    assert {name: (config.value, config.config_source, config.read_only) for name, config in found.items()} == {
+        "num.partitions": ("4", ALL, False),
+        "log.retention.ms": ("9", ALL, False),
+    }
+    assert synonyms(found["num.partitions"]) == [("num.partitions", "4", ALL)]
+    assert (found["num.partitions"].config_type, bool(found["num.partitions"].documentation)) == (3, True)
+
+
+async def test_a_broker_tells_every_value_that_a_setting_was_given_strongest_first(
+    client: Client, served: Served
+) -> None:
+    node = served.broker.node_id
+    await change(served, None, num_partitions="4")
+    found = by_name(await describe(client, BROKER, str(node)))["num.partitions"]
+    below = [("num.partitions", "4", ALL), ("num.partitions", "3", STATIC), ("num.partitions", "1", DEFAULT)]
+    assert (found.value, found.config_source, synonyms(found)) == ("4", ALL, below)
+    await change(served, node, num_partitions="5")
+    found = by_name(await describe(client, BROKER, str(node)))["num.partitions"]
+    assert (found.value, found.config_source) == ("5", THIS)
+    assert synonyms(found) == [("num.partitions", "5", THIS), *below]
+
+
+async def test_a_topic_follows_the_defaults_that_were_changed(client: Client, served: Served) -> None:
+    await create_topic(client, "orders", configs=[("retention.bytes", "7")])
+    await change(served, None, log_retention_ms="9", log_retention_bytes="8", log_cleanup_policy="compact")
+    await change(served, served.broker.node_id, log_cleanup_policy="delete,compact")
+    found = by_name(await describe(client, TOPIC, "orders"))
+    told = {name: (config.value, config.config_source, synonyms(config)) for name, config in found.items()}
+    assert told["retention.ms"] == ("9", ALL, [("log.retention.ms", "9", ALL)])
+    assert told["retention.bytes"] == (
+        "7",
+        OWN,
+        [("retention.bytes", "7", OWN), ("log.retention.bytes", "8", ALL), ("log.retention.bytes", "-1", DEFAULT)],
+    )
+    assert told["cleanup.policy"][:2] == ("delete,compact", THIS)
+    assert [source for _, _, source in told["cleanup.policy"][2]] == [THIS, ALL, DEFAULT]
+
+
+async def test_what_has_no_effect_says_so(client: Client, served: Served) -> None:
+    node = str(served.broker.node_id)
+    assert "cleanup.policy" not in by_name(await describe(client, BROKER, node))
+    kept = {"background.threads": "9", "cleanup.policy": "delete", "sasl.kerberos.min.time.before.relogin": "1"}
+    await served.broker.administration.alter_agent(served.broker.node_id, lambda _: kept)
+    found = by_name(await describe(client, BROKER, node))
+    for name, value in kept.items():
+        assert (found[name].value, found[name].config_source) == (value, THIS)
+        assert "without effect" in (found[name].documentation or "")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from streamhouse.broker.configs import Changed
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -28,6 +29,10 @@ async def alter(
 ) -> list[AlterConfigsResourceResponse]:
     request = IncrementalAlterConfigsRequest(resources=list(resources), validate_only=dry_run)
     return (await client.call(request, IncrementalAlterConfigsResponse, version)).responses
+
+
+async def changed(served: Served) -> Changed:
+    return await served.broker.administration.changed()
 
 
 async def overrides(served: Served, name: str = "orders") -> dict[str, str]:
@@ -111,8 +116,13 @@ REFUSED: dict[str, tuple[AlterConfigsResource, ErrorCode]] = {
     ),
     "unknown topic": (resource(TOPIC, "missing", (SET, "retention.ms", "1")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     "illegal topic": (resource(TOPIC, "a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-    "this broker": (resource(BROKER, "1", (SET, "num.partitions", "2")), ErrorCode.INVALID_REQUEST),
-    "all brokers": (resource(BROKER, "", (APPEND, "log.cleanup.policy", "compact")), ErrorCode.INVALID_REQUEST),
+    "unknown setting of a broker": (resource(BROKER, "1", (SET, "no.such", "2")), ErrorCode.INVALID_CONFIG),
+    "unknown list of a broker": (resource(BROKER, "", (APPEND, "no.such", "2")), ErrorCode.INVALID_CONFIG),
+    "no list of a broker": (resource(BROKER, "", (SUBTRACT, "num.partitions", "1")), ErrorCode.INVALID_CONFIG),
+    "fixed list of a broker": (resource(BROKER, "1", (APPEND, "listeners", "X://a:1")), ErrorCode.INVALID_REQUEST),
+    "fixed setting of a broker": (resource(BROKER, "1", (SET, "node.id", "7")), ErrorCode.INVALID_REQUEST),
+    "bad value of a broker": (resource(BROKER, "1", (SET, "num.partitions", "x")), ErrorCode.INVALID_REQUEST),
+    "bad item of a broker": (resource(BROKER, "", (APPEND, "log.cleanup.policy", "x")), ErrorCode.INVALID_REQUEST),
     "another broker": (resource(BROKER, "99"), ErrorCode.INVALID_REQUEST),
     "logger": (resource(LOGGER, "1", (SET, "root", "DEBUG")), ErrorCode.INVALID_REQUEST),
     "client metrics": (resource(METRICS, "m", (SET, "interval.ms", "1")), ErrorCode.INVALID_REQUEST),
@@ -131,6 +141,7 @@ async def test_what_makes_no_sense_is_refused_with_a_reason_and_changes_nothing(
     assert (bad.error_code, good.error_code) == (code, ErrorCode.NONE)
     assert bad.error_message
     assert await overrides(served) == {"retention.ms": "5000"}
+    assert await changed(served) == Changed()
 
 
 async def test_a_resource_that_occurs_twice_is_refused_both_times(client: Client, served: Served) -> None:
@@ -152,7 +163,56 @@ async def test_validating_changes_nothing(client: Client, served: Served) -> Non
     assert await overrides(served) == {}
 
 
-async def test_deleting_a_brokers_settings_is_no_error_because_none_was_changed(client: Client, served: Served) -> None:
+async def test_a_brokers_settings_are_set_and_deleted_one_by_one(client: Client, served: Served) -> None:
+    node = str(served.broker.node_id)
+    for name in ("num.partitions", "group.max.size"):
+        (done,) = await alter(client, resource(BROKER, node, (SET, name, "3")))
+        assert (done.error_code, done.error_message) == (ErrorCode.NONE, None)
+    assert (await changed(served)).here == {"num.partitions": "3", "group.max.size": "3"}
+    await alter(client, resource(BROKER, node, (DELETE, "num.partitions", None)), resource(BROKER, ""))
+    assert await changed(served) == Changed(here={"group.max.size": "3"})
+
+
+async def test_a_brokers_list_begins_with_the_default_and_is_appended_to(client: Client, served: Served) -> None:
+    policy = "log.cleanup.policy"
+    for operation, item, expected in (
+        (APPEND, "compact", "delete,compact"),
+        (APPEND, "compact", "delete,compact"),
+        (SUBTRACT, "delete", "compact"),
+    ):
+        (done,) = await alter(client, resource(BROKER, "", (operation, policy, item)))
+        assert done.error_code == ErrorCode.NONE
+        assert await changed(served) == Changed(everywhere={policy: expected})
+
+
+async def test_what_librdkafka_sets_on_a_broker_is_set(client: Client, served: Served) -> None:
+    node = str(served.broker.node_id)
+    await alter(
+        client, resource(BROKER, node, (SET, "background.threads", "9"), (APPEND, "log.cleanup.policy", "compact"))
+    )
+    await alter(client, resource(BROKER, node, (SET, "sasl.kerberos.min.time.before.relogin", "58000")))
+    assert (await changed(served)).here == {
+        "background.threads": "9",
+        "log.cleanup.policy": "delete,compact",
+        "sasl.kerberos.min.time.before.relogin": "58000",
+    }
+    await alter(
+        client,
+        resource(BROKER, node, (DELETE, "background.threads", ""), (SUBTRACT, "log.cleanup.policy", "compact")),
+    )
+    assert (await changed(served)).here == {
+        "log.cleanup.policy": "delete",
+        "sasl.kerberos.min.time.before.relogin": "58000",
+    }
+
+
+async def test_validating_a_brokers_settings_changes_nothing(client: Client, served: Served) -> None:
+    (fine,) = await alter(client, resource(BROKER, "", (SET, "num.partitions", "3")), dry_run=True)
+    assert fine.error_code == ErrorCode.NONE
+    assert await changed(served) == Changed()
+
+
+async def test_deleting_a_brokers_settings_that_nobody_changed_is_no_error(client: Client, served: Served) -> None:
     gone = (DELETE, "leader.replication.throttled.rate", None)
     done = await alter(client, resource(BROKER, str(served.broker.node_id), gone), resource(BROKER, "", gone))
     assert [each.error_code for each in done] == [ErrorCode.NONE] * 2

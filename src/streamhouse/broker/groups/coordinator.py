@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from streamhouse.broker.doors import Doors
+from streamhouse.config import GroupSettings
 from streamhouse.errors import CoordinatorUnavailable, GroupFull, NotCoordinator, StreamhouseError, UnknownMember
 from streamhouse.model.group import GroupChange, PutGroup
 
@@ -45,6 +46,10 @@ class Coordinator:
 
     def attach(self, shards: Shards) -> None:
         self._shards = shards
+
+    def configure(self, settings: GroupSettings) -> None:
+        self._settings = settings
+        self.shards.configure(settings)
 
     # --- calls
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.config import GroupSettings
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.group import CONSUMER, DropGroup, DropOffset, GroupChange, GroupState
 from streamhouse.model.names import TopicId
@@ -63,6 +64,9 @@ class Expiry:
         self._clock = doors.clock
         self._coordinator = coordinator
         self._catalogue = catalogue
+
+    def configure(self, settings: GroupSettings) -> None:
+        self._settings = settings
 
     async def run(self) -> None:
         """Take what nobody coordinates, look at what has expired, for ever."""

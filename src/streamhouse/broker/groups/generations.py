@@ -27,7 +27,7 @@ NOBODY_WAITS_S: Final = 1.0
 class Generations:
     def __init__(self, group_id: str, settings: GroupSettings) -> None:
         self.group_id = group_id
-        self._settings = settings
+        self.settings = settings
         self.state = EMPTY
         self._was_empty = False
         self.generation = 0
@@ -68,7 +68,7 @@ class Generations:
         self.state = PREPARING
         if self._was_empty:
             self._grew = False
-            self._delay_s = self._settings.initial_rebalance_delay_s
+            self._delay_s = self.settings.initial_rebalance_delay_s
             self._remaining_s = max(self.roster.rebalance_timeout_s - self._delay_s, 0.0)
             self._join_at = now + self._delay_s
         elif self._all_joined:
@@ -88,7 +88,7 @@ class Generations:
         """The time to gather is over; an empty group's is extended while members arrive."""
         if self._was_empty and self._grew and self._remaining_s > 0:
             self._grew = False
-            delay = min(self._settings.initial_rebalance_delay_s, self._remaining_s)
+            delay = min(self.settings.initial_rebalance_delay_s, self._remaining_s)
             self._remaining_s = max(self._remaining_s - self._delay_s, 0.0)
             self._delay_s = delay
             self._join_at = now + delay
@@ -124,7 +124,7 @@ class Generations:
             member.touch(now)
         self._unsynced = dict.fromkeys(member.member_id for member in self.roster)
         # Some clients leave the rebalance timeout at 0: then nobody could ask in time, whatever the network does.
-        self._sync_at = now + max(self.roster.rebalance_timeout_s, self._settings.min_session_timeout_s)
+        self._sync_at = now + max(self.roster.rebalance_timeout_s, self.settings.min_session_timeout_s)
 
     def _remove(self, member_id: str) -> None:
         """Take a member out; if it waits, it is told to begin anew."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.config import GroupSettings
 from streamhouse.errors import (
     CoordinatorUnavailable,
     GroupDataTooLarge,
@@ -66,6 +67,13 @@ class Groups:
 
     def __repr__(self) -> str:
         return f"<Groups {self._coordinator!r}>"
+
+    def configure(self, settings: GroupSettings) -> None:
+        """Other limits hold from the next call on, for groups that are there as well."""
+        self._settings = settings
+        self._coordinator.configure(settings)
+        self._offsets.configure(settings)
+        self.expiry.configure(settings)
 
     # --- life
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.config import GroupSettings
 from streamhouse.errors import (
     CoordinatorUnavailable,
     GroupNotFound,
@@ -54,6 +55,9 @@ class Offsets:
         self._clock = doors.clock
         self._coordinator = coordinator
         self._catalogue = catalogue
+
+    def configure(self, settings: GroupSettings) -> None:
+        self._settings = settings
 
     # --- committing
 

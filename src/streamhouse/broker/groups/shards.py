@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.config import GroupSettings
 from streamhouse.errors import (
     CoordinatorLoading,
     NotCoordinator,
@@ -112,6 +113,12 @@ class Shards:
         if (why := _unusable(tenancy)) is not None:
             raise NotCoordinator(group_id, why=why)
         return tenancy.session
+
+    def configure(self, settings: GroupSettings) -> None:
+        self._settings = settings
+        for shard in self._held.values():
+            for group in shard.groups.values():
+                group.settings = settings
 
     # --- the hot path
 

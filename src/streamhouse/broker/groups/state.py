@@ -81,7 +81,7 @@ class Group(Generations):
         if self.state is DEAD:
             return NotCoordinator(self.group_id, why="the group was dropped")
         if not self._has_room(ask):
-            return GroupFull("the group is full", limit=self._settings.max_members, setting="groups.max_members")
+            return GroupFull("the group is full", limit=self.settings.max_members, setting="groups.max_members")
         names = [offered.name for offered in ask.protocols]
         if self.state is EMPTY:
             supported = bool(ask.protocol_type and names)
@@ -92,7 +92,7 @@ class Group(Generations):
         try:
             own = self.roster.get(ask.member_id) or self.roster.by_instance(ask.instance_id)
             others_bytes = self.roster.size_bytes - (own.size_bytes if own is not None else 0)
-            check_metadata(ask, self._settings, others_bytes=others_bytes)
+            check_metadata(ask, self.settings, others_bytes=others_bytes)
         except GroupDataTooLarge as error:
             return error
         return None
@@ -102,7 +102,7 @@ class Group(Generations):
 
         A static member that comes back without its id takes no room: it replaces itself.
         """
-        limit = self._settings.max_members
+        limit = self.settings.max_members
         if self.state is EMPTY or len(self.roster) < limit:
             return True
         if not ask.member_id and self.roster.by_instance(ask.instance_id) is not None:
@@ -129,7 +129,7 @@ class Group(Generations):
 
     def _expect(self, now: float, ask: Join, member_id: str) -> StreamhouseError:
         """Tell a new member its id, and wait for it for the length of a session."""
-        if len(self._pending) >= self._settings.max_pending_members:
+        if len(self._pending) >= self.settings.max_pending_members:
             return CoordinatorUnavailable(self.group_id, why="too many new members at once")
         self._pending[member_id] = now + ask.session_timeout_ms / 1000
         return MemberIdRequired(self.group_id, member_id=member_id)
@@ -139,7 +139,7 @@ class Group(Generations):
         member = Member(member_id, ask)
         member.is_new = True
         member.join_token = token
-        member.expires_at = now + self._settings.new_member_timeout_s
+        member.expires_at = now + self.settings.new_member_timeout_s
         self._grew = self.state is PREPARING and self._was_empty
         if not self.roster:
             self.protocol_type = ask.protocol_type
@@ -245,7 +245,7 @@ class Group(Generations):
         if self.state is PREPARING:
             raise RebalanceInProgress(self.group_id)
         if self.state is COMPLETING and self.roster.leader == member.member_id:
-            check_assignments(ask.assignments, self._settings)
+            check_assignments(ask.assignments, self.settings)
         return member
 
     @property

@@ -131,9 +131,10 @@ class Connection(asyncio.BufferedProtocol):
         peer = Address(*(transport.get_extra_info("peername") or ("?", 0))[:2])
         self.host, self.peer = peer.host, str(peer)
         self.advertised = serving.advertised or Address(*transport.get_extra_info("sockname")[:2])
-        if len(serving.connections) >= serving.settings.max_connections:
+        limit = serving.broker.settings.kafka.max_connections
+        if len(serving.connections) >= limit:
             self._is_over = True
-            self.abort("connections", f"too many connections; limit={serving.settings.max_connections}")
+            self.abort("connections", f"too many connections; limit={limit}")
             return
         transport.set_write_buffer_limits(high=serving.settings.write_buffer_bytes)
         serving.connections.add(self)

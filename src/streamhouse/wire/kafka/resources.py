@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final, Protocol
 
+from streamhouse.broker.configs import Source
 from streamhouse.errors import Rejected
-from streamhouse.model.names import check_topic_name
+from streamhouse.model.names import NodeId, check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import SettingType
 
@@ -33,9 +34,18 @@ class ConfigSource(IntEnum):
     """Where a value comes from."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
 
+
+SOURCES: Final[Mapping[Source, ConfigSource]] = {
+    Source.THIS_AGENT: ConfigSource.DYNAMIC_BROKER,
+    Source.EVERY_AGENT: ConfigSource.DYNAMIC_DEFAULT_BROKER,
+    Source.STARTED_WITH: ConfigSource.STATIC_BROKER,
+    Source.DEFAULT: ConfigSource.DEFAULT,
+}
 
 CONFIG_TYPES: Final[Mapping[SettingType, int]] = {
     SettingType.BOOLEAN: 1,
@@ -76,6 +86,14 @@ def require_this_agent(context: Context, name: str) -> None:
         raise Rejected(f"broker id must be a whole number; id={name[:MAX_NAMED]!r}")
     if name != str(context.broker.node_id):
         raise Rejected(f"settings are told by the agent itself; asked={name[:MAX_NAMED]} this={context.broker.node_id}")
+
+
+def node_of(context: Context, name: str) -> NodeId | None:
+    """Whose settings a broker's name stands for: those of the agent that was asked, or with None of every agent."""
+    if not name:
+        return None
+    require_this_agent(context, name)
+    return context.broker.node_id
 
 
 def no_settings(resource: Resource) -> Rejected:

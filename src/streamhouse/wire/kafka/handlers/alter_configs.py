@@ -1,10 +1,13 @@
-"""AlterConfigs, API key 33, versions 0-2: the settings of a topic are replaced by others.
+"""AlterConfigs, API key 33, versions 0-2: the settings of a topic, or what was changed of a broker's, are replaced.
 
-Behaviour   each topic on its own: afterwards it has the settings of the request and no others
-            unknown settings and values that are not allowed are INVALID_CONFIG, and nothing of the topic changes
+Behaviour   each resource on its own: afterwards it has the settings of the request and no others
+            a broker, by its id: what was changed for it while it runs; without an id: for every broker. The others keep
+            what the agent was started with
+            unknown settings are INVALID_CONFIG, and so are values that a topic can't have; values that a broker can't
+            have and settings that can't be changed while it runs are INVALID_REQUEST, as in Kafka; then nothing changes
             a resource or a setting that occurs twice, or a setting without a value: INVALID_REQUEST
-            they hold for appends and retention when the answer comes
-            a broker's settings can't be changed while it runs: INVALID_REQUEST, unless nothing is asked for
+            they hold when the answer comes: a topic's for appends and retention, a broker's here at once, and in other
+            agents when they next look
             validate_only does everything but change
 Left out    broker loggers, client metrics, groups: INVALID_REQUEST
 Versions    v2 flexible
@@ -26,8 +29,8 @@ from streamhouse.wire.kafka.resources import (
     count_names,
     find_topic,
     no_settings,
+    node_of,
     require_once,
-    require_this_agent,
 )
 from streamhouse.wire.kafka.support import serves
 
@@ -55,10 +58,8 @@ async def _alter(
             await find_topic(context, resource.resource_name)
             await context.broker.administration.alter_topic(resource.resource_name, lambda _: wanted, dry_run=dry_run)
         elif resource.resource_type == ResourceType.BROKER:
-            if resource.resource_name:
-                require_this_agent(context, resource.resource_name)
-            if wanted:
-                raise Rejected("an agent's settings can't be changed while it runs; change its file and start it again")
+            node_id = node_of(context, resource.resource_name)
+            await context.broker.administration.alter_agent(node_id, lambda _: wanted, dry_run=dry_run)
         else:
             raise no_settings(resource)
     except StreamhouseError as error:

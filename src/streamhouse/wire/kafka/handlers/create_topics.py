@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from streamhouse.broker.configs import Changed
 from streamhouse.errors import (
     InvalidAssignment,
     InvalidConfig,
@@ -28,7 +29,7 @@ from streamhouse.errors import (
 )
 from streamhouse.model.names import check_topic_name
 from streamhouse.model.topic import Topic
-from streamhouse.model.topic_settings import TOPIC_SETTINGS
+from streamhouse.model.topic_settings import TOPIC_SETTINGS, TopicSetting
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -38,7 +39,7 @@ from streamhouse.wire.kafka.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from streamhouse.wire.kafka.resources import ConfigSource
+from streamhouse.wire.kafka.resources import SOURCES, ConfigSource
 from streamhouse.wire.kafka.schema import ZERO_UUID
 from streamhouse.wire.kafka.support import serves
 
@@ -65,6 +66,7 @@ async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> 
         check_topic_name(asked.name)
         overrides = _overrides(asked)
         partitions, factor = _layout(asked, context.broker.node_id)
+        changed = await context.broker.administration.changed()
         topic = await context.broker.create_topic(
             asked.name, partitions=partitions, overrides=overrides, dry_run=dry_run
         )
@@ -76,7 +78,7 @@ async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> 
         error_message=None,
         num_partitions=topic.partitions,
         replication_factor=factor,
-        configs=_configs(topic),
+        configs=_configs(topic, changed),
     )
 
 
@@ -125,12 +127,14 @@ def _check_replicas(assignment: CreatableReplicaAssignment, node: int) -> None:
         )
 
 
-def _configs(topic: Topic) -> list[CreatableTopicConfigs]:
-    return [
-        CreatableTopicConfigs(
-            name=name,
-            value=topic.overrides.get(name, setting.default),
-            config_source=ConfigSource.TOPIC if name in topic.overrides else ConfigSource.DEFAULT,
-        )
-        for name, setting in sorted(TOPIC_SETTINGS.items())
-    ]
+def _configs(topic: Topic, changed: Changed) -> list[CreatableTopicConfigs]:
+    return [_config(topic, setting, changed) for _, setting in sorted(TOPIC_SETTINGS.items())]
+
+
+def _config(topic: Topic, setting: TopicSetting, changed: Changed) -> CreatableTopicConfigs:
+    value, source = setting.default, ConfigSource.DEFAULT
+    if setting.name in topic.overrides:
+        value, source = topic.overrides[setting.name], ConfigSource.TOPIC
+    elif chosen := changed.chosen(setting.synonym):
+        value, source = chosen[0].value, SOURCES[chosen[0].source]
+    return CreatableTopicConfigs(name=setting.name, value=value, config_source=source)

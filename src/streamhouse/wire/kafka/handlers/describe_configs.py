@@ -1,12 +1,14 @@
 """DescribeConfigs, API key 32, versions 1-4: the settings of topics and of the agent.
 
 Behaviour   a topic: all its settings, its own and the defaults, with type and documentation (v3) when asked for
-            a broker, by its id: the agent's settings by Kafka's names, read-only, with the name of ours; without an id:
-            those changed for all brokers while they run, of which there are none
+            a broker, by its id: the agent's settings by Kafka's names, with the name of ours; read-only unless they can
+            be changed while it runs; without an id: those changed for all brokers while they run
+            where a value comes from: the topic, this broker or all of them, changed while they run, what the agent was
+            started with, the default
             settings may be asked for by name; names that don't exist are left out, no names mean all
             a resource that occurs twice with the same names is answered once
-            synonyms tell what would hold if the topic had no value of its own; settings whose default in Kafka follows
-            from another one (retention.ms from hours) have none for it there, and so none here
+            synonyms are all these values, strongest first; of topics' settings whose default in Kafka follows from
+            another one (retention.ms from hours) the default is not among them, as there
             groups and client metrics: without settings here, so none are told; kafka-configs asks for them unbidden
 Left out    broker loggers: INVALID_REQUEST
 Versions    v3 type and documentation · v4 flexible
@@ -15,7 +17,7 @@ Versions    v3 type and documentation · v4 flexible
 from collections.abc import Iterable
 from typing import Final
 
-from streamhouse.broker.configs import AgentConfig
+from streamhouse.broker.configs import AgentConfig, Changed
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import TOPIC_SETTINGS, TopicSetting
@@ -30,11 +32,12 @@ from streamhouse.wire.kafka.messages.describe_configs import (
 )
 from streamhouse.wire.kafka.resources import (
     CONFIG_TYPES,
+    SOURCES,
     ConfigSource,
     ResourceType,
     find_topic,
     no_settings,
-    require_this_agent,
+    node_of,
 )
 from streamhouse.wire.kafka.support import serves
 
@@ -80,29 +83,32 @@ async def _resource(
 async def _configs(context: Context, resource: DescribeConfigsResource) -> Iterable[DescribeConfigsResourceResult]:
     if resource.resource_type == ResourceType.TOPIC:
         topic = await find_topic(context, resource.resource_name)
-        return [_of_topic(topic, setting) for _, setting in sorted(TOPIC_SETTINGS.items())]
+        changed = await context.broker.administration.changed()
+        return [_of_topic(topic, setting, changed) for _, setting in sorted(TOPIC_SETTINGS.items())]
     if resource.resource_type == ResourceType.BROKER:
-        if not resource.resource_name:
-            return []
-        require_this_agent(context, resource.resource_name)
-        return map(_of_agent, context.broker.administration.configs(advertised=context.advertised))
+        if node_of(context, resource.resource_name) is None:
+            return map(_of_agent, await context.broker.administration.common_configs())
+        return map(_of_agent, await context.broker.administration.configs(advertised=context.advertised))
     if resource.resource_type in WITHOUT_SETTINGS:
         return []
     raise no_settings(resource)
 
 
-def _of_topic(topic: Topic, setting: TopicSetting) -> DescribeConfigsResourceResult:
+def _of_topic(topic: Topic, setting: TopicSetting, changed: Changed) -> DescribeConfigsResourceResult:
     own = topic.overrides.get(setting.name)
     synonyms = []
     if own is not None:
         synonyms.append(DescribeConfigsSynonym(name=setting.name, value=own, source=ConfigSource.TOPIC))
+    for source, value in changed.chosen(setting.synonym):
+        synonyms.append(DescribeConfigsSynonym(name=setting.synonym, value=value, source=SOURCES[source]))
+    default = DescribeConfigsSynonym(name=setting.synonym, value=setting.default, source=ConfigSource.DEFAULT)
+    in_force = synonyms[0] if synonyms else default
     if setting.name not in DERIVED:
-        default = DescribeConfigsSynonym(name=setting.synonym, value=setting.default, source=ConfigSource.DEFAULT)
         synonyms.append(default)
     return DescribeConfigsResourceResult(
         name=setting.name,
-        value=setting.default if own is None else own,
-        config_source=ConfigSource.DEFAULT if own is None else ConfigSource.TOPIC,
+        value=in_force.value,
+        config_source=in_force.source,
         synonyms=synonyms,
         config_type=CONFIG_TYPES[setting.type],
         documentation=setting.about,
@@ -110,13 +116,15 @@ def _of_topic(topic: Topic, setting: TopicSetting) -> DescribeConfigsResourceRes
 
 
 def _of_agent(config: AgentConfig) -> DescribeConfigsResourceResult:
-    source = ConfigSource.DEFAULT if config.is_default else ConfigSource.STATIC_BROKER
     return DescribeConfigsResourceResult(
         name=config.name,
         value=config.value,
-        read_only=True,
-        config_source=source,
-        synonyms=[DescribeConfigsSynonym(name=config.name, value=config.value, source=source)],
+        read_only=config.read_only,
+        config_source=SOURCES[config.source],
+        synonyms=[
+            DescribeConfigsSynonym(name=config.name, value=value, source=SOURCES[source])
+            for source, value in config.values
+        ],
         config_type=CONFIG_TYPES[config.type],
         documentation=config.about,
     )

@@ -1,27 +1,30 @@
-"""IncrementalAlterConfigs, API key 44, versions 0-1: some settings of a topic are changed, the others stay.
+"""IncrementalAlterConfigs, API key 44, versions 0-1: some settings of a topic or a broker are changed, the others stay.
 
-Behaviour   each topic on its own: a setting is set, deleted (the default holds again), or items are appended to or
-            subtracted from a list
+Behaviour   each resource on its own: a setting is set, deleted (what holds without it holds again), or items are
+            appended to or subtracted from a list
+            a broker, by its id: what is changed for it while it runs; without an id: for every broker
             two clients that change different settings at once both succeed
-            unknown settings, values that are not allowed, and lists that aren't lists are INVALID_CONFIG, and nothing
-            of the topic changes; deleting what isn't there is no error
+            unknown settings and lists that aren't lists are INVALID_CONFIG, and so are values that a topic can't have;
+            values that a broker can't have and settings that can't be changed while it runs are INVALID_REQUEST, as in
+            Kafka; then nothing changes. Deleting what isn't there is no error
             a resource or a setting that occurs twice, a missing value, an unknown operation: INVALID_REQUEST
-            they hold for appends and retention when the answer comes
-            a broker's settings can't be changed while it runs: INVALID_REQUEST, except deleting them, because none was
-            ever changed
+            they hold when the answer comes: a topic's for appends and retention, a broker's here at once, and in other
+            agents when they next look
             validate_only does everything but change
 Left out    broker loggers, client metrics, groups: INVALID_REQUEST
 Versions    v1 flexible
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
+from streamhouse.broker.agent_settings import AgentSetting
+from streamhouse.broker.dynamic import find_agent_setting
 from streamhouse.errors import InvalidConfig, Rejected, StreamhouseError
 from streamhouse.model.topic import find_setting
-from streamhouse.model.topic_settings import SettingType, split_list
+from streamhouse.model.topic_settings import SettingType, TopicSetting, split_list
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -36,8 +39,8 @@ from streamhouse.wire.kafka.resources import (
     count_names,
     find_topic,
     no_settings,
+    node_of,
     require_once,
-    require_this_agent,
 )
 from streamhouse.wire.kafka.support import serves
 
@@ -48,6 +51,8 @@ class Change(IntEnum):
     APPEND = 2
     SUBTRACT = 3
 
+
+Setting = TopicSetting | AgentSetting
 
 CHANGES: Final = frozenset(map(int, Change))
 
@@ -74,10 +79,16 @@ async def _alter(
         if resource.resource_type == ResourceType.TOPIC:
             await find_topic(context, resource.resource_name)
             await context.broker.administration.alter_topic(
-                resource.resource_name, lambda overrides: apply(resource.configs, overrides), dry_run=dry_run
+                resource.resource_name,
+                lambda overrides: apply(resource.configs, overrides, find=find_setting),
+                dry_run=dry_run,
             )
         elif resource.resource_type == ResourceType.BROKER:
-            _refuse_broker(context, resource)
+            await context.broker.administration.alter_agent(
+                node_of(context, resource.resource_name),
+                lambda changed: apply(resource.configs, changed, find=find_agent_setting),
+                dry_run=dry_run,
+            )
         else:
             raise no_settings(resource)
     except StreamhouseError as error:
@@ -97,8 +108,10 @@ def _check(configs: Sequence[AlterableConfig]) -> None:
             raise Rejected(f"setting has no value; name={config.name[:MAX_NAMED]}")
 
 
-def apply(changes: Sequence[AlterableConfig], overrides: Mapping[str, str]) -> Mapping[str, str]:
-    """A topic's own settings after these changes. Decides; touches nothing."""
+def apply(
+    changes: Sequence[AlterableConfig], overrides: Mapping[str, str], *, find: Callable[[str], Setting]
+) -> Mapping[str, str]:
+    """A resource's own settings after these changes. Decides; touches nothing."""
     changed = dict(overrides)
     for change in changes:
         match change.config_operation:
@@ -107,28 +120,16 @@ def apply(changes: Sequence[AlterableConfig], overrides: Mapping[str, str]) -> M
             case Change.DELETE:
                 changed.pop(change.name, None)
             case _:
-                changed[change.name] = _joined(change, changed)
+                changed[change.name] = _joined(change, changed, find(change.name))
     return changed
 
 
-def _joined(change: AlterableConfig, overrides: Mapping[str, str]) -> str:
+def _joined(change: AlterableConfig, overrides: Mapping[str, str], setting: Setting) -> str:
     """A list with the items of a change, or without them."""
-    setting = find_setting(change.name)
     if setting.type is not SettingType.LIST:
         raise InvalidConfig(f"only lists can be appended to or subtracted from; name={change.name}")
-    items = split_list(overrides.get(change.name, setting.default))
+    items = split_list(overrides.get(change.name, setting.default or ""))
     others = split_list(change.value or "")
     if change.config_operation == Change.APPEND:
         return ",".join([*items, *(item for item in dict.fromkeys(others) if item not in items)])
     return ",".join(item for item in items if item not in others)
-
-
-def _refuse_broker(context: Context, resource: AlterConfigsResource) -> None:
-    if resource.resource_name:
-        require_this_agent(context, resource.resource_name)
-    for config in resource.configs:
-        if config.config_operation != Change.DELETE:
-            raise Rejected(
-                "an agent's settings can't be changed while it runs; change its file and start it again; "
-                f"name={config.name[:MAX_NAMED]}"
-            )

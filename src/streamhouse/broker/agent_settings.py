@@ -1,0 +1,160 @@
+"""Agent settings: Kafka's names for what an agent can be told, and which of them may change while it runs.
+
+Data path   administration -> dynamic, configs -> **agent settings**
+Owns        which of our settings is what Kafka calls what, in which unit, which can be changed and to what
+Leaves      the settings to `streamhouse.config`, the defaults of topics to `model.topic_settings`, holding what was
+            changed to `dynamic`, telling it to `configs`
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, get_args
+
+import msgspec
+
+from streamhouse.config import Settings
+from streamhouse.model.topic_settings import MAX_INT, MAX_LONG, TOPIC_SETTINGS, SettingType, switch, whole
+
+Parse = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSetting:
+    """`topic`: whose default it is among the settings of topics. `path`: the field of ours that it stands for; of those
+    `parse` reads a value in our unit, and `write` writes one in Kafka's.
+
+    Without `parse` it can't be changed while an agent runs; without a `default` it is only told when it was changed.
+    """
+
+    name: str
+    type: SettingType
+    about: str
+    default: str | None
+    parse: Parse | None = None
+    topic: str = ""
+    path: str = ""
+    write: Callable[[float], object] = int
+
+    def text(self, settings: Settings) -> str | None:
+        """The value that an agent was started with, as Kafka writes it."""
+        return _text(self.write(_read(settings, self.path))) if self.path else self.default
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _minutes(seconds: float) -> int:
+    return round(seconds / 60)
+
+
+def _seconds_of(unit_s: float, low: int) -> Parse:
+    parse = whole(low, MAX_INT)
+    return lambda text: parse(text) * unit_s
+
+
+_MS: Final = 0.001
+_MINUTE: Final = 60.0
+
+
+def _ours(
+    name: str, kind: SettingType, path: str, write: Callable[[float], object] = int, parse: Parse | None = None
+) -> AgentSetting:
+    return AgentSetting(
+        name=name,
+        type=kind,
+        about=f"{_about(path)} (setting {path})",
+        default=_text(write(_read(Settings(), path))),
+        parse=parse,
+        path=path,
+        write=write,
+    )
+
+
+def _read(settings: Settings, path: str) -> float:
+    section, name = path.split(".")
+    value: float = getattr(getattr(settings, section), name)
+    return value
+
+
+def _about(path: str) -> str:
+    section, name = path.split(".")
+    (found,) = (field for field in msgspec.structs.fields(type(getattr(Settings(), section))) if field.name == name)
+    return str(get_args(found.type)[1].description)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_OURS: Final = (
+    _ours("auto.create.topics.enable", SettingType.BOOLEAN, "topics.auto_create", bool, switch),
+    _ours("connections.max.idle.ms", SettingType.LONG, "kafka.idle_timeout_s", _ms),
+    _ours("fetch.max.bytes", SettingType.INT, "fetch.max_bytes", int, whole(1024, MAX_INT)),
+    _ours(
+        "group.initial.rebalance.delay.ms",
+        SettingType.INT,
+        "groups.initial_rebalance_delay_s",
+        _ms,
+        _seconds_of(_MS, 0),
+    ),
+    _ours("group.max.session.timeout.ms", SettingType.INT, "groups.max_session_timeout_s", _ms, _seconds_of(_MS, 1)),
+    _ours("group.max.size", SettingType.INT, "groups.max_members", int, whole(1, MAX_INT)),
+    _ours("group.min.session.timeout.ms", SettingType.INT, "groups.min_session_timeout_s", _ms, _seconds_of(_MS, 1)),
+    _ours("log.retention.check.interval.ms", SettingType.LONG, "retention.check_s", _ms),
+    _ours("max.connections", SettingType.INT, "kafka.max_connections", int, whole(1, MAX_INT)),
+    _ours("num.partitions", SettingType.INT, "topics.default_partitions", int, whole(1, MAX_INT)),
+    _ours("offset.metadata.max.bytes", SettingType.INT, "groups.offset_metadata_bytes", int, whole(0, MAX_INT)),
+    _ours("offsets.retention.check.interval.ms", SettingType.LONG, "groups.offsets_check_s", _ms),
+    _ours(
+        "offsets.retention.minutes", SettingType.INT, "groups.offsets_retention_s", _minutes, _seconds_of(_MINUTE, 1)
+    ),
+    _ours("offsets.topic.num.partitions", SettingType.INT, "groups.shards"),
+    _ours("producer.id.expiration.ms", SettingType.INT, "producers.expire_s", _ms),
+    _ours("socket.request.max.bytes", SettingType.INT, "kafka.max_request_bytes"),
+)
+
+_FIXED_FOR_TOPICS: Final = frozenset({"remote.storage.enable"})
+"""Kafka's brokers don't let it be changed while they run either."""
+
+_FOR_TOPICS: Final = tuple(
+    AgentSetting(
+        name=setting.synonym,
+        type=setting.type,
+        about=f"the default of topics: {setting.about}",
+        default=setting.default,
+        parse=None if setting.name in _FIXED_FOR_TOPICS else setting.parse,
+        topic=setting.name,
+    )
+    for setting in TOPIC_SETTINGS.values()
+)
+
+_NO_EFFECT: Final = "accepted for compatibility, without effect: "
+
+_KEPT: Final = (
+    AgentSetting(
+        name="background.threads",
+        type=SettingType.INT,
+        about=_NO_EFFECT + "an agent's background work has no threads of its own",
+        default="10",
+        parse=whole(1, MAX_INT),
+    ),
+    AgentSetting(
+        name="cleanup.policy",
+        type=SettingType.LIST,
+        about=_NO_EFFECT + "it is a topic's; the default of topics is log.cleanup.policy",
+        default=None,
+        parse=TOPIC_SETTINGS["cleanup.policy"].parse,
+    ),
+    AgentSetting(
+        name="sasl.kerberos.min.time.before.relogin",
+        type=SettingType.LONG,
+        about=_NO_EFFECT + "an agent does not log in with Kerberos",
+        default="60000",
+        parse=whole(0, MAX_LONG),
+    ),
+)
+
+AGENT_SETTINGS: Final[Mapping[str, AgentSetting]] = {
+    setting.name: setting for setting in (*_FOR_TOPICS, *_OURS, *_KEPT)
+}
