@@ -3,10 +3,12 @@
 A subclass gives the fixture `store` (open, empty, on the `clock` fixture).
 """
 
+from tests.contracts.metadata_cluster import ClusterContract
 from tests.contracts.metadata_groups import GroupContract
 from tests.contracts.metadata_leases import LeaseContract
 from tests.contracts.metadata_recovery import RecoveryContract
 from tests.contracts.metadata_replacements import ReplacementContract
+from tests.contracts.metadata_reservations import ReservationContract
 from tests.contracts.metadata_segments import SegmentContract
 from tests.contracts.metadata_settings import SettingsContract
 from tests.contracts.metadata_topics import TopicContract
@@ -19,6 +21,8 @@ class MetadataStoreContract(
     SegmentContract,
     ReplacementContract,
     RecoveryContract,
+    ClusterContract,
+    ReservationContract,
     GroupContract,
 ):
     """All of it; the parts are apart only so that each can be read with coffee."""

@@ -13,6 +13,7 @@ import pytest
 
 from streamhouse.errors import Internal, Misconfigured, Unavailable
 from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.metadata.migrations import load_migrations
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.metadata.sqlite import SqliteMetadataStore
 from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings, Transaction
@@ -104,23 +105,51 @@ async def test_a_folder_that_can_not_be_made_is_refused_with_advice(tmp_path: Pa
         await open_metadata_store(f"sqlite://{tmp_path}/file/metadata.db", clock=clock)
 
 
-async def test_a_database_from_before_sizes_learns_them_from_its_runs(tmp_path: Path, clock: ManualClock) -> None:
-    url = f"sqlite://{tmp_path}/metadata.db"
-    store = await open_metadata_store(url, clock=clock)
-    await store.create_topic(topic())
-    await store.open_session(new_session(ALICE))
-    [state] = await lead(store, ALICE, part(0))
-    await publish(store, ALICE, state, 10, 20)
-    await store.aclose()
-    with closing(sqlite3.connect(f"{tmp_path}/metadata.db")) as older:
-        older.execute("ALTER TABLE partitions DROP COLUMN size_bytes")
-        older.execute("DROP TABLE broker_settings")
-        older.execute("ALTER TABLE partitions DROP COLUMN cleaned_to")
-        older.execute("DELETE FROM schema_version WHERE version >= 3")
-        older.commit()
+def older_database(path: Path, version: int, *rows: str) -> str:
+    """A database as it was when this was the newest version, with these rows."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE schema_version (version INTEGER PRIMARY KEY, name TEXT, applied_at_ms INTEGER)")
+        for migration in load_migrations()[:version]:
+            database.executescript(migration.sql)
+            database.execute("INSERT INTO schema_version VALUES (?, ?, 0)", (migration.version, migration.name))
+        for row in rows:
+            database.execute(row)
+        database.commit()
+    return f"sqlite://{path}"
 
+
+async def test_a_database_from_before_sizes_learns_them_from_its_runs(tmp_path: Path, clock: ManualClock) -> None:
+    url = older_database(
+        tmp_path / "metadata.db",
+        2,
+        f"INSERT INTO topics VALUES ('{ORDERS}', 'orders', 2, '{{}}', 0)",
+        f"INSERT INTO partitions (topic_id, partition, epoch, flushed_end) VALUES ('{ORDERS}', 0, 1, 20)",
+        "INSERT INTO segment_objects VALUES (1, 'k', 4096, 0)",
+        f"INSERT INTO runs VALUES ('{ORDERS}', 0, 0, 10, 0, 1, 1, 0, 1000, 0, 0, 10, 0, 0)",
+        f"INSERT INTO runs VALUES ('{ORDERS}', 0, 10, 20, 0, 1, 1, 0, 1000, 0, 0, 10, 0, 0)",
+    )
     store = await open_metadata_store(url, clock=clock)
     assert await store.sizes([ORDERS]) == {part(0): 2000}
+    await store.aclose()
+
+
+async def test_sessions_from_before_their_ends_were_noted_ended_when_they_would_have_expired(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    columns = "session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms"
+    now_ms = clock.now_ms()
+    url = older_database(
+        tmp_path / "metadata.db",
+        5,
+        f"INSERT INTO sessions ({columns}) VALUES ('old', 1, 'h', 1, 'h', 1, 'ended', 0, {now_ms})",
+        f"INSERT INTO sessions ({columns}) VALUES ('new', 1, 'h', 1, 'h', 1, 'ended', 0, {now_ms + 1})",
+        f"INSERT INTO sessions ({columns}) VALUES ('live', 1, 'h', 1, 'h', 1, 'live', 0, {now_ms})",
+    )
+    store = await open_metadata_store(url, clock=clock)
+    clock.advance(ms=1000)
+    assert await store.forget_sessions(older_than_ms=1000, limit=10) == 1
+    assert await store.forget_sessions(older_than_ms=999, limit=10) == 1
+    assert [each.session_id for each in (await store.roll_call()).sessions] == ["live"]
     await store.aclose()
 
 
@@ -326,7 +355,8 @@ def _fill_runs(tx: Transaction, count: int) -> None:
         {"topic_id": str(ORDERS)},
     )
     tx.change(
-        "INSERT INTO partitions VALUES (:topic_id, 0, 1, NULL, 2, :count, 0, 0)",
+        "INSERT INTO partitions (topic_id, partition, epoch, log_start, flushed_end) "
+        "VALUES (:topic_id, 0, 1, 2, :count)",
         {"topic_id": str(ORDERS), "count": count},
     )
     tx.change("INSERT INTO segment_objects VALUES (1, 'k', 0, 0)", {})

@@ -15,7 +15,7 @@ from enum import StrEnum
 from streamhouse.config.quantities import Address
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId
 
-__all__ = ["Address", "PartitionState", "RollCall", "Session", "SessionState"]
+__all__ = ["AbandonedRange", "Address", "PartitionState", "RollCall", "Session", "SessionState"]
 
 
 class SessionState(StrEnum):
@@ -59,3 +59,19 @@ class PartitionState:
     holder: SessionId | None
     log_start: int
     flushed_end: int
+    pinned_to: NodeId | None = None  # who should lead it, whatever else would decide
+    reserved_until: int = 0  # below it a holder with a disk of its own may have given offsets away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbandonedRange:
+    """Offsets [from_offset, until) that a dead session may have given to records, on a disk that nobody could reach.
+
+    Nobody uses them again. When the disk comes back, the records are appended anew.
+    """
+
+    session_id: SessionId
+    partition: PartitionId
+    epoch: Epoch
+    from_offset: int
+    until: int

@@ -74,7 +74,7 @@ CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "find_partitions": {"partitions": partition_list([part(0), part(1)])},
     "partitions_held_by": {"holder": ALICE},
     "find_session": {"session_id": ALICE},
-    "renew_session": {"session_id": ALICE, "expires_at_ms": 1},
+    "renew_session": {"session_id": ALICE, "expires_at_ms": 1, "wal_start": 0},
     "known_among": {"keys": text_list(["segments/7", "segments/8", "none"])},
     "runs_of_object": {"key": ["segments/7", "segments/8"]},
     "insert_run": {name: [value] for name, value in run_params(NEW).items()},

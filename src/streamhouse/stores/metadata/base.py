@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from streamhouse.model.group import CommittedOffset, GroupOffset, ShardCommit, StoredGroup
-from streamhouse.model.lease import Address, PartitionState, RollCall, Session
+from streamhouse.model.lease import AbandonedRange, Address, PartitionState, RollCall, Session
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
@@ -139,10 +139,18 @@ class MetadataStore(Protocol):
         """
         ...
 
-    async def renew_session(self, session_id: SessionId, ttl_ms: int) -> None:
+    async def renew_session(self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0) -> None:
         """The heartbeat: extend the session and so all its leases; raise `SessionLost` unless it is still live.
 
-        A session that expired but that nobody has claimed yet is live again by this.
+        A session that expired but that nobody has claimed yet is live again by this. `wal_start` tells whoever may have
+        to recover it where its log begins; it never goes back.
+        """
+        ...
+
+    async def drain_session(self, session_id: SessionId, *, draining: bool = True) -> None:
+        """Say that a session hands its leases over and takes no more, or that it doesn't after all.
+
+        Raise `SessionLost` when it has ended or was claimed.
         """
         ...
 
@@ -179,6 +187,9 @@ class MetadataStore(Protocol):
         It can be claimed when it has not ended and either its time is up by the store's clock or `proven_dead` (the
         caller holds the lock of its disk). From here on its heartbeats and commits are refused, and so are those of an
         earlier claim. A session can't claim itself; raise `SessionLost` unless `by` is live.
+
+        Once claimed, only its claimer may claim it again, as long as that one is live and unexpired, unless it is
+        `proven_dead`: healthy agents don't take a recovery away from each other, and a recoverer's death frees it.
         """
         ...
 
@@ -193,6 +204,44 @@ class MetadataStore(Protocol):
         `commit_segments` does (their topic was deleted meanwhile: leave them out and finish again). Repeating a finish
         that happened is a no-op.
         """
+        ...
+
+    async def forget_sessions(self, older_than_ms: int, limit: int) -> int:
+        """Remove sessions that ended at least so long ago, oldest first; returns how many went.
+
+        Never one that holds a lease or has abandoned ranges.
+        """
+        ...
+
+    # --- where partitions belong
+    async def pin_partitions(self, pins: Mapping[PartitionId, NodeId | None]) -> None:
+        """Say who should lead partitions; None: whoever would otherwise. Unknown partitions are passed over."""
+        ...
+
+    # --- offsets that only a disk knows of
+    async def reserve_offsets(self, session_id: SessionId, until: Mapping[PartitionId, int]) -> None:
+        """Reserve all offsets below the given ones for this holder; what was reserved before stays so.
+
+        All or nothing: raise `LeaseLost` naming the partitions that this session doesn't hold, and `SessionLost` unless
+        it is live and unexpired.
+        """
+        ...
+
+    async def abandon_recovery(self, dead: SessionId, claim: int) -> None:
+        """Give up the unflushed records of a dead session whose disk can't be reached, free its leases and end it.
+
+        Every partition that it holds goes on behind what was reserved, so that nobody uses an offset twice, and an
+        `AbandonedRange` is kept of each, for when the disk comes back; an empty one where nothing was reserved. Raise
+        `SessionLost` if the claim is not the newest. Repeating it, or following a finish of the same claim, is a no-op.
+        """
+        ...
+
+    async def abandoned_ranges(self, session_id: SessionId) -> Sequence[AbandonedRange]:
+        """What was given up of a session, by partition; without topics that were deleted since."""
+        ...
+
+    async def forget_abandoned(self, session_id: SessionId) -> None:
+        """Drop a session's ranges, whose records were appended again. No error when there are none."""
         ...
 
     # --- segments

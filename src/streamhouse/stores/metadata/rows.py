@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from streamhouse.format.group import decode_members, encode_members
 from streamhouse.model.group import CommittedOffset, GroupOffset, StoredGroup
-from streamhouse.model.lease import Address, PartitionState, Session, SessionState
+from streamhouse.model.lease import AbandonedRange, Address, PartitionState, Session, SessionState
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic
@@ -82,6 +82,8 @@ def state_of(row: Row) -> PartitionState:
         holder=None if row["holder"] is None else SessionId(row["holder"]),
         log_start=row["log_start"],
         flushed_end=row["flushed_end"],
+        pinned_to=None if row["pinned_to"] is None else NodeId(row["pinned_to"]),
+        reserved_until=row["reserved_until"],
     )
 
 
@@ -92,6 +94,7 @@ def session_params(session: NewSession) -> Params:
         "kafka_port": session.kafka.port,
         "http_host": session.http.host,
         "http_port": session.http.port,
+        "wal": session.wal,
     }
 
 
@@ -106,6 +109,19 @@ def session_of(row: Row) -> Session:
         expires_at_ms=row["expires_at_ms"],
         claim=row["claim"],
         claimed_by=None if row["claimed_by"] is None else SessionId(row["claimed_by"]),
+        draining=bool(row["draining"]),
+        wal=row["wal"],
+        wal_start=row["wal_start"],
+    )
+
+
+def abandoned_of(row: Row) -> AbandonedRange:
+    return AbandonedRange(
+        session_id=SessionId(row["session_id"]),
+        partition=partition_of(row),
+        epoch=Epoch(row["epoch"]),
+        from_offset=row["from_offset"],
+        until=row["until_offset"],
     )
 
 

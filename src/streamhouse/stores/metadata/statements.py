@@ -52,6 +52,9 @@ class Statements:
     take_lease: str
     release_lease: str
     free_leases: str
+    pin_partition: str
+    reserve_offsets: str
+    skip_reserved: str
     advance_flushed_end: str
     advance_log_start: str
     shrink_partition: str
@@ -63,8 +66,15 @@ class Statements:
     lowest_free_node_id: str
     insert_session: str
     renew_session: str
+    drain_session: str
     claim_session: str
     end_session: str
+    forget_sessions: str
+    # abandoned ranges
+    abandon_ranges: str
+    abandoned_of_session: str
+    forget_abandoned: str
+    drop_abandoned_of_topic: str
     # segment objects
     known_among: str
     insert_object: str

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.group import ShardCommit
-from streamhouse.model.lease import PartitionState, RollCall, Session
+from streamhouse.model.lease import AbandonedRange, PartitionState, RollCall, Session
 from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
@@ -24,7 +24,15 @@ from streamhouse.stores.metadata.base import (
     ShardGroup,
 )
 from streamhouse.stores.metadata.transaction import Work
-from streamhouse.stores.metadata.transactions import groups, replacements, segments, sessions, settings, topics
+from streamhouse.stores.metadata.transactions import (
+    groups,
+    replacements,
+    reservations,
+    segments,
+    sessions,
+    settings,
+    topics,
+)
 
 T = TypeVar("T")
 
@@ -146,8 +154,12 @@ class SqlMetadataStore:
     async def open_session(self, session: NewSession) -> Session:
         return await self._engine.write(partial(sessions.open_session, new=session))
 
-    async def renew_session(self, session_id: SessionId, ttl_ms: int) -> None:
-        await self._engine.write(partial(sessions.renew_session, session_id=session_id, ttl_ms=ttl_ms))
+    async def renew_session(self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0) -> None:
+        work = partial(sessions.renew_session, session_id=session_id, ttl_ms=ttl_ms, wal_start=wal_start)
+        await self._engine.write(work)
+
+    async def drain_session(self, session_id: SessionId, *, draining: bool = True) -> None:
+        await self._engine.write(partial(sessions.drain_session, session_id=session_id, draining=draining))
 
     async def end_session(self, session_id: SessionId) -> None:
         await self._engine.write(partial(sessions.end_session, session_id=session_id))
@@ -169,6 +181,26 @@ class SqlMetadataStore:
 
     async def finish_recovery(self, dead: SessionId, claim: int, commits: Sequence[SegmentCommit]) -> None:
         await self._engine.write(partial(sessions.finish_recovery, dead=dead, claim=claim, commits=commits))
+
+    async def forget_sessions(self, older_than_ms: int, limit: int) -> int:
+        return await self._engine.write(partial(sessions.forget_sessions, older_than_ms=older_than_ms, limit=limit))
+
+    # --- where partitions belong
+    async def pin_partitions(self, pins: Mapping[PartitionId, NodeId | None]) -> None:
+        await self._engine.write(partial(sessions.pin_partitions, pins=pins))
+
+    # --- offsets that only a disk knows of
+    async def reserve_offsets(self, session_id: SessionId, until: Mapping[PartitionId, int]) -> None:
+        await self._engine.write(partial(reservations.reserve_offsets, session_id=session_id, until=until))
+
+    async def abandon_recovery(self, dead: SessionId, claim: int) -> None:
+        await self._engine.write(partial(reservations.abandon_recovery, dead=dead, claim=claim))
+
+    async def abandoned_ranges(self, session_id: SessionId) -> Sequence[AbandonedRange]:
+        return await self._engine.look(partial(reservations.abandoned_ranges, session_id=session_id))
+
+    async def forget_abandoned(self, session_id: SessionId) -> None:
+        await self._engine.write(partial(reservations.forget_abandoned, session_id=session_id))
 
     # --- segments
     async def commit_segments(self, session_id: SessionId, commits: Sequence[SegmentCommit]) -> None:

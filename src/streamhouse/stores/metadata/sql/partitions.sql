@@ -11,21 +11,23 @@ SELECT :topic_id, numbers.partition, counters.value FROM numbers, counters WHERE
 
 -- name: partitions_of_topics
 -- Every partition of the topics in a JSON array of [topic id].
-SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end
+SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end, p.pinned_to,
+       p.reserved_until
 FROM json_each(:topic_ids) AS wanted
 JOIN partitions AS p ON p.topic_id = wanted.value ->> 0
 ORDER BY p.topic_id, p.partition;
 
 -- name: find_partitions
 -- The partitions in a JSON array of [topic id, partition]; those that do not exist are left out.
-SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end
+SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end, p.pinned_to,
+       p.reserved_until
 FROM json_each(:partitions) AS wanted
 JOIN partitions AS p ON p.topic_id = wanted.value ->> 0 AND p.partition = CAST(wanted.value ->> 1 AS INTEGER)
 ORDER BY p.topic_id, p.partition;
 
 -- name: partitions_held_by
 -- The leases of a session.
-SELECT topic_id, partition, epoch, holder, log_start, flushed_end
+SELECT topic_id, partition, epoch, holder, log_start, flushed_end, pinned_to, reserved_until
 FROM partitions WHERE holder = :holder
 ORDER BY topic_id, partition;
 
@@ -40,8 +42,21 @@ UPDATE partitions SET holder = NULL
 WHERE topic_id = :topic_id AND partition = :partition AND holder = :holder;
 
 -- name: free_leases
--- Free all leases of a session that ends.
-UPDATE partitions SET holder = NULL WHERE holder = :holder;
+-- Free all leases of a session that ends; returns where they were.
+UPDATE partitions SET holder = NULL WHERE holder = :holder RETURNING topic_id;
+
+-- name: pin_partition
+-- Where a partition belongs, whatever else would decide; null: nowhere in particular.
+UPDATE partitions SET pinned_to = :pinned_to WHERE topic_id = :topic_id AND partition = :partition;
+
+-- name: reserve_offsets
+-- Offsets below this one may be given to records by the holder; never back.
+UPDATE partitions SET reserved_until = :reserved_until
+WHERE topic_id = :topic_id AND partition = :partition AND holder = :holder AND reserved_until < :reserved_until;
+
+-- name: skip_reserved
+-- Nobody ever uses what a dead session had reserved: its leases' logs go on behind it.
+UPDATE partitions SET flushed_end = reserved_until WHERE holder = :holder AND reserved_until > flushed_end;
 
 -- name: advance_flushed_end
 -- Publish offsets under the guard of promise 4: the lease's holder, its epoch and the expected next offset.

@@ -1,13 +1,13 @@
 -- name: find_session
 -- One session in whatever state.
 SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
-       claimed_by
+       claimed_by, draining, wal, wal_start
 FROM sessions WHERE session_id = :session_id;
 
 -- name: list_sessions
 -- All that have not ended, by node id.
 SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
-       claimed_by
+       claimed_by, draining, wal, wal_start
 FROM sessions WHERE state <> 'ended' ORDER BY node_id;
 
 -- name: lowest_free_node_id
@@ -21,21 +21,50 @@ WHERE NOT EXISTS (
 -- name: insert_session
 -- A session begins.
 INSERT INTO sessions (
-    session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms
+    session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, wal
 ) VALUES (
-    :session_id, :node_id, :kafka_host, :kafka_port, :http_host, :http_port, 'live', :now_ms, :expires_at_ms
+    :session_id, :node_id, :kafka_host, :kafka_port, :http_host, :http_port, 'live', :now_ms, :expires_at_ms, :wal
 );
 
 -- name: renew_session
--- The heartbeat; changes nothing unless the session is live.
-UPDATE sessions SET expires_at_ms = :expires_at_ms WHERE session_id = :session_id AND state = 'live';
+-- The heartbeat; changes nothing unless the session is live. Where its WAL begins never goes back.
+UPDATE sessions SET
+    expires_at_ms = :expires_at_ms,
+    wal_start = CASE WHEN wal_start < :wal_start THEN :wal_start ELSE wal_start END
+WHERE session_id = :session_id AND state = 'live';
+
+-- name: drain_session
+-- Whether the session hands its leases over; changes nothing unless it is live.
+UPDATE sessions SET draining = :draining WHERE session_id = :session_id AND state = 'live';
 
 -- name: claim_session
--- Claim for recovery what has not ended and is expired or proven dead; each claim has a higher number.
+-- Claim for recovery what has not ended: what is proven dead, what is live and expired, and what was claimed by the same
+-- session or by one that is itself no longer there. Each claim has a higher number.
 UPDATE sessions SET state = 'recovering', claim = claim + 1, claimed_by = :claimed_by
-WHERE session_id = :session_id AND state <> 'ended' AND (expires_at_ms <= :now_ms OR :proven_dead = 1)
+WHERE session_id = :session_id AND state <> 'ended' AND (
+    :proven_dead = 1
+    OR state = 'live' AND expires_at_ms <= :now_ms
+    OR state = 'recovering' AND (
+        claimed_by = :claimed_by
+        OR NOT EXISTS (
+            SELECT 1 FROM sessions AS claimer
+            WHERE claimer.session_id = sessions.claimed_by
+              AND claimer.state = 'live' AND claimer.expires_at_ms > :now_ms
+        )
+    )
+)
 RETURNING claim;
 
 -- name: end_session
--- A session is over; its row stays, so that its id never comes back.
-UPDATE sessions SET state = 'ended' WHERE session_id = :session_id;
+-- A session is over; its row stays for a while, so that whoever still acts as this session is told so.
+UPDATE sessions SET state = 'ended', ended_at_ms = :now_ms WHERE session_id = :session_id;
+
+-- name: forget_sessions
+-- Rows of sessions that ended long ago, oldest first; never one that another row still names.
+DELETE FROM sessions WHERE session_id IN (
+    SELECT gone.session_id FROM sessions AS gone
+    WHERE gone.ended_at_ms <= :before_ms
+      AND NOT EXISTS (SELECT 1 FROM partitions AS p WHERE p.holder = gone.session_id)
+      AND NOT EXISTS (SELECT 1 FROM abandoned_ranges AS a WHERE a.session_id = gone.session_id)
+    ORDER BY gone.ended_at_ms, gone.session_id LIMIT :limit
+);

@@ -5,11 +5,11 @@ Owns        who may act: live, claimed or ended; who gets which lease under whic
 Leaves      publishing to `segments`
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from streamhouse.errors import Internal, SessionLost
 from streamhouse.model.lease import PartitionState, RollCall, Session, SessionState
-from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.model.names import NodeId, PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit
 from streamhouse.stores.metadata.base import NewSession
 from streamhouse.stores.metadata.rows import (
@@ -38,9 +38,14 @@ async def open_session(tx: Transaction, new: NewSession) -> Session:
     return await _get(tx, new.session_id)
 
 
-async def renew_session(tx: Transaction, session_id: SessionId, ttl_ms: int) -> None:
-    params: Params = {"session_id": session_id, "expires_at_ms": await tx.now_ms() + ttl_ms}
-    if not await tx.change(tx.sql.renew_session, params):
+async def renew_session(tx: Transaction, session_id: SessionId, ttl_ms: int, wal_start: int = 0) -> None:
+    times: Params = {"expires_at_ms": await tx.now_ms() + ttl_ms, "wal_start": wal_start}
+    if not await tx.change(tx.sql.renew_session, {"session_id": session_id, **times}):
+        raise SessionLost(session_id, why=await _state(tx, session_id))
+
+
+async def drain_session(tx: Transaction, session_id: SessionId, draining: bool) -> None:
+    if not await tx.change(tx.sql.drain_session, {"session_id": session_id, "draining": int(draining)}):
         raise SessionLost(session_id, why=await _state(tx, session_id))
 
 
@@ -51,7 +56,7 @@ async def end_session(tx: Transaction, session_id: SessionId) -> None:
         return
     _check_live(session)
     await tx.lock(Lock.PARTITIONS_HELD_BY, {"holder": session_id})
-    await _free_and_end(tx, session_id)
+    await free_and_end(tx, session_id)
 
 
 async def roll_call(tx: Transaction) -> RollCall:
@@ -62,10 +67,7 @@ async def roll_call(tx: Transaction) -> RollCall:
 async def acquire(
     tx: Transaction, session_id: SessionId, partitions: Sequence[PartitionId]
 ) -> Sequence[PartitionState]:
-    session = await _get(tx, session_id)
-    _check_live(session)
-    if session.expires_at_ms <= (now_ms := await tx.now_ms()):
-        raise SessionLost(session_id, why=f"expired {now_ms - session.expires_at_ms} ms ago")
+    await check_unexpired(tx, session_id)
     wanted = {"partitions": partition_list(partitions)}
     states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, wanted)]
     free = [state.partition for state in states if state.holder is None]
@@ -100,15 +102,44 @@ async def claim_recovery(tx: Transaction, dead: SessionId, by: SessionId, proven
 
 
 async def finish_recovery(tx: Transaction, dead: SessionId, claim: int, commits: Sequence[SegmentCommit]) -> None:
+    if await is_still_to_do(tx, dead, claim):
+        await publish(tx, dead, commits, may_publish=True)
+        await free_and_end(tx, dead)
+
+
+async def is_still_to_do(tx: Transaction, dead: SessionId, claim: int) -> bool:
+    """Hold a claimed session and its leases, for whoever may end its recovery; False when that has happened."""
     await tx.lock(Lock.SESSIONS, {"session_ids": text_list([dead])})
     session = await _get(tx, dead)
     if session.claim != claim or session.state is SessionState.LIVE:
         raise SessionLost(dead, why=f"claim {claim} is not the newest, which is {session.claim}")
     if session.state is SessionState.ENDED:
-        return
+        return False
     await tx.lock(Lock.PARTITIONS_HELD_BY, {"holder": dead})
-    await publish(tx, dead, commits, may_publish=True)
-    await _free_and_end(tx, dead)
+    return True
+
+
+async def free_and_end(tx: Transaction, session_id: SessionId) -> None:
+    await tx.rows(tx.sql.free_leases, {"holder": session_id})
+    await tx.change(tx.sql.end_session, {"session_id": session_id, "now_ms": await tx.now_ms()})
+
+
+async def forget_sessions(tx: Transaction, older_than_ms: int, limit: int) -> int:
+    before_ms = await tx.now_ms() - older_than_ms
+    return await tx.change(tx.sql.forget_sessions, {"before_ms": before_ms, "limit": limit})
+
+
+async def pin_partitions(tx: Transaction, pins: Mapping[PartitionId, NodeId | None]) -> None:
+    await tx.lock(Lock.PARTITIONS, {"partitions": partition_list(pins)})
+    await tx.change_each(tx.sql.pin_partition, ({**partition_params(p), "pinned_to": node} for p, node in pins.items()))
+
+
+async def check_unexpired(tx: Transaction, session_id: SessionId) -> None:
+    """Raise `SessionLost` unless the session is live by its state and by the clock."""
+    session = await _get(tx, session_id)
+    _check_live(session)
+    if session.expires_at_ms <= (now_ms := await tx.now_ms()):
+        raise SessionLost(session_id, why=f"expired {now_ms - session.expires_at_ms} ms ago")
 
 
 async def _take(tx: Transaction, session_id: SessionId, free: Sequence[PartitionId]) -> None:
@@ -117,11 +148,6 @@ async def _take(tx: Transaction, session_id: SessionId, free: Sequence[Partition
         raise Internal("the epoch counter is gone")
     lease = {"holder": session_id, "epoch": row["value"]}
     await tx.change_each(tx.sql.take_lease, ({**partition_params(p), **lease} for p in free))
-
-
-async def _free_and_end(tx: Transaction, session_id: SessionId) -> None:
-    await tx.change(tx.sql.free_leases, {"holder": session_id})
-    await tx.change(tx.sql.end_session, {"session_id": session_id})
 
 
 async def _find(tx: Transaction, session_id: SessionId) -> Session | None:

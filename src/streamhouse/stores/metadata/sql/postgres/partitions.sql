@@ -1,7 +1,8 @@
 -- name: find_partitions
 -- As in the shared statement, and nobody else changes them until the end; held in one order, so that two calls can't
 -- wait for each other.
-SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end
+SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end, p.pinned_to,
+       p.reserved_until
 FROM json_each(:partitions) AS wanted
 JOIN partitions AS p ON p.topic_id = wanted.value ->> 0 AND p.partition = CAST(wanted.value ->> 1 AS INTEGER)
 ORDER BY p.topic_id, p.partition
@@ -19,6 +20,20 @@ WHERE p.topic_id = new.topic_id AND p.partition = new.partition AND p.holder IS 
 UPDATE partitions AS p SET holder = NULL
 FROM unnest(:topic_id::text[], :partition::integer[], :holder::text[]) AS given (topic_id, partition, holder)
 WHERE p.topic_id = given.topic_id AND p.partition = given.partition AND p.holder = given.holder;
+
+-- name: pin_partition
+-- Where partitions belong, whatever else would decide; null: nowhere in particular.
+UPDATE partitions AS p SET pinned_to = new.pinned_to
+FROM unnest(:topic_id::text[], :partition::integer[], :pinned_to::integer[]) AS new (topic_id, partition, pinned_to)
+WHERE p.topic_id = new.topic_id AND p.partition = new.partition;
+
+-- name: reserve_offsets
+-- Offsets below these may be given to records by the holder; never back.
+UPDATE partitions AS p SET reserved_until = new.reserved_until
+FROM unnest(:topic_id::text[], :partition::integer[], :holder::text[], :reserved_until::bigint[])
+    AS new (topic_id, partition, holder, reserved_until)
+WHERE p.topic_id = new.topic_id AND p.partition = new.partition
+  AND p.holder = new.holder AND p.reserved_until < new.reserved_until;
 
 -- name: advance_flushed_end
 -- Publish offsets of many partitions under the guard of promise 4: holder, epoch and expected next offset.
