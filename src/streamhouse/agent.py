@@ -10,6 +10,7 @@ import asyncio
 import base64
 import logging
 import signal
+import socket
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -38,7 +39,7 @@ from streamhouse.telemetry import configure_logging
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.server import HttpServer
 from streamhouse.wire.kafka.server import KafkaServer
-from streamhouse.wire.listen import bind
+from streamhouse.wire.listen import advertised, bind
 
 log = logging.getLogger(__name__)
 
@@ -141,8 +142,8 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
                 wals=wals,
                 clock=clock,
                 ids=ids,
-                kafka=_advertised(settings.kafka.advertise, kafka_listener.getsockname()),
-                http=_advertised(settings.http.advertise, http_listener.getsockname()),
+                kafka=_advertised("kafka", settings.kafka.advertise, kafka_listener, alone=alone),
+                http=_advertised("http", settings.http.advertise, http_listener, alone=alone),
                 alone=alone,
             )
         )
@@ -216,8 +217,11 @@ def _written_as_kafka_does(value: uuid.UUID) -> str:
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
-def _advertised(setting: str, bound: tuple[str, int]) -> Address:
-    return parse_address(setting) if setting else Address(*bound[:2])
+def _advertised(section: str, setting: str, listener: socket.socket, *, alone: bool) -> Address:
+    told = parse_address(setting) if setting else None
+    if alone and told is None:  # whoever came here has found the only agent there is
+        return Address(*listener.getsockname()[:2])
+    return advertised(told, listener, setting=f"{section}.advertise")
 
 
 def _register_metrics(registry: CollectorRegistry, broker: Broker) -> None:

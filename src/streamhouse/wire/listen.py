@@ -1,6 +1,7 @@
-"""Listen: opening a port, for every wire.
+"""Listen: opening a port, and the address of it that others are told, for every wire.
 
-Owns        the error that names the address and the flag that changes it
+Owns        the errors that name the address and what changes it; that no two agents are told apart by an address that
+            all of them have
 """
 
 import socket
@@ -10,6 +11,7 @@ from streamhouse.errors import Misconfigured
 from streamhouse.model.lease import Address
 
 BACKLOG: Final = 1024
+EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
 
 
 def bind(address: Address, *, flag: str) -> socket.socket:
@@ -27,3 +29,19 @@ def bind(address: Address, *, flag: str) -> socket.socket:
         ) from None
     listener.setblocking(False)
     return listener
+
+
+def advertised(told: Address | None, listener: socket.socket, *, setting: str) -> Address:
+    """The address that clients and other agents use: the one we were told, else the listener's own.
+
+    Raises `Misconfigured` for an address that leads nobody here. In containers every agent listens on 0.0.0.0, and
+    clients would take all of them for one, or for themselves.
+    """
+    host, port = listener.getsockname()[:2]
+    address = told or Address(host, port)
+    if address.host in EVERYWHERE or address.port == 0:
+        raise Misconfigured(
+            f"nobody can connect to {address}; say which address others shall use, "
+            f"with --set {setting}=HOST:{port} or STREAMHOUSE_{setting.replace('.', '_').upper()}=HOST:{port}"
+        )
+    return address

@@ -1,0 +1,73 @@
+"""Listeners: which address others are told."""
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streamhouse.agent import build_agent
+from streamhouse.config import Address, Settings, load_settings
+from streamhouse.errors import Misconfigured
+from streamhouse.wire.listen import advertised, bind
+
+Listen = Callable[[str], socket.socket]
+
+
+@pytest.fixture
+def listen() -> Iterator[Listen]:
+    opened = []
+
+    def on(host: str) -> socket.socket:
+        opened.append(bind(Address(host, 0), flag="--kafka"))
+        return opened[-1]
+
+    yield on
+    for each in opened:
+        each.close()
+
+
+def test_a_listener_on_one_address_is_told_as_it_is(listen: Listen) -> None:
+    listener = listen("127.0.0.1")
+    assert advertised(None, listener, setting="kafka.advertise") == listener.getsockname()
+
+
+def test_an_address_that_was_given_is_the_one_that_is_told(listen: Listen) -> None:
+    told = Address("agent-7.example", 9092)
+    assert advertised(told, listen("0.0.0.0"), setting="kafka.advertise") == told
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_an_agent_that_listens_everywhere_must_be_told_who_it_is(listen: Listen, host: str) -> None:
+    try:
+        listener = listen(host)
+    except (OSError, Misconfigured):
+        pytest.skip(f"no {host} here")
+    with pytest.raises(Misconfigured, match=r"--set http\.advertise=HOST:\d+ or STREAMHOUSE_HTTP_ADVERTISE=HOST:\d+"):
+        advertised(None, listener, setting="http.advertise")
+
+
+@pytest.mark.parametrize("told", [Address("0.0.0.0", 9092), Address("::", 9092), Address("10.0.0.5", 0)])
+def test_an_address_that_leads_nowhere_is_not_told(listen: Listen, told: Address) -> None:
+    with pytest.raises(Misconfigured, match="nobody can connect to"):
+        advertised(told, listen("127.0.0.1"), setting="kafka.advertise")
+
+
+def everywhere(data: Path, section: str, **more: str) -> Settings:
+    listeners = {"kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0", f"{section}.listen": "0.0.0.0:0"}
+    return load_settings({"agent.data": str(data), "wal.kind": "disk", **listeners, **more}, {})
+
+
+@pytest.mark.parametrize("section", ["kafka", "http"])
+async def test_agents_that_share_a_store_never_share_an_address_for_they_do_not_start(
+    tmp_path: Path, section: str
+) -> None:
+    settings = everywhere(tmp_path / "data", section, **{"metadata.url": f"sqlite:///{tmp_path}/shared.db"})
+    with pytest.raises(Misconfigured, match=rf"--set {section}\.advertise=HOST"):
+        async with build_agent(settings):
+            raise AssertionError("it started")
+
+
+async def test_an_agent_that_is_alone_may_listen_everywhere(tmp_path: Path) -> None:
+    async with build_agent(everywhere(tmp_path / "data", "kafka")) as agent:
+        assert agent.ready.kafka.host == "0.0.0.0"
