@@ -205,3 +205,35 @@ async def test_a_fetch_goes_from_segments_into_the_tail(broker: Broker) -> None:
     await produce(broker, batch(b"b"))
     assert offsets(await fetch(broker, 0)) == [0]
     assert offsets(await fetch(broker, 1)) == [1]
+
+
+async def test_a_long_poll_does_not_wait_for_what_the_tail_has_behind_a_segment(broker: Broker) -> None:
+    await produce(broker, batch(b"a"))
+    await current(broker).flusher.flush_all()
+    await produce(broker, batch(b"b" * 1000))
+    (found,) = await asyncio.wait_for(poll(broker, at(0), min_bytes=500), timeout=LONG_S / 4)
+    assert (offsets(found), found.high_watermark) == ([0], 2)
+
+
+async def test_a_long_poll_does_not_wait_for_more_than_its_partitions_may_have(broker: Broker) -> None:
+    size = len(batch(b"a"))
+    for _ in range(3):
+        await produce(broker, batch(b"a"))
+    (found,) = await asyncio.wait_for(poll(broker, at(0, max_bytes=2 * size), min_bytes=3 * size), timeout=LONG_S / 4)
+    assert offsets(found) == [0, 1]
+
+
+async def test_a_reader_with_tiny_limits_gets_every_partition_to_its_end(broker: Broker) -> None:
+    """From segments, over their end, and from the tail; always asking in the same order."""
+    names = [ORDERS, CLICKS]
+    for number in range(6):
+        for name in names:
+            await produce(broker, batch(b"x" * 200, b"y"), name)
+        if number == 2:
+            await current(broker).flusher.flush_all()
+    read = {name: list[int]() for name in names}
+    for _ in range(12):
+        found = await poll(broker, *(at(len(read[name]), name, max_bytes=50) for name in names), max_bytes=300)
+        for item in found:
+            read[item.name] += offsets(item)
+    assert read == {name: list(range(12)) for name in names}

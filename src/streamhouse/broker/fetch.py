@@ -19,6 +19,7 @@ from streamhouse.errors import (
     Unavailable,
     UnknownLeaderEpoch,
 )
+from streamhouse.format.batch import spans
 from streamhouse.model.names import TopicPartition
 
 from .log import PartitionLog
@@ -102,7 +103,10 @@ class Fetcher:
     async def fetch(
         self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> list[Fetched]:
-        """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time."""
+        """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time.
+
+        It doesn't wait when there is more already that this answer has no place for: the client gets it by asking.
+        """
         limit = min(max_bytes, self._settings.max_bytes)
         deadline = self._clock.monotonic() + min(max_wait_s, self._settings.max_wait_s)
         with LongPoll() as poll:
@@ -112,7 +116,7 @@ class Fetcher:
                 size = sum(item.size_bytes for item in found)
                 left = deadline - self._clock.monotonic()
                 is_enough = size >= min(min_bytes, limit) or not wanted
-                if is_enough or left <= 0 or any(item.error is not None for item in found):
+                if is_enough or left <= 0 or any(item.error is not None or _stops_short(item) for item in found):
                     return found
                 await poll.wait(left)
 
@@ -155,6 +159,11 @@ class Fetcher:
             return found
         # Nothing but a gap between here and the flushed end.
         return log.read_tail(offset, max_bytes=max_bytes, at_least_one=at_least_one)
+
+
+def _stops_short(got: Fetched) -> bool:
+    """Whether there are durable records behind those found: in the next block, in the tail, or above a limit."""
+    return bool(got.records) and spans(got.records[-1])[-1].end < got.high_watermark
 
 
 def check_leader_epoch(log: PartitionLog, epoch: int) -> None:

@@ -1,7 +1,7 @@
 """Fetch, API key 1, versions 4-18: record batches out of the log.
 
 Behaviour   batches are returned as they were produced, byte for byte, from the one that holds the asked offset on
-            waits until min_bytes are there, a partition has an error, or max_wait_ms are over
+            waits until min_bytes are there, a partition has an error or more than fits here, or max_wait_ms are over
             the first batch of an answer is always whole, however small the limits; max_bytes and partition_max_bytes
             hold from the second one on
             read_committed sees what read_uncommitted sees: without transactions the last stable offset is the high
