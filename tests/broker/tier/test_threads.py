@@ -1,6 +1,7 @@
 """The disk tier with real threads: bounded writes, a disk that hangs, closing, and the real disk."""
 
 import asyncio
+import errno
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -121,3 +122,30 @@ async def test_the_real_disk_keeps_blocks_over_a_restart_and_finds_flipped_bits(
     assert await kept(tier, *range(5)) == [0, 1, 2, 4]
     await tier.aclose()
     assert not path.exists()
+
+
+async def test_a_block_on_its_way_to_the_disk_is_not_written_twice() -> None:
+    folder = SlowFolder()
+    tier = await open_tier(folder)
+    for _ in range(3):
+        tier.put(key(1), content(1))
+    assert (len(tier), tier.dropped) == (1, 0)
+    folder.writing.set()
+    folder.reading.set()
+    await tier.settled()
+    assert folder.calls.count("write") == 1
+    assert await kept(tier, 1) == [1]
+    await tier.aclose()
+
+
+async def test_of_many_writes_that_fail_one_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    folder = SlowFolder()
+    folder.failing["write"] = OSError(errno.ENOSPC, "No space left on device")
+    tier = await open_tier(folder)
+    for number in range(5):
+        tier.put(key(number), content(number))
+    folder.writing.set()
+    await tier.settled()
+    assert (tier.errors, tier.weight, tier.is_on) == (5, 0, False)
+    assert [record.message for record in caplog.records] == ["disk cache turned off until the next start"]
+    await tier.aclose()
