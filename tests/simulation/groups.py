@@ -402,16 +402,17 @@ class Auditor(GroupClient):
             self.history.violated(f"offsets expired under their readers; {self.group_id} {sorted(gone)}")
 
     async def emptied(self) -> None:
-        """All members have gone, with or without a word: nobody is left, and nobody waits. Where offsets expire, they
-        go with the group."""
-        self._aim = "is gone" if self.world.options.offsets_expire else "is empty"
+        """All members have gone, with or without a word: nobody is left, and nobody waits. Where offsets expire, the
+        group goes with them; where somebody deleted it, the network may bring that again now that it is empty."""
+        expires = self.world.options.offsets_expire
+        self._aim = "is gone" if expires else "is empty"
         while True:
             try:
                 state = (await self.described()).state
-                if not self.world.options.offsets_expire and state is GroupState.EMPTY and self._is_still():
+                if not expires and state is GroupState.EMPTY and self._is_still():
                     return
             except GroupNotFound:
-                if self.world.options.offsets_expire and not await self.told():
+                if (expires or self.plan.is_deleted) and not await self.told():
                     return
             except (StreamhouseError, Lost):
                 pass
