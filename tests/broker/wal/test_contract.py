@@ -1,0 +1,47 @@
+"""Both kinds of write-ahead log keep the same promises."""
+
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamhouse.broker.doors import Wals
+from streamhouse.broker.wal.files import LocalFiles
+from streamhouse.broker.wal.local import LocalWals
+from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.config import WalSettings
+from streamhouse.stores.objects.base import ObjectStore
+from streamhouse.stores.objects.folder import FolderObjectStore
+from streamhouse.stores.objects.memory import MemoryObjectStore
+from tests.contracts.wal import MakeWals, WalContract
+
+
+class TestDiskWal(WalContract):
+    @pytest.fixture(params=["always", "interval"])
+    def wals(self, tmp_path: Path, request: pytest.FixtureRequest) -> MakeWals:
+        fsync: str = request.param
+
+        def make(**settings: Any) -> Wals:
+            chosen = WalSettings(fsync=fsync, **settings)  # type: ignore[arg-type]
+            return LocalWals(tmp_path, chosen, files=LocalFiles(), clock=SystemClock(), ids=Ids(random.Random(1)))
+
+        return make
+
+
+def make_object_wals(store: ObjectStore, **settings: Any) -> Wals:
+    return ObjectWals(store, WalSettings(kind="object", **settings), clock=SystemClock(), ids=Ids(random.Random(1)))
+
+
+class TestObjectWalInMemory(WalContract):
+    @pytest.fixture
+    def wals(self) -> MakeWals:
+        return partial(make_object_wals, MemoryObjectStore(SystemClock()))
+
+
+class TestObjectWalInAFolder(WalContract):
+    @pytest.fixture
+    def wals(self, tmp_path: Path) -> MakeWals:
+        return partial(make_object_wals, FolderObjectStore(tmp_path, SystemClock()))
