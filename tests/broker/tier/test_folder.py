@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.broker.tier.folder import LocalFolder
-from streamhouse.broker.wal.files import LockedError
+from streamhouse.broker.wal.files import LocalFiles, LockedError
 
 NAME = "a.block"
 
@@ -71,3 +71,19 @@ def test_two_never_share_a_folder_and_a_released_one_can_be_taken(folder: LocalF
     folder.release()
     second.take()
     second.release()
+
+
+def test_nobody_else_can_read_what_is_cached(folder: LocalFolder, tmp_path: Path) -> None:
+    folder.write(NAME, [b"records"])
+    assert (blocks(tmp_path) / NAME).stat().st_mode & 0o077 == 0
+    assert blocks(tmp_path).stat().st_mode & 0o077 == 0
+
+
+def test_it_may_be_an_agents_data_folder(tmp_path: Path) -> None:
+    files = LocalFiles()
+    (tmp_path / "lock").touch()
+    held = files.lock(tmp_path / "lock")
+    folder = LocalFolder(tmp_path)
+    folder.take()
+    folder.release()
+    held.release()

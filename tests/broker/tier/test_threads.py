@@ -1,7 +1,9 @@
 """The disk tier with real threads: bounded writes, a disk that hangs, closing, and the real disk."""
 
 import asyncio
+import contextlib
 import errno
+import random
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -149,3 +151,48 @@ async def test_of_many_writes_that_fail_one_is_told(caplog: pytest.LogCaptureFix
     assert (tier.errors, tier.weight, tier.is_on) == (5, 0, False)
     assert [record.message for record in caplog.records] == ["disk cache turned off until the next start"]
     await tier.aclose()
+
+
+async def test_many_readers_and_writers_at_once_on_a_disk_that_is_being_damaged(tmp_path: Path) -> None:
+    """Bytes are right or missing, and the files never take more than their limit."""
+    chance, limit, blocks = random.Random(7), 6 * 8192, tmp_path / "blocks"
+    tier = DiskTier(settings(disk_cache_bytes=limit), LocalFolder(tmp_path))
+    await tier.open()
+    await tier.listed()
+
+    async def reader(numbers: range) -> None:
+        for _ in range(30):
+            number = chance.choice(numbers)
+            found = await read(tier, number, whose=str(numbers))
+            assert found in (None, content(number, 5000))
+            if found is None:
+                tier.put(key(number), content(number, 5000))
+            await asyncio.sleep(0)
+
+    def damage() -> None:
+        for path in sorted(blocks.glob("*.block")):
+            with contextlib.suppress(FileNotFoundError), path.open("r+b") as file:
+                file.seek(chance.randrange(5000))
+                file.write(b"?!")
+                break
+
+    async def vandal() -> None:
+        for _ in range(10):
+            await asyncio.to_thread(damage)
+            assert sum(_size(path) for path in blocks.glob("*")) <= limit
+
+    for _ in range(4):
+        # Each has blocks of its own, as one flight per block gives them to readers.
+        await asyncio.gather(*(reader(range(first, first + 4)) for first in range(0, 20, 4)), vandal())
+        await tier.settled()
+        assert tier.weight == sum(map(_size, blocks.glob("*.block"))) <= limit
+    assert tier.is_on
+    assert tier.evictions > 0
+    await tier.aclose()
+
+
+def _size(path: Path) -> int:
+    try:
+        return -(-path.stat().st_size // 4096) * 4096
+    except FileNotFoundError:
+        return 0

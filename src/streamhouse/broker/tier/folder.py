@@ -53,7 +53,10 @@ class Folder(Protocol):
 
 
 class LocalFolder:
-    """The real disk. Blocks have a folder of their own beside the lock, so that nothing else in it is ever touched."""
+    """The real disk. Blocks have a folder of their own beside the lock, so that nothing else in it is ever touched.
+
+    They are records: nobody but the agent's own user may read them.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -64,9 +67,10 @@ class LocalFolder:
         return f"<LocalFolder {self._path} {'taken' if self._lock else 'free'}>"
 
     def take(self) -> None:
-        self._blocks.mkdir(parents=True, exist_ok=True)
-        (self._path / "lock").touch()  # nobody ever removes it, so that a second agent finds it and takes it
-        self._lock = LocalFiles().lock(self._path / "lock")
+        self._blocks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = self._path / "disk-cache.lock"
+        lock.touch(mode=0o600)  # nobody ever removes it, so that a second agent finds it and takes it
+        self._lock = LocalFiles().lock(lock)
 
     def list(self) -> Iterator[CachedFile]:
         with os.scandir(self._blocks) as entries:
@@ -86,7 +90,7 @@ class LocalFolder:
     def write(self, name: str, buffers: Sequence[Buffer]) -> None:
         unborn = self._blocks / (name + UNBORN)
         try:
-            with open(unborn, "wb") as file:
+            with open(unborn, "wb", opener=_private) as file:
                 file.writelines(buffers)
             unborn.rename(self._blocks / name)
         except BaseException:
@@ -101,3 +105,7 @@ class LocalFolder:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
