@@ -29,8 +29,9 @@ What DescribeConfigs tells of a broker. An agent is started with what its file, 
 `streamhouse config show` explains. What the table marks as changeable can also be changed while agents run, for one
 broker or for all of them (kafka-configs, `alter_configs` and `incremental_alter_configs` of any admin client): the one
 asked obeys at once, other agents on the same metadata store when they next look, and it outlives restarts. What was
-changed for a broker comes before what was changed for all, and both before what an agent was started with. A setting
-that is not in this table is refused.
+changed for a broker comes before what was changed for all, and both before what an agent was started with. A broker's
+id belongs to an agent's session, and after a crash it may get another one: what must hold whatever happens is changed
+for all. A setting that is not in this table is refused.
 
 | name | changeable | meaning |
 |---|---|---|

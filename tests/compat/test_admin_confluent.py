@@ -96,12 +96,12 @@ def test_unknown_settings_and_topics_are_refused_by_name(admin: Any, made: str, 
     assert code_of(admin.describe_configs(absent)) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_the_agents_settings_are_told_and_not_changed(admin: Any) -> None:
+def test_the_agents_settings_are_told_and_what_is_read_only_is_not_changed(admin: Any) -> None:
     (node,) = admin.list_topics(timeout=PATIENCE_S).brokers
     found = configs(admin, api.ResourceType.BROKER, str(node))
-    assert found["num.partitions"].value == "1"
-    assert all(entry.is_read_only for entry in found.values())
-    entries = [api.ConfigEntry("num.partitions", "9", incremental_operation=SET)]
+    assert (found["num.partitions"].value, found["num.partitions"].is_read_only) == ("1", False)
+    assert (found["node.id"].value, found["node.id"].is_read_only) == (str(node), True)
+    entries = [api.ConfigEntry("node.id", "9", incremental_operation=SET)]
     asked = api.ConfigResource(api.ResourceType.BROKER, str(node), incremental_configs=entries)
     assert code_of(admin.incremental_alter_configs([asked])) == KafkaError.INVALID_REQUEST
 

@@ -56,6 +56,30 @@ def test_kafka_configs_changes_and_describes(kafka: Java) -> None:
     )
 
 
+def test_kafka_configs_changes_one_broker_and_all_of_them_while_they_run(kafka: Java) -> None:
+    this, every = ("--entity-type", "brokers", "--entity-name", "1"), ("--entity-type", "brokers", "--entity-default")
+    kafka.tool(
+        CONFIGS, "--alter", *every, "--add-config", "log.retention.ms=86400000,log.cleanup.policy=[delete,compact]"
+    )
+    kafka.tool(CONFIGS, "--alter", *this, "--add-config", "log.retention.ms=43200000")
+    told = kafka.tool(CONFIGS, "--describe", *every)
+    assert "log.retention.ms=86400000" in told
+    assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleanup.policy=delete,compact" in told
+    both = "DYNAMIC_BROKER_CONFIG:log.retention.ms=43200000, DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=86400000"
+    assert both in kafka.tool(CONFIGS, "--describe", *this)
+    topic = ("--entity-type", "topics", "--entity-name", create(kafka, "follower"))
+    assert f"retention.ms=43200000 sensitive=false synonyms={{{both}" in kafka.tool(
+        CONFIGS, "--describe", *topic, "--all"
+    )
+    for where, names in ((this, "log.retention.ms"), (every, "log.retention.ms,log.cleanup.policy")):
+        kafka.tool(CONFIGS, "--alter", *where, "--delete-config", names)
+        assert "=" not in kafka.tool(CONFIGS, "--describe", *where)
+    refused = kafka.tool(CONFIGS, "--alter", *every, "--add-config", "no.such=1", fails=True)
+    assert "InvalidConfigurationException" in refused
+    fixed = kafka.tool(CONFIGS, "--alter", *this, "--add-config", "log.dirs=/elsewhere", fails=True)
+    assert "InvalidRequestException" in fixed
+
+
 def test_kafka_configs_finds_that_groups_users_and_clients_have_none(kafka: Java) -> None:
     fill(kafka, create(kafka, "unconfigured", 1), 1)
     consume(kafka, "unconfigured", 1, "--group", "unconfigured")
