@@ -12,6 +12,7 @@ from streamhouse.errors import (
     GroupSubscribed,
     IllegalGeneration,
     NonEmptyGroup,
+    NotCoordinator,
     OffsetMetadataTooLarge,
     Rejected,
     UnknownMember,
@@ -335,6 +336,51 @@ async def test_a_deletion_that_may_not_have_happened_is_looked_up(agent: Agent, 
     assert isinstance(outcomes["g"], CoordinatorUnavailable)
     getattr(agent.store, fault).clear()
     assert [each.group_id for each in await agent.groups.list()] == left
+
+
+class Once(set[str]):
+    """Names that are found in it one time."""
+
+    def __contains__(self, name: object) -> bool:
+        found = super().__contains__(name)
+        self.discard(str(name))
+        return found
+
+
+async def test_nothing_is_written_over_a_group_whose_deletion_failed(scene: Scene, agent: Agent) -> None:
+    [member] = await scene.group_of(agent.groups, 1)
+    await agent.groups.leave("g", [Leaver(member_id=member.member_id)])
+    await agent.groups.commit("g", NOBODY, at(1))
+    gate = agent.store.gates["commit_groups"] = asyncio.Event()
+    deleting = scene.start(agent.groups.delete(["g"]))
+    await settle()
+    behind = scene.start(agent.groups.commit("g", NOBODY, at(7)))
+    await settle()
+    agent.store.refused = Once({"commit_groups"})
+    gate.set()
+    assert isinstance((await deleting)["g"], CoordinatorUnavailable)
+    with pytest.raises(NotCoordinator):
+        await behind
+    assert await committed(agent.groups) == [1]
+    described = (await agent.groups.describe(["g"]))["g"]
+    assert not isinstance(described, Exception)
+    assert described.generation == 2
+
+
+async def test_a_deletion_for_which_there_is_no_room_leaves_everything_as_it_was() -> None:
+    async with open_scene(max_waiting_changes=6) as scene:
+        agent = await scene.agent()
+        await agent.catalogue.create("orders", partitions=4)
+        await agent.groups.commit("g", NOBODY, at(0))
+        gate = agent.store.gates["commit_groups"] = asyncio.Event()
+        under_way = scene.start(agent.groups.commit("g", NOBODY, at(1)))
+        await settle()
+        waiting = [scene.start(agent.groups.commit("g", NOBODY, at(1, 2, 3))) for _ in range(2)]
+        await settle()
+        assert isinstance((await agent.groups.delete(["g"]))["g"], CoordinatorUnavailable)
+        gate.set()
+        await asyncio.gather(under_way, *waiting)
+        assert await committed(agent.groups) == [1, 2, 3]
 
 
 # --- listing

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from streamhouse.config import GroupSettings
 from streamhouse.errors import CoordinatorUnavailable, LeaseLost, NotCoordinator, StreamhouseError, Unavailable
-from streamhouse.model.group import GroupChange, ShardCommit
+from streamhouse.model.group import DropGroup, GroupChange, ShardCommit
 from streamhouse.stores.metadata.base import MetadataStore
 
 from .shards import Shard
@@ -111,14 +111,23 @@ class CommitQueue:
             except LeaseLost as error:
                 self._drop(batch, error)
             except Unavailable as error:
-                return _fail(batch, str(error))
+                return self._fail(batch, str(error))
             except StreamhouseError as error:
                 log.error("groups can't be committed", extra={"changes": len(batch), "why": str(error)})
-                return _fail(batch, str(error))
+                return self._fail(batch, str(error))
             else:
                 for waiting in batch:
                     waiting.settle(None)
                 return None
+
+    def _fail(self, batch: list[_Waiting], why: str) -> None:
+        """It may have happened or not. Who wants a group gone has let go of it in memory: then only the store knows
+        what there is, and the shard is read again before anything else is written in it."""
+        for waiting in batch:
+            waiting.settle(CoordinatorUnavailable(waiting.group_id, why=why))
+        for waiting in batch:
+            if any(isinstance(change, DropGroup) for change in waiting.changes):
+                self._lost(waiting.shard, "a deletion may not have happened")
 
     def _drop(self, batch: list[_Waiting], error: LeaseLost) -> None:
         named = [waiting.shard for waiting in batch if waiting.shard.partition in error.partitions]
@@ -141,11 +150,6 @@ def _shard_commits(batch: list[_Waiting]) -> list[ShardCommit]:
         ShardCommit(shard=shard.partition, epoch=shard.epoch, sequence=shard.next_sequence(), changes=tuple(each))
         for shard, each in changes.items()
     ]
-
-
-def _fail(batch: list[_Waiting], why: str) -> None:
-    for waiting in batch:
-        waiting.settle(CoordinatorUnavailable(waiting.group_id, why=why))
 
 
 def _settle(batch: list[_Waiting], why: str) -> None:
