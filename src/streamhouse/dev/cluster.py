@@ -36,7 +36,7 @@ _SPARE_CONNECTIONS: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """What somebody asked for. A port of 0 means free ones; else agent n gets the base + n."""
+    """What somebody asked for. A port of 0 means free ones; else the first agent gets it, the next one the next."""
 
     agents: int
     folder: Path
