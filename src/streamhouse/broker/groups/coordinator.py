@@ -15,7 +15,7 @@ from functools import partial
 
 from streamhouse.broker.doors import Doors
 from streamhouse.config import GroupSettings
-from streamhouse.errors import CoordinatorUnavailable, GroupFull, NotCoordinator, StreamhouseError, UnknownMember
+from streamhouse.errors import GroupFull, NotCoordinator, StreamhouseError, UnknownMember
 from streamhouse.model.group import GroupChange, PutGroup
 
 from .calls import Caller, Join, Joined, Leaver, Leavings, Sync, Synced
@@ -102,16 +102,9 @@ class Coordinator:
     def delete(self, shard: Shard, group: Group, changes: Sequence[GroupChange]) -> Awaitable[None]:
         """Begin the changes that end a group. It goes from memory at once: who comes now begins anew, behind them."""
         deleted = self.commits.put(shard, group.group_id, changes)
-        self.forget(shard, group)
-        return self._deleted(shard, deleted)
-
-    async def _deleted(self, shard: Shard, deleted: "asyncio.Future[None]") -> None:
-        """When nobody can say whether it happened, the shard is read again: only the store knows."""
-        try:
-            await deleted
-        except CoordinatorUnavailable:
-            self.shards.drop(shard, "a deletion may not have happened")
-            raise
+        if not deleted.done():  # else there was no room for them
+            self.forget(shard, group)
+        return deleted
 
     def forget_if_blank(self, shard: Shard, group: Group) -> None:
         if group.is_blank and not shard.unwritten[group.group_id]:
