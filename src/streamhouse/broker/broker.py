@@ -34,6 +34,7 @@ from .administration import Administration
 from .budget import MemoryBudget
 from .catalogue import Catalogue
 from .collector import Collector
+from .compaction import Compactor
 from .doors import Doors
 from .fetch import Fetched, Fetcher, Wanted
 from .groups import Groups
@@ -80,6 +81,9 @@ class Broker:
         self._refusals = Refusals(limit=doors.settings.producers.max_per_partition)
         self.recovered = Recovered()
         self.traffic = Traffic()
+        self.compactor = Compactor(
+            doors, topics=self.topics, config_of=self.catalogue.config_of, tenancy=self._current, reader=self.reader
+        )
 
     def __repr__(self) -> str:
         return f"<Broker tenure={self._tenure!r} budget={self.budget!r}>"
@@ -100,7 +104,7 @@ class Broker:
         try:
             async with asyncio.TaskGroup() as loops:
                 groups = loops.create_task(self.groups.run(), name="groups")
-                collector = loops.create_task(self.collector.run(), name="collector")
+                collector = loops.create_task(self._maintain(), name="collector")
                 await self._serve(self._current())
                 while not self._stopping.is_set():
                     log.warning("tenure ended, beginning another", extra={"why": str(self._current().end_reason)})
@@ -154,6 +158,11 @@ class Broker:
                     self._tenure.stop()
                 return True
         return False
+
+    async def _maintain(self) -> None:
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(self.collector.run(), name="collection")
+            loops.create_task(self.compactor.run(), name="compaction")
 
     def _current(self) -> Tenure:
         if self._tenure is None:

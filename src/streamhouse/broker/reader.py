@@ -71,16 +71,23 @@ class SegmentReader:
         """Whole batches from the one that holds `offset` (or the next after a gap), up to `max_bytes`."""
         found: list[Buffer] = []
         left = max_bytes
+        gone: StreamhouseError | None = None
         while left > 0 or (at_least_one and not found):
             try:
                 run = await self.runs.find(partition, offset)
+                if gone is not None and (run is None or run.base > offset):
+                    raise gone  # nothing stands in its place: retention took it
                 if run is None:
                     break
                 piece, offset, more = await self._read_run(run, offset, left, at_least_one=at_least_one and not found)
-            except StreamhouseError:
+                gone = None
+            except StreamhouseError as error:
                 if found:
                     break  # served without it; whoever asks for that range itself gets the error
-                raise
+                if gone is not None or not isinstance(error.__cause__, ObjectMissing):
+                    raise
+                gone = error  # the run was merged or compacted; what stands in its place is asked for again
+                continue
             if len(piece):
                 found.append(piece)
                 left -= len(piece)

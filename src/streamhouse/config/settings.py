@@ -204,6 +204,18 @@ class RetentionSettings(Section, frozen=True, kw_only=True):
     sweep_s: Annotated[float, about("time between searches for objects that no row names", gt=0)] = 3600.0
 
 
+class CompactionSettings(Section, frozen=True, kw_only=True):
+    interval_s: Annotated[float, about("time between looks at what should be compacted or merged", gt=0)] = 15.0
+    max_keys: Annotated[
+        int, about("keys that one pass over a partition holds in memory, 200 bytes each; the next pass goes on", gt=0)
+    ] = 500_000
+    segment_bytes: Annotated[int, about("records, decompressed, that are rewritten together", gt=0)] = 64 * MIB
+    read_bytes: Annotated[int, about("bytes of one ranged read of runs that are rewritten", gt=0)] = 8 * MIB
+    merge_runs: Annotated[int, about("so many small neighbouring runs of a partition become one; 0: never", ge=0)] = 16
+    merge_below_bytes: Annotated[int, about("a run below this size is small", gt=0)] = 16 * MIB
+    merges_at_once: Annotated[int, about("merges in one look; what else is small waits for the next", ge=0)] = 4
+
+
 class ProducerSettings(Section, frozen=True, kw_only=True):
     expire_s: Annotated[float, about("an idempotent producer silent for so long is forgotten", gt=0)] = 86_400.0
     max_per_partition: Annotated[
@@ -261,5 +273,6 @@ class Settings(Section, frozen=True, kw_only=True):
     flush: FlushSettings = FlushSettings()
     fetch: FetchSettings = FetchSettings()
     retention: RetentionSettings = RetentionSettings()
+    compaction: CompactionSettings = CompactionSettings()
     producers: ProducerSettings = ProducerSettings()
     groups: GroupSettings = GroupSettings()

@@ -33,6 +33,10 @@ class TopicConfig:
     timestamp_after_max_ms: int
     deletes: bool
     compacts: bool
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
 
 
 def topic_values(overrides: Mapping[str, str], defaults: Mapping[str, str] = NO_DEFAULTS) -> Mapping[str, str]:
@@ -60,6 +64,10 @@ def parse_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str]
         timestamp_after_max_ms=int(merged["message.timestamp.after.max.ms"]),
         deletes="delete" in policy,
         compacts="compact" in policy,
+        delete_retention_ms=int(merged["delete.retention.ms"]),
+        min_compaction_lag_ms=int(merged["min.compaction.lag.ms"]),
+        max_compaction_lag_ms=int(merged["max.compaction.lag.ms"]),
+        min_cleanable_dirty_ratio=float(merged["min.cleanable.dirty.ratio"]),
     )
 
 

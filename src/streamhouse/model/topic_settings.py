@@ -172,26 +172,25 @@ _HONOURED: Final = (
     ),
 )
 
-_COMPACTION: Final = "kept for compaction, which no agent does yet: "
-
 _FOR_COMPACTION: Final = (
     _long(
         "delete.retention.ms",
         DAY_MS,
         "log.cleaner.delete.retention.ms",
-        _COMPACTION + "how long a record without a value stays, so that readers learn of the deletion",
+        "how long a record without a value stays after its first compaction, so that readers learn of the deletion",
     ),
     _long(
         "min.compaction.lag.ms",
         0,
         "log.cleaner.min.compaction.lag.ms",
-        _COMPACTION + "how long a record stays as it is at least",
+        "how long a record stays as it is at least, in a compacted topic",
     ),
     _long(
         "max.compaction.lag.ms",
         MAX_LONG,
         "log.cleaner.max.compaction.lag.ms",
-        _COMPACTION + "after how long a record is looked at, at the latest",
+        "after how long a record of a compacted topic is compacted at the latest, give or take the agent's setting "
+        "compaction.interval_s",
         low=1,
     ),
     TopicSetting(
@@ -200,7 +199,7 @@ _FOR_COMPACTION: Final = (
         default="0.5",
         parse=_share,
         synonym="log.cleaner.min.cleanable.ratio",
-        about=_COMPACTION + "the share of a log that must be new before it is compacted again",
+        about="the share of a compacted topic's bytes that must be new before it is compacted again",
     ),
 )
 

@@ -1,0 +1,89 @@
+"""Which small runs become one."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from streamhouse.model.merging import MergeLimits, merge_limits, next_look, runs_to_merge
+from streamhouse.model.names import Epoch
+from streamhouse.model.segment import Run
+from streamhouse.model.topic import parse_topic_config
+from tests.model.test_retention import run
+
+LIMITS = MergeLimits(at_least=4, below_bytes=1000, max_bytes=10_000)
+
+
+def runs(*lengths: int, epoch: int = 1) -> list[Run]:
+    return [replace(run(10 * n, 10 * n + 10, length=size), epoch=Epoch(epoch)) for n, size in enumerate(lengths)]
+
+
+def chosen(given: Sequence[Run], limits: MergeLimits = LIMITS) -> list[int]:
+    return [each.base // 10 for each in runs_to_merge(given, limits)]
+
+
+def test_enough_small_neighbours_become_one() -> None:
+    assert chosen(runs(10, 10, 10)) == []
+    assert chosen(runs(10, 10, 10, 10)) == [0, 1, 2, 3]
+    assert chosen(runs(10, 10, 10, 10, 10)) == [0, 1, 2, 3, 4]
+
+
+def test_a_large_run_stands_between_its_neighbours() -> None:
+    assert chosen(runs(10, 10, 10, 1000, 10, 10, 10)) == []
+    assert chosen(runs(10, 1000, 10, 10, 10, 10)) == [2, 3, 4, 5]
+
+
+def test_runs_of_different_epochs_stay_apart() -> None:
+    earlier = runs(10, 10, 10)
+    later = [replace(each, base=each.base + 30, end=each.end + 30) for each in runs(10, 10, 10, 10, epoch=2)]
+    assert chosen(earlier + later[:3]) == []
+    assert chosen(earlier + later) == [3, 4, 5, 6]
+
+
+def test_a_run_joins_only_much_smaller_ones_together() -> None:
+    assert chosen(runs(500, 10, 10, 10)) == []
+    assert chosen(runs(500, 10, 10, 10, 10)) == [1, 2, 3, 4]
+    assert chosen(runs(40, 40, 40, 40)) == [0, 1, 2, 3]
+
+
+def test_a_merge_has_a_largest_size_and_a_longest_time() -> None:
+    assert chosen(runs(*[900] * 20)) == list(range(11))
+    spread = [replace(each, max_timestamp_ms=n * 100) for n, each in enumerate(runs(*[10] * 9))]
+    assert chosen(spread, replace(LIMITS, max_span_ms=400)) == [0, 1, 2, 3, 4]
+    assert chosen(spread, replace(LIMITS, max_span_ms=200)) == []
+
+
+def test_retention_makes_the_limits_narrower() -> None:
+    def limits(**overrides: str) -> MergeLimits:
+        config = parse_topic_config({name.replace("_", "."): value for name, value in overrides.items()})
+        return merge_limits(config, at_least=4, below_bytes=1000, max_bytes=10_000)
+
+    assert limits(retention_ms="5000", retention_bytes="20000") == replace(LIMITS, max_bytes=2000, max_span_ms=500)
+    assert limits(retention_ms="-1") == LIMITS
+    assert limits(cleanup_policy="compact", retention_ms="5000") == LIMITS
+
+
+def test_the_next_look_begins_where_something_may_still_be_merged() -> None:
+    assert next_look(runs(2000, 10, 10), LIMITS, is_all=True) == 10
+    assert next_look(runs(2000, 10, 2000), LIMITS, is_all=True) == 30
+    assert next_look(runs(*[10] * 8), LIMITS, is_all=True) == 0
+    assert next_look(runs(*[10] * 8), LIMITS, is_all=False) == 40
+
+
+def test_a_trickle_ends_in_few_runs_and_each_byte_is_moved_a_few_times() -> None:
+    limits = MergeLimits(at_least=16, below_bytes=1 << 20, max_bytes=4 << 20)
+    chance = random.Random(7)
+    log: list[Run] = []
+    moved = written = most = end = 0
+    for _ in range(4000):
+        size = chance.randrange(100, 2000)
+        log.append(run(end, end + 1, length=size))
+        written, end = written + size, end + 1
+        while window := runs_to_merge(log[-256:], limits):
+            at = log.index(window[0])
+            total = sum(each.length for each in window)
+            log[at : at + len(window)] = [replace(window[0], end=window[-1].end, length=total)]
+            moved += total
+        most = max(most, len(log))
+    assert [each.base for each in log] == [0, *(each.end for each in log[:-1])]
+    assert most < 100
+    assert moved < 6 * written
