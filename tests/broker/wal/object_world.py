@@ -119,7 +119,7 @@ class World:
         self.bucket = StormyBucket(self.loop, self.chance)
         # The writer sees every fault itself, or what is left of them behind the retries that all stores have.
         self.wals = self._wals(self._retrying())
-        self.writers_wals = self._wals(self.chance.choice([self.bucket, self._retrying()]))
+        self.writers_wals = self._wals(self.bucket if self.chance.random() < 0.5 else self._retrying())
         self.next = dict.fromkeys(PARTITIONS, 0)
         self.acked: dict[PartitionId, set[int]] = {partition: set() for partition in PARTITIONS}
         # What the metadata store holds, and who may still change it.
