@@ -10,14 +10,15 @@ small the runs are that a partition is written in.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Final
 
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
 
-GROWTH = 4
-"""A merged run is at least so many times as large as the largest that it is made of."""
+GROWTH: Final = 4
+"""A merged run is at least so many times as large as the largest that it is made of, where that many are asked for."""
 
-SHARE_OF_RETENTION = 10
+SHARE_OF_RETENTION: Final = 10
 """A merged run spans at most this part of what retention keeps: it deletes whole runs."""
 
 
@@ -98,5 +99,5 @@ def _window(runs: Sequence[Run], limits: MergeLimits) -> Sequence[Run]:
 
 
 def _grows(window: Sequence[Run], limits: MergeLimits) -> bool:
-    growth = min(GROWTH, limits.at_least)
+    growth = min(GROWTH, limits.at_least / 2)
     return sum(run.length for run in window) >= growth * max(run.length for run in window)
