@@ -3,6 +3,7 @@
 A subclass gives the fixture `store` (open, empty, on the `clock` fixture).
 """
 
+from tests.contracts.metadata_changes import ChangeContract
 from tests.contracts.metadata_cluster import ClusterContract
 from tests.contracts.metadata_groups import GroupContract
 from tests.contracts.metadata_leases import LeaseContract
@@ -22,6 +23,7 @@ class MetadataStoreContract(
     ReplacementContract,
     RecoveryContract,
     ClusterContract,
+    ChangeContract,
     ReservationContract,
     GroupContract,
 ):

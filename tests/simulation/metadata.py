@@ -16,8 +16,10 @@ from typing import Any, Final, TypeVar, cast
 
 from streamhouse.clock import Clock
 from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.model.change import Change
 from streamhouse.model.names import PartitionId
 from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.metadata.listeners import Listeners
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
 
 from .loop import SimLoop
@@ -38,7 +40,8 @@ class SimDatabase:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._first = SqliteMetadataStore(":memory:", clock=clock)
+        self._listeners = Listeners()  # of all agents: what one commits is heard by all
+        self._first = SqliteMetadataStore(":memory:", clock=clock, listeners=self._listeners)
 
     async def open(self) -> None:
         await self._first.open()
@@ -57,7 +60,7 @@ class SimDatabase:
 
     def store(self) -> SqliteMetadataStore:
         """The store of a new process."""
-        store = SqliteMetadataStore(":memory:", clock=self._clock)
+        store = SqliteMetadataStore(":memory:", clock=self._clock, listeners=self._listeners)
         store._database._connection = self.connection
         return store
 
@@ -113,6 +116,13 @@ class MetadataDoor:
     @property
     def failures_in_a_row(self) -> int:
         return self._failures + self._inner.failures_in_a_row
+
+    @property
+    def is_listening(self) -> bool:
+        return self._inner.is_listening
+
+    def subscribe(self, heard: Callable[[Change], None]) -> Callable[[], None]:
+        return self._inner.subscribe(heard)
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._inner, name)

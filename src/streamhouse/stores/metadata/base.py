@@ -9,10 +9,11 @@ happened, and every call here may be repeated with the same arguments. Every imp
 `tests/contracts/metadata_store.py`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from streamhouse.model.change import Change
 from streamhouse.model.group import CommittedOffset, GroupOffset, ShardCommit, StoredGroup
 from streamhouse.model.lease import AbandonedRange, Address, PartitionState, RollCall, Session
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
@@ -64,6 +65,21 @@ class MetadataStore(Protocol):
     @property
     def failures_in_a_row(self) -> int:
         """Calls that ended in `Unavailable` since the last one that didn't."""
+        ...
+
+    # --- changes
+    @property
+    def is_listening(self) -> bool:
+        """Whether changes made by others are heard now. Where they aren't, copies grow old unnoticed."""
+        ...
+
+    def subscribe(self, heard: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `heard` on the event loop for every change that this store or another one on the same database commits.
+
+        Listening begins with the first subscription, and goes on by itself across failures: whenever it begins or ends,
+        `EVERYTHING` is heard, because anything may have been missed. Heartbeats and commits of segments, groups and
+        offsets are no changes. `heard` must be quick; whatever it raises is logged. Returns what ends the subscription.
+        """
         ...
 
     async def cluster_id(self, proposed: str) -> str:

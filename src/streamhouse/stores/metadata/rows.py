@@ -44,7 +44,7 @@ def configs_text(overrides: Mapping[str, str]) -> str:
 
 def topic_of(row: Row) -> Topic:
     return Topic(
-        topic_id=TopicId(uuid.UUID(row["topic_id"])),
+        topic_id=topic_id_of(row),
         name=row["name"],
         partitions=row["partitions"],
         overrides=json.loads(row["configs"]),
@@ -56,8 +56,12 @@ def partition_params(partition: PartitionId) -> Params:
     return {"topic_id": str(partition.topic_id), "partition": partition.partition}
 
 
+def topic_id_of(row: Row) -> TopicId:
+    return TopicId(uuid.UUID(row["topic_id"]))
+
+
 def partition_of(row: Row) -> PartitionId:
-    return PartitionId(TopicId(uuid.UUID(row["topic_id"])), row["partition"])
+    return PartitionId(topic_id_of(row), row["partition"])
 
 
 def partition_list(partitions: Iterable[PartitionId]) -> str:

@@ -5,7 +5,7 @@ Owns        the connection between the door's calls and their transactions; coun
 Leaves      what happens in them to `transactions`, running them to the engines
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from streamhouse.stores.metadata.base import (
     OffsetStored,
     ShardGroup,
 )
+from streamhouse.stores.metadata.listeners import Heard
 from streamhouse.stores.metadata.transaction import Work
 from streamhouse.stores.metadata.transactions import (
     groups,
@@ -54,6 +55,11 @@ class Engine(Protocol):
 
     async def now_ms(self) -> int: ...
 
+    @property
+    def is_listening(self) -> bool: ...
+
+    def subscribe(self, heard: Heard) -> Callable[[], None]: ...
+
     async def aclose(self) -> None: ...
 
 
@@ -78,6 +84,13 @@ class CountedEngine:
 
     async def now_ms(self) -> int:
         return await self._counted(self._inner.now_ms())
+
+    @property
+    def is_listening(self) -> bool:
+        return self._inner.is_listening
+
+    def subscribe(self, heard: Heard) -> Callable[[], None]:
+        return self._inner.subscribe(heard)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -107,6 +120,14 @@ class SqlMetadataStore:
     @property
     def failures_in_a_row(self) -> int:
         return self._engine.failures_in_a_row
+
+    # --- changes
+    @property
+    def is_listening(self) -> bool:
+        return self._engine.is_listening
+
+    def subscribe(self, heard: Heard) -> Callable[[], None]:
+        return self._engine.subscribe(heard)
 
     async def cluster_id(self, proposed: str) -> str:
         return await self._engine.write(partial(topics.cluster_id, proposed=proposed))

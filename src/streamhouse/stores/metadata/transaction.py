@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from streamhouse.errors import Internal
+from streamhouse.model.change import Change
 from streamhouse.stores.metadata.rows import Params, Row
 from streamhouse.stores.metadata.statements import Statements
 
@@ -62,6 +63,10 @@ class Transaction(Protocol):
 
     async def change_each(self, statement: str, params: Iterable[Params]) -> int:
         """Run a statement for each set of parameters; returns how many rows were changed in all."""
+        ...
+
+    def announce(self, *changes: Change) -> None:
+        """Have these heard by whoever listens, exactly when the transaction is committed; each once."""
         ...
 
 

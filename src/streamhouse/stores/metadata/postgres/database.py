@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar
 import asyncpg
 
 from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.stores.metadata.listeners import Heard
+from streamhouse.stores.metadata.postgres.announcements import Announcements
 from streamhouse.stores.metadata.postgres.connection import FAILURES, Connection, PostgresSettings, connect
 from streamhouse.stores.metadata.postgres.failures import explain_start, translate, was_bumped
 from streamhouse.stores.metadata.postgres.schema import prepare_schema
@@ -36,6 +38,7 @@ class Database:
         self._settings = settings
         self._pool: Any = None
         self._connect = partial(connect, url, settings)
+        self._announcements = Announcements(self._connect, settings)
         self._waiting = 0
 
     def __repr__(self) -> str:
@@ -74,7 +77,15 @@ class Database:
     async def now_ms(self) -> int:
         return await self.look(lambda tx: tx.now_ms())
 
+    @property
+    def is_listening(self) -> bool:
+        return self._announcements.is_listening
+
+    def subscribe(self, heard: Heard) -> Callable[[], None]:
+        return self._announcements.subscribe(heard)
+
     async def aclose(self) -> None:
+        await self._announcements.aclose()
         pool, self._pool = self._pool, None
         if pool is None:
             return
@@ -125,7 +136,9 @@ class Database:
     async def _transact(self, begin: str, work: Work[T]) -> T:
         async with _Borrowed(self._pool) as connection:
             await connection.execute(begin)
-            result = await work(PostgresTransaction(connection))
+            transaction = PostgresTransaction(connection)
+            result = await work(transaction)
+            await transaction.send_announced()
             await connection.execute("COMMIT")
             return result
 

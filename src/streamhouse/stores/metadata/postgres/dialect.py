@@ -23,6 +23,9 @@ class ServerStatements:
     # a connection
     prepare_connection: str
     now_ms: str
+    # changes
+    announce: str
+    is_standby: str
     # the schema
     server_facts: str
     lock_schema: str

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from streamhouse.errors import Internal
+from streamhouse.model.change import Change
+from streamhouse.stores.metadata.postgres.announcements import payload_of
 from streamhouse.stores.metadata.postgres.connection import Connection
 from streamhouse.stores.metadata.postgres.dialect import Bound, bind, postgres_statements, server_statements
 from streamhouse.stores.metadata.rows import Params, Row
@@ -19,11 +21,12 @@ from streamhouse.stores.metadata.transaction import Lock
 class PostgresTransaction:
     """The statements of one call. Many sets of parameters are one statement over arrays, and one round trip."""
 
-    __slots__ = ("_connection", "_now_ms", "sql")
+    __slots__ = ("_changes", "_connection", "_now_ms", "sql")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._now_ms: int | None = None
+        self._changes: dict[Change, None] = {}
         self.sql: Statements = postgres_statements()
 
     async def now_ms(self) -> int:
@@ -52,6 +55,14 @@ class PostgresTransaction:
     async def change_each(self, statement: str, params: Iterable[Params]) -> int:
         bound, given = bind(statement), list(params)
         return await self._execute(bound, _columns(bound, given)) if given else 0
+
+    def announce(self, *changes: Change) -> None:
+        self._changes.update(dict.fromkeys(changes))
+
+    async def send_announced(self) -> None:
+        """The last statement before the commit: the server sends them then, or never."""
+        if self._changes:
+            await self._fetch(bind(server_statements().announce), {"payloads": [*map(payload_of, self._changes)]})
 
     async def _fetch(self, bound: Bound, params: Mapping[str, Any]) -> Sequence[Row]:
         return await self._connection.fetch(bound.text, *(params[name] for name in bound.names))

@@ -19,6 +19,8 @@ from typing import Final, TypeVar
 
 from streamhouse.clock import Clock
 from streamhouse.errors import Misconfigured, Unavailable
+from streamhouse.model.change import Change
+from streamhouse.stores.metadata.listeners import Listeners
 from streamhouse.stores.metadata.migrations import due_migrations, load_migrations, split_script
 from streamhouse.stores.metadata.rows import Params
 from streamhouse.stores.metadata.sqlite.failures import has_lost_sync, translate
@@ -40,12 +42,13 @@ class SqliteSettings:
 class Transaction:
     """The statements of one call; `now_ms` is the store's clock, read once the transaction has begun."""
 
-    __slots__ = ("_connection", "now_ms", "sql")
+    __slots__ = ("_connection", "changes", "now_ms", "sql")
 
     def __init__(self, connection: sqlite3.Connection, sql: Statements, now_ms: int) -> None:
         self._connection = connection
         self.sql = sql
         self.now_ms = now_ms
+        self.changes: dict[Change, None] = {}  # to be told once they are committed
 
     def rows(self, statement: str, params: Params | None = None) -> list[sqlite3.Row]:
         return self._connection.execute(statement, params or {}).fetchall()
@@ -69,13 +72,22 @@ class Transaction:
 
 
 class Database:
-    def __init__(self, path: str, *, clock: Clock, settings: SqliteSettings, executor: Executor | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Clock,
+        settings: SqliteSettings,
+        executor: Executor | None = None,
+        listeners: Listeners | None = None,
+    ) -> None:
         self._path = path
         self._clock = clock
         self._settings = settings
         self._executor = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
         self._owns_executor = executor is None
         self._sql = load_statements()
+        self.listeners = listeners if listeners is not None else Listeners()
         self._connection: sqlite3.Connection | None = None
         self._closed = False
         self._waiting = 0
@@ -115,7 +127,7 @@ class Database:
         self._waiting += 1
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                return await loop.run_in_executor(self._executor, self._transact, begin, work, deadline)
+                return await loop.run_in_executor(self._executor, self._transact, begin, work, deadline, loop)
         except TimeoutError:
             raise Unavailable(f"metadata call timed out; timeout_s={self._settings.timeout_s:g}") from None
         finally:
@@ -123,7 +135,9 @@ class Database:
 
     # --- in the thread from here on
 
-    def _transact(self, begin: str, work: Callable[[Transaction], T], deadline: float) -> T:
+    def _transact(
+        self, begin: str, work: Callable[[Transaction], T], deadline: float, loop: asyncio.AbstractEventLoop
+    ) -> T:
         connection = self._connection
         if connection is None or self._stopped:
             raise Unavailable(f"metadata store is closed; why={self._stopped or 'not open'}")
@@ -132,7 +146,8 @@ class Database:
         self._deadline = deadline
         try:
             connection.execute(begin)
-            result = work(Transaction(connection, self._sql, self._clock.now_ms()))
+            transaction = Transaction(connection, self._sql, self._clock.now_ms())
+            result = work(transaction)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             if has_lost_sync(error):
@@ -140,6 +155,8 @@ class Database:
             raise translate(error) from error
         finally:
             self._leave(connection)
+        with suppress(RuntimeError):  # the loop is closed: nobody is there to hear it
+            self.listeners.tell(transaction.changes, loop.call_soon_threadsafe)
         return result
 
     def _leave(self, connection: sqlite3.Connection) -> None:

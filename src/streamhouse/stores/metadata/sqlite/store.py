@@ -5,11 +5,13 @@ Owns        running calls that are written for any engine on one that never wait
 Leaves      the calls to `stores.metadata.store` and `transactions`, the connection and its thread to `database`
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Self, TypeVar
 
 from streamhouse.clock import Clock
+from streamhouse.model.change import Change
+from streamhouse.stores.metadata.listeners import Heard, Listeners
 from streamhouse.stores.metadata.rows import Params, Row
 from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings, Transaction
 from streamhouse.stores.metadata.statements import Statements
@@ -52,6 +54,9 @@ class InlineTransaction:
     async def change_each(self, statement: str, params: Iterable[Params]) -> int:
         return self._inner.change_each(statement, params)
 
+    def announce(self, *changes: Change) -> None:
+        self._inner.changes.update(dict.fromkeys(changes))
+
 
 class SqliteEngine:
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -73,6 +78,13 @@ class SqliteEngine:
     async def now_ms(self) -> int:
         return self._clock.now_ms()
 
+    @property
+    def is_listening(self) -> bool:
+        return True
+
+    def subscribe(self, heard: Heard) -> Callable[[], None]:
+        return self._database.listeners.add(heard)
+
     async def aclose(self) -> None:
         await self._database.aclose()
 
@@ -81,7 +93,7 @@ class SqliteMetadataStore(SqlMetadataStore):
     """A `MetadataStore`. The store's clock is the `clock` it is given.
 
     Statements run through the event loop's `run_in_executor`: on one thread of its own, or on the `executor` given, or
-    inline where a simulated loop says so.
+    inline where a simulated loop says so. Changes are heard by its `listeners`, which several stores may share.
     """
 
     def __init__(
@@ -91,8 +103,11 @@ class SqliteMetadataStore(SqlMetadataStore):
         clock: Clock,
         settings: SqliteSettings | None = None,
         executor: Executor | None = None,
+        listeners: Listeners | None = None,
     ) -> None:
-        self._database = Database(path, clock=clock, settings=settings or SqliteSettings(), executor=executor)
+        self._database = Database(
+            path, clock=clock, settings=settings or SqliteSettings(), executor=executor, listeners=listeners
+        )
         super().__init__(SqliteEngine(self._database, clock))
 
     async def open(self) -> Self:

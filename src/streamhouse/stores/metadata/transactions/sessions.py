@@ -8,10 +8,12 @@ Leaves      publishing to `segments`
 from collections.abc import Mapping, Sequence
 
 from streamhouse.errors import Internal, SessionLost
+from streamhouse.model.change import Change, ChangeKind
 from streamhouse.model.lease import PartitionState, RollCall, Session, SessionState
 from streamhouse.model.names import NodeId, PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit
 from streamhouse.stores.metadata.base import NewSession
+from streamhouse.stores.metadata.listeners import lease_changes
 from streamhouse.stores.metadata.rows import (
     Params,
     partition_list,
@@ -20,6 +22,7 @@ from streamhouse.stores.metadata.rows import (
     session_params,
     state_of,
     text_list,
+    topic_id_of,
 )
 from streamhouse.stores.metadata.transaction import Lock, Transaction
 from streamhouse.stores.metadata.transactions.segments import publish
@@ -35,6 +38,7 @@ async def open_session(tx: Transaction, new: NewSession) -> Session:
         now_ms = await tx.now_ms()
         times = {"now_ms": now_ms, "expires_at_ms": now_ms + new.ttl_ms}
         await tx.change(tx.sql.insert_session, {**session_params(new), **times, "node_id": node["node_id"]})
+        tx.announce(Change(ChangeKind.SESSIONS))
     return await _get(tx, new.session_id)
 
 
@@ -47,6 +51,7 @@ async def renew_session(tx: Transaction, session_id: SessionId, ttl_ms: int, wal
 async def drain_session(tx: Transaction, session_id: SessionId, draining: bool) -> None:
     if not await tx.change(tx.sql.drain_session, {"session_id": session_id, "draining": int(draining)}):
         raise SessionLost(session_id, why=await _state(tx, session_id))
+    tx.announce(Change(ChangeKind.SESSIONS))
 
 
 async def end_session(tx: Transaction, session_id: SessionId) -> None:
@@ -83,7 +88,9 @@ async def release(tx: Transaction, session_id: SessionId, partitions: Sequence[P
         return
     _check_live(session)
     await tx.lock(Lock.PARTITIONS, {"partitions": partition_list(partitions)})
-    await tx.change_each(tx.sql.release_lease, ({**partition_params(p), "holder": session_id} for p in partitions))
+    given_up = ({**partition_params(p), "holder": session_id} for p in partitions)
+    if await tx.change_each(tx.sql.release_lease, given_up):
+        tx.announce(*lease_changes(p.topic_id for p in partitions))
 
 
 async def held_by(tx: Transaction, session_id: SessionId) -> Sequence[PartitionState]:
@@ -98,7 +105,10 @@ async def claim_recovery(tx: Transaction, dead: SessionId, by: SessionId, proven
     now_ms = await tx.now_ms()
     params: Params = {"session_id": dead, "claimed_by": by, "now_ms": now_ms, "proven_dead": int(proven_dead)}
     row = await tx.row(tx.sql.claim_session, params)
-    return None if row is None else int(row["claim"])
+    if row is None:
+        return None
+    tx.announce(Change(ChangeKind.SESSIONS))
+    return int(row["claim"])
 
 
 async def finish_recovery(tx: Transaction, dead: SessionId, claim: int, commits: Sequence[SegmentCommit]) -> None:
@@ -120,8 +130,9 @@ async def is_still_to_do(tx: Transaction, dead: SessionId, claim: int) -> bool:
 
 
 async def free_and_end(tx: Transaction, session_id: SessionId) -> None:
-    await tx.rows(tx.sql.free_leases, {"holder": session_id})
+    freed = await tx.rows(tx.sql.free_leases, {"holder": session_id})
     await tx.change(tx.sql.end_session, {"session_id": session_id, "now_ms": await tx.now_ms()})
+    tx.announce(Change(ChangeKind.SESSIONS), *lease_changes(map(topic_id_of, freed)))
 
 
 async def forget_sessions(tx: Transaction, older_than_ms: int, limit: int) -> int:
@@ -131,7 +142,9 @@ async def forget_sessions(tx: Transaction, older_than_ms: int, limit: int) -> in
 
 async def pin_partitions(tx: Transaction, pins: Mapping[PartitionId, NodeId | None]) -> None:
     await tx.lock(Lock.PARTITIONS, {"partitions": partition_list(pins)})
-    await tx.change_each(tx.sql.pin_partition, ({**partition_params(p), "pinned_to": node} for p, node in pins.items()))
+    pinned = ({**partition_params(p), "pinned_to": node} for p, node in pins.items())
+    if await tx.change_each(tx.sql.pin_partition, pinned):
+        tx.announce(*lease_changes(p.topic_id for p in pins))
 
 
 async def check_unexpired(tx: Transaction, session_id: SessionId) -> None:
@@ -148,6 +161,7 @@ async def _take(tx: Transaction, session_id: SessionId, free: Sequence[Partition
         raise Internal("the epoch counter is gone")
     lease = {"holder": session_id, "epoch": row["value"]}
     await tx.change_each(tx.sql.take_lease, ({**partition_params(p), **lease} for p in free))
+    tx.announce(*lease_changes(p.topic_id for p in free))
 
 
 async def _find(tx: Transaction, session_id: SessionId) -> Session | None:

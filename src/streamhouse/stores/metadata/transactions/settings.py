@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from streamhouse.model.change import Change, ChangeKind
 from streamhouse.model.names import NodeId
 from streamhouse.stores.metadata.rows import Params, configs_text
 from streamhouse.stores.metadata.transaction import Transaction
@@ -29,9 +30,9 @@ async def alter_settings(
     node = EVERY_NODE if node_id is None else int(node_id)
     params: Params = {"node_id": node}
     await tx.change(tx.sql.add_broker_settings, params)
-    await tx.change(
-        tx.sql.alter_broker_settings, {**params, "expected": configs_text(expected), "configs": configs_text(configs)}
-    )
+    texts = {"expected": configs_text(expected), "configs": configs_text(configs)}
+    if await tx.change(tx.sql.alter_broker_settings, {**params, **texts}):
+        tx.announce(Change(ChangeKind.SETTINGS))
     row = await tx.row(tx.sql.find_broker_settings, params)
     found: Mapping[str, str] = {} if row is None else json.loads(row["configs"])
     return found

@@ -8,6 +8,7 @@ Leaves      leases to `sessions`, runs and dooming to `segments`
 from collections.abc import Mapping, Sequence
 
 from streamhouse.errors import Internal, InvalidPartitions, TopicExists, UnknownTopicId
+from streamhouse.model.change import Change, ChangeKind
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.topic import Topic
@@ -42,13 +43,15 @@ async def create_topic(tx: Transaction, topic: Topic) -> None:
     await tx.change(
         tx.sql.insert_partitions, {"topic_id": str(topic.topic_id), "first": 0, "partitions": topic.partitions}
     )
+    tx.announce(Change(ChangeKind.TOPICS, topic.topic_id))
 
 
 async def alter_topic(
     tx: Transaction, topic_id: TopicId, expected: Mapping[str, str], overrides: Mapping[str, str]
 ) -> Topic:
     params = {"topic_id": str(topic_id), "expected": configs_text(expected), "configs": configs_text(overrides)}
-    await tx.change(tx.sql.alter_topic, params)
+    if await tx.change(tx.sql.alter_topic, params):
+        tx.announce(Change(ChangeKind.TOPICS, topic_id))
     return await find_topic(tx, topic_id)
 
 
@@ -60,6 +63,7 @@ async def add_partitions(tx: Transaction, topic_id: TopicId, from_count: int, to
         await tx.change(
             tx.sql.insert_partitions, {"topic_id": str(topic_id), "first": from_count, "partitions": to_count}
         )
+        tx.announce(Change(ChangeKind.TOPICS, topic_id))
     return await find_topic(tx, topic_id)
 
 
@@ -85,7 +89,8 @@ async def delete_topic(tx: Transaction, topic_id: TopicId) -> None:
     ):
         await tx.change(statement, params)
     await tx.change(tx.sql.delete_partitions, params)
-    await tx.change(tx.sql.delete_topic, params)
+    if await tx.change(tx.sql.delete_topic, params):
+        tx.announce(Change(ChangeKind.TOPICS, topic_id))
 
 
 async def list_topics(tx: Transaction) -> Sequence[Topic]:
