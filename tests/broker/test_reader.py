@@ -136,6 +136,16 @@ async def test_blocks_of_many_batches_are_cut_at_the_offset_and_at_the_limit() -
             assert await shelf.read(offset, max_bytes=count * size) == joined(data[offset : offset + count])
 
 
+async def test_reading_to_the_end_again_and_again_asks_the_metadata_store_once(world: World) -> None:
+    broker = await world.start_with()
+    for number in range(5):
+        await produce(broker, batch(b"%d" % number))
+    await current(broker).flusher.flush_all()
+    for offset in (0, 2, 4, 0):
+        assert len(records_of((await fetch(broker, offset)).records)) == 5 - offset
+    assert world.metadata.count("runs") == 1
+
+
 @pytest.mark.parametrize(
     ("offset", "expected"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (6, 2), (7, 2), (8, 2), (11, 2), (12, 3)]
 )

@@ -151,7 +151,9 @@ class Fetcher:
         if offset >= log.flushed_end:
             return log.read_tail(offset, max_bytes=max_bytes, at_least_one=at_least_one)
         try:
-            found = await self._reader.read(log.partition, offset, max_bytes=max_bytes, at_least_one=at_least_one)
+            found = await self._reader.read(
+                log.partition, offset, max_bytes=max_bytes, at_least_one=at_least_one, end=log.flushed_end
+            )
         except Unavailable:
             _check_range(log, offset)  # retention may have passed by in the meantime
             raise

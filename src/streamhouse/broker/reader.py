@@ -67,12 +67,18 @@ class SegmentReader:
         if self.disk is not None:
             await self.disk.open()
 
-    async def read(self, partition: PartitionId, offset: int, *, max_bytes: int, at_least_one: bool) -> list[Buffer]:
-        """Whole batches from the one that holds `offset` (or the next after a gap), up to `max_bytes`."""
+    async def read(
+        self, partition: PartitionId, offset: int, *, max_bytes: int, at_least_one: bool, end: int | None = None
+    ) -> list[Buffer]:
+        """Whole batches from the one that holds `offset` (or the next after a gap), up to `max_bytes`.
+
+        Whoever knows that nothing is flushed at `end` and beyond says so: to find that out costs a question to the
+        metadata store each time.
+        """
         found: list[Buffer] = []
         left = max_bytes
         gone: StreamhouseError | None = None
-        while left > 0 or (at_least_one and not found):
+        while (left > 0 or (at_least_one and not found)) and (end is None or offset < end):
             try:
                 run = await self.runs.find(partition, offset)
                 if gone is not None and (run is None or run.base > offset):
