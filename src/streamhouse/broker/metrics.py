@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from .broker import Broker
 from .cache import Counted
+from .wal.base import WalCosts
 
 
 class BrokerMetrics(Collector):
@@ -48,6 +49,7 @@ class BrokerMetrics(Collector):
         tenure = self._broker.tenure
         if tenure is not None:
             yield GaugeMetricFamily("streamhouse_wal_bytes", "Bytes in the write-ahead log.", tenure.wal.size_bytes)
+            yield from _wal_costs(tenure.wal.costs)
             yield _counter("flushed_segments", "Segments published.", tenure.flusher.flushed_segments)
             yield _counter("flush_failures", "Tries of a flush that failed.", tenure.flusher.failures)
 
@@ -91,6 +93,16 @@ class BrokerMetrics(Collector):
         yield GaugeMetricFamily("streamhouse_open_partitions", "Partitions that this agent leads.", opened)
         ready = 0 if self._broker.not_ready() else 1
         yield GaugeMetricFamily("streamhouse_ready", "1 when the agent should get traffic.", ready)
+
+
+def _wal_costs(costs: WalCosts) -> Iterable[Metric]:
+    """Requests per second and per gigabyte of records follow from these; they begin anew with each session."""
+    yield _counter("wal_objects", "Objects of the write-ahead log that became durable.", costs.windows)
+    yield _counter("wal_puts", "PUTs of the write-ahead log, repeated ones included.", costs.puts)
+    yield _counter("wal_put_retries", "PUTs of the write-ahead log that had to be repeated.", costs.retries)
+    yield _counter("wal_deletes", "Objects of the write-ahead log that were deleted.", costs.deletes)
+    yield _counter("wal_object_bytes", "Bytes of the write-ahead log's objects.", costs.object_bytes)
+    yield _counter("wal_batch_bytes", "Bytes of the batches in them.", costs.batch_bytes)
 
 
 def _counter(name: str, about: str, value: float) -> CounterMetricFamily:

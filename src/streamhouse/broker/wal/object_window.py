@@ -4,8 +4,8 @@ Data path   append -> **window** (encoded as it comes) -> upload
 Owns        the object's bytes and their place in it; the future that its appends share
 Leaves      when it is sent to `objects`, sending to `object_upload`
 
-Small batches are copied once, here, as they come, so that the cost is spread over the appends and the store is handed
-few large pieces instead of thousands of small ones; large batches are never copied.
+Small batches are copied once, here, a piece at a time, so that the cost is spread over the appends and the store is
+handed few large pieces instead of thousands of small ones; large batches are never copied.
 """
 
 import asyncio
@@ -20,6 +20,8 @@ from streamhouse.model.names import SessionId
 from .commits import GroupCommit
 
 COPIED_BELOW_BYTES: Final = 64 * 1024
+PIECE_BYTES: Final = 256 * 1024
+"""Small ones are joined when they are so much together. Not a growing buffer: that would copy them again and again."""
 FRAME_BYTES: Final = 2 * COPY_BYTES
 
 
@@ -30,7 +32,8 @@ class Window:
         "_mark",
         "_pieces",
         "_session",
-        "_tail",
+        "_small",
+        "_small_bytes",
         "batch_bytes",
         "commit",
         "entries",
@@ -61,8 +64,9 @@ class Window:
         self.is_over = False
         """Whether its time is over: it goes as soon as a PUT may begin."""
         self._pieces: list[Buffer] = []
-        self._tail = bytearray()
-        """The piece that is growing; nobody else has seen it yet."""
+        self._small: list[Buffer] = []
+        """Headers and small batches that are not part of a piece yet."""
+        self._small_bytes = 0
 
     def __repr__(self) -> str:
         state = "durable" if self.commit.done() else "over" if self.is_over else "open"
@@ -77,17 +81,25 @@ class Window:
         position = self.size_bytes - COPY_BYTES
         for entry in entries:
             header, batch = encode_entry(entry, mark=self._mark, position=position)
-            self._tail += header
+            self._small.append(header)
             length = len(batch)
             if length < COPIED_BELOW_BYTES:
-                self._tail += batch
+                self._small.append(batch)
+                self._small_bytes += length
+                if self._small_bytes >= PIECE_BYTES:
+                    self._join()
             else:
-                self._pieces += (self._tail, batch)
-                self._tail = bytearray()
+                self._join()
+                self._pieces.append(batch)
             position += ENTRY_HEADER_BYTES + length
             self.batch_bytes += length
             self.entries += 1
         self.size_bytes = position + COPY_BYTES
+
+    def _join(self) -> None:
+        self._pieces.append(b"".join(self._small))
+        self._small.clear()
+        self._small_bytes = 0
 
     def body(self) -> Sequence[Buffer]:
         """The whole object; nothing may be added any more."""
@@ -100,9 +112,9 @@ class Window:
                 size_bytes=self.size_bytes,
             )
         )
-        return (header, *self._pieces, self._tail, header)
+        self._join()
+        return (header, *self._pieces, header)
 
     def let_go(self) -> None:
         """The bytes are durable: no second copy of them is kept while earlier windows are still on their way."""
-        self._pieces = []
-        self._tail = bytearray()
+        self._pieces.clear()
