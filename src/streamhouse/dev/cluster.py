@@ -151,11 +151,13 @@ class LocalCluster:
             self._s3 = self._make_s3(secrets.s3, ports=choose_ports(free))
 
     def _start_stores(self) -> None:
+        if self._s3:
+            self._s3.launch()  # and while it gets ready
         if self._postgres:
             self._postgres.prepare()
             self._postgres.start()
         if self._s3:
-            self._s3.start()
+            self._s3.wait_until_ready()
             self._s3.create_bucket(BUCKET)
 
     def _make_postgres(self, password: str, *, port: int) -> PostgresServer:

@@ -94,8 +94,14 @@ class S3Server:
 
     def start(self) -> None:
         """Start and wait until it answers."""
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
         (self._folder / "data").mkdir(parents=True, exist_ok=True)
         self._child.start()
+
+    def wait_until_ready(self) -> None:
         self._child.wait_until(lambda: _answers(self.endpoint))
 
     def create_bucket(self, name: str) -> None:
