@@ -92,6 +92,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.SessionLost: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.Stopping: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.AppendFailed: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    errors.SessionSealed: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     errors.Overloaded: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.Unavailable: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,
