@@ -463,6 +463,21 @@ async def test_closing_gives_up_on_a_store_that_is_away(bucket: Bucket, clock: M
     assert len(bucket.puts) == puts
 
 
+async def test_closing_that_is_cancelled_leaves_nobody_waiting_and_nothing_running(bucket: Bucket) -> None:
+    bucket.fate(0, "held")
+    wal = await open_object_wal(bucket)
+    tasks = asyncio.all_tasks()
+    commits = [wal.append([entry(0)])]
+    await settle()
+    commits.append(wal.append([entry(1)]))
+    closing = asyncio.ensure_future(wal.aclose(remove=True))
+    await settle()
+    closing.cancel()
+    await asyncio.wait({closing})
+    assert all(isinstance(commit.exception(), AppendFailed) for commit in commits)
+    assert asyncio.all_tasks() == tasks
+
+
 async def test_a_log_that_failed_removes_no_object_that_may_be_a_seal(bucket: Bucket) -> None:
     wal = await open_object_wal(bucket)
     await fill(wal, 2)

@@ -311,6 +311,8 @@ class ObjectWal:
         try:
             await self._finish_queue()
         finally:
+            if self._unacknowledged or self._queue:
+                self._fail(AppendFailed(f"write-ahead log was closed before all was durable; session={self._session}"))
             await self._stop()
         if remove:
             # Only what is known to be ours: above it there may be a seal.
@@ -330,8 +332,6 @@ class ObjectWal:
         finally:
             patience.cancel()
             await asyncio.gather(patience, return_exceptions=True)
-        if not last.done():
-            self._fail(AppendFailed(f"write-ahead log was closed before all was durable; session={self._session}"))
 
     async def _stop(self) -> None:
         """Nothing of ours runs any more when this returns, and no buffer is lent."""
