@@ -13,6 +13,7 @@ import pytest
 
 from streamhouse.errors import Internal, Misconfigured, Unavailable
 from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.metadata.listeners import Listeners
 from streamhouse.stores.metadata.migrations import load_migrations
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.metadata.sqlite import SqliteMetadataStore
@@ -20,6 +21,7 @@ from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings
 from streamhouse.stores.metadata.sqlite.failures import translate
 from streamhouse.stores.metadata.statements import Statements, load_statements
 from tests.contracts.clocks import ManualClock
+from tests.contracts.metadata_changes import EVERYTHING, listening, topics
 from tests.contracts.metadata_scene import ALICE, ORDERS, lead, new_session, part, publish, spans, topic
 from tests.contracts.metadata_store import MetadataStoreContract
 
@@ -274,6 +276,36 @@ async def test_calls_after_closing_are_unavailable_and_closing_twice_is_no_error
     await store.aclose()
     with pytest.raises(Unavailable):
         await store.topics()
+
+
+async def test_what_was_committed_is_told_even_if_its_caller_has_given_up(clock: ManualClock) -> None:
+    store = await SqliteMetadataStore(":memory:", clock=clock).open()
+    ear, under_way, go_on = await listening(store), Event(), Event()
+
+    def change(tx: Transaction) -> None:
+        under_way.set()
+        go_on.wait()
+        tx.changes[EVERYTHING] = None
+
+    call = asyncio.create_task(store._database.write(change))
+    await asyncio.to_thread(under_way.wait)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    go_on.set()
+    assert await ear.next() == EVERYTHING
+    await store.aclose()
+
+
+async def test_stores_that_share_listeners_hear_each_other(clock: ManualClock, tmp_path: Path) -> None:
+    listeners = Listeners()
+    stores = [
+        await SqliteMetadataStore(f"{tmp_path}/shared.db", clock=clock, listeners=listeners).open() for _ in range(2)
+    ]
+    ear = await listening(stores[0])
+    await stores[1].create_topic(topic())
+    assert await ear.next() == topics()
+    for store in stores:
+        await store.aclose()
 
 
 async def test_damage_is_not_mistaken_for_something_that_passes() -> None:

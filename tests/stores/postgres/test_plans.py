@@ -9,11 +9,12 @@ import asyncpg
 import pytest
 
 from streamhouse.model.lease import PartitionState
-from streamhouse.model.names import Epoch
+from streamhouse.model.names import Epoch, NodeId
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
-from streamhouse.stores.metadata.postgres.dialect import bind, postgres_statements
+from streamhouse.stores.metadata.postgres.dialect import Bound, bind, postgres_statements
+from streamhouse.stores.metadata.postgres.transaction import PostgresTransaction
 from streamhouse.stores.metadata.rows import partition_list, partition_params, run_params, text_list
-from tests.contracts.metadata_scene import ALICE, ORDERS, new_session, part, run_of, topic
+from tests.contracts.metadata_scene import ALICE, ORDERS, commit_of, new_session, part, run_of, topic
 from tests.postgres import Databases
 
 pytestmark = pytest.mark.postgres
@@ -75,6 +76,8 @@ CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "partitions_held_by": {"holder": ALICE},
     "find_session": {"session_id": ALICE},
     "renew_session": {"session_id": ALICE, "expires_at_ms": 1, "wal_start": 0},
+    "claim_session": {"session_id": ALICE, "claimed_by": ALICE, "now_ms": 1, "proven_dead": 0},
+    "forget_sessions": {"before_ms": 1, "limit": 5},
     "known_among": {"keys": text_list(["segments/7", "segments/8", "none"])},
     "runs_of_object": {"key": ["segments/7", "segments/8"]},
     "insert_run": {name: [value] for name, value in run_params(NEW).items()},
@@ -83,7 +86,13 @@ CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "doom_object": {"object_id": [1, 2], "now_ms": [0, 0]},
     "drop_object": {"object_id": [1, 2]},
 }
-SMALL: Final = {"partitions", "sessions", "topics", "doomed_objects"}  # so few rows here that scanning them is as good
+SMALL: Final = {
+    "partitions",
+    "sessions",
+    "topics",
+    "doomed_objects",
+    "abandoned_ranges",
+}  # so few rows here that scanning them is as good
 
 
 @pytest.mark.parametrize("plans", ["force_custom_plan", "force_generic_plan"])
@@ -121,3 +130,36 @@ def _touched(node: Mapping[str, Any]) -> float:
         node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
     )
     return rows * float(node["Actual Loops"])
+
+
+async def test_a_thousand_partitions_cost_as_many_statements_as_one(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await PostgresMetadataStore(database).open()
+    await store.create_topic(topic(partitions=1001))
+    await store.open_session(new_session(ALICE))
+    seen: list[str] = []
+    _count_statements(monkeypatch, seen)
+    costs = []
+    for partitions in ([part(1000)], [part(n) for n in range(1000)]):
+        key = f"of {len(partitions)}"
+        states = await store.acquire(ALICE, partitions)
+        await store.commit_segments(ALICE, [commit_of(key, *(run_of(state, 0, 3, key) for state in states))])
+        await store.reserve_offsets(ALICE, dict.fromkeys(partitions, 10))
+        await store.pin_partitions(dict.fromkeys(partitions, NodeId(1)))
+        await store.release(ALICE, partitions)
+        costs.append(len(seen))
+        seen.clear()
+    assert costs[0] == costs[1]
+    await store.aclose()
+
+
+def _count_statements(monkeypatch: pytest.MonkeyPatch, seen: list[str]) -> None:
+    for name in ("_fetch", "_execute"):
+        run = getattr(PostgresTransaction, name)
+
+        async def counted(self: PostgresTransaction, bound: Bound, params: Mapping[str, Any], run: Any = run) -> Any:
+            seen.append(bound.text)
+            return await run(self, bound, params)
+
+        monkeypatch.setattr(PostgresTransaction, name, counted)
