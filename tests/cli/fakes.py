@@ -69,6 +69,7 @@ class World:
         self.left: list[str] = []
         self.tells_configs = True
         self.auto_create = True
+        self.late_news = 0  # how often a topic that is there is not known yet
         self.away = False
         self.refuses: Callable[[NewRecord], StreamhouseError | None] = lambda record: None
         self.producers: list[tuple[Acks, Compression]] = []
@@ -126,6 +127,9 @@ class FakeAdmin(_Closing, Admin):
         return [await self.topic(name) for name in sorted(self._world.topics)]
 
     async def topic(self, name: str, *, create: bool = False) -> Topic:
+        if self._world.late_news:
+            self._world.late_news -= 1
+            raise UnknownTopic(name)
         if name not in self._world.topics:
             if not (create and self._world.auto_create):
                 raise UnknownTopic(name)

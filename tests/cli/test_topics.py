@@ -18,6 +18,11 @@ def test_without_partitions_the_agent_chooses(run: Run, world: World) -> None:
     assert run("topics", "create", "orders").stdout == "created orders with 1 partition\n"
 
 
+def test_a_topic_that_not_every_agent_has_heard_of_is_created_all_the_same(run: Run, world: World) -> None:
+    world.late_news = 2
+    assert run("topics", "create", "orders").stdout == "created orders with 1 partition\n"
+
+
 def test_creation_as_json(run: Run) -> None:
     result = run("topics", "create", "orders", "-p", "2", "--json")
     assert json.loads(result.stdout) == {"name": "orders", "partitions": 2, "configs": {}}
