@@ -327,8 +327,9 @@ class ObjectWal:
             window.is_over = True
         self._send_due()
         patience = self._loop.create_task(self._clock.sleep(self._settings.close_s), name="wal-close")
+        last.add_done_callback(lambda _: patience.cancel())
         try:
-            await asyncio.wait({last, patience}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((patience,))
         finally:
             patience.cancel()
             await asyncio.gather(patience, return_exceptions=True)
