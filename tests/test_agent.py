@@ -11,7 +11,7 @@ def test_a_second_agent_on_the_same_metadata_store_is_refused_and_harms_nobody(t
     shared = ("--metadata", f"sqlite:///{tmp_path}/shared.db", "--store", f"file://{tmp_path}/objects")
     with LiveAgent(tmp_path / "first", *shared) as first:
         second = LiveAgent(tmp_path / "second", *shared)
-        with pytest.raises(AssertionError, match="another agent uses this metadata store"):
+        with pytest.raises(AssertionError, match="another agent uses this SQLite database"):
             second.start()
         assert first.stop() == 0
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
 from streamhouse.broker.broker import Broker
@@ -26,6 +27,7 @@ from streamhouse.broker.doors import Doors
 from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.broker.wal.files import LocalFiles, Lock, LockedError
 from streamhouse.broker.wal.local import LocalWals
+from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import Settings, parse_address
 from streamhouse.errors import Misconfigured
@@ -114,11 +116,11 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
     clock, ids, registry = SystemClock(), Ids(), CollectorRegistry()
     metadata_url = settings.metadata.url or f"sqlite:///{data / 'metadata.db'}"
     store_url = settings.store.url or f"file://{data / 'objects'}"
-    if settings.wal.kind != "disk":
-        raise Misconfigured("the object WAL needs a store with conditional writes; use --wal disk with a local folder")
+    settings = _with_wal_kind(settings, metadata_url=metadata_url, store_url=store_url)
     async with AsyncExitStack() as stack:
         files = LocalFiles()
-        stack.callback(_take_folder(files, data).release)
+        if _needs_folder(settings):
+            stack.callback(_take_folder(files, data).release)
         kafka_listener = bind(parse_address(settings.kafka.listen), flag="--kafka")
         stack.callback(kafka_listener.close)
         http_listener = bind(parse_address(settings.http.listen), flag="--http")
@@ -129,17 +131,19 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         stack.push_async_callback(objects.aclose)
         await prove_store(objects, ids)
         cluster_id = await metadata.cluster_id(_written_as_kafka_does(ids.uuid()))
-        wals = LocalWals(data / "wal", settings.wal, files=files, clock=clock, ids=ids)
         # Only the database in the folder that we have locked is ours for certain.
         alone = not settings.metadata.url
-        if not alone:
-            await _require_no_other_agent(metadata, wals)
+        local = LocalWals(data / "wal", settings.wal, files=files, clock=clock, ids=ids)
+        if not alone and not _is_postgres(metadata_url):
+            await _require_no_other_agent(metadata, local)
+        remote = ObjectWals(objects, settings.wal, clock=clock, ids=ids)
         broker = Broker(
             Doors(
                 settings=settings,
                 objects=objects,
                 metadata=metadata,
-                wals=wals,
+                wals=local if settings.wal.kind == "disk" else remote,
+                other_wals={"object": remote, **({"disk": local} if _needs_folder(settings) else {})},
                 clock=clock,
                 ids=ids,
                 kafka=_advertised("kafka", settings.kafka.advertise, kafka_listener, alone=alone),
@@ -178,18 +182,35 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
 
 
 async def _require_no_other_agent(metadata: MetadataStore, wals: LocalWals) -> None:
-    """Agents that share a metadata store don't forward to each other yet, so a second one would only confuse clients.
+    """Agents that share an SQLite file don't hear of each other's changes, so a second one would confuse clients.
 
     A courtesy, not a guard: leases keep two agents that start at once from writing the same partition.
     """
     dead = await wals.dead_sessions(SessionId(""))
-    present = await metadata.roll_call()
-    for session in present.sessions:
-        if session.expires_at_ms > present.now_ms and session.session_id not in dead:
+    roll = await metadata.roll_call()
+    for session in roll.sessions:
+        if session.expires_at_ms > roll.now_ms and session.session_id not in dead:
             raise Misconfigured(
-                f"another agent uses this metadata store; node={session.node_id} kafka={session.kafka}; "
-                "several agents on one store are not supported yet: stop that one first"
+                f"another agent uses this SQLite database; node={session.node_id} kafka={session.kafka}; "
+                "stop that one first, or give several agents a PostgreSQL database with --metadata postgresql://…"
             )
+
+
+def _is_postgres(metadata_url: str) -> bool:
+    return metadata_url.startswith(("postgresql:", "postgres:"))
+
+
+def _with_wal_kind(settings: Settings, *, metadata_url: str, store_url: str) -> Settings:
+    """Appends go to a bucket where there is one and others can find them there, to the disk otherwise."""
+    if settings.wal.kind != "auto":
+        return settings
+    shared = _is_postgres(metadata_url) and not store_url.startswith("file:")
+    return replace(settings, wal=replace(settings.wal, kind="object" if shared else "disk"))
+
+
+def _needs_folder(settings: Settings) -> bool:
+    """Whether anything of this agent is on its own disk; with PostgreSQL, a bucket and the object WAL nothing is."""
+    return settings.wal.kind == "disk" or not settings.metadata.url or not settings.store.url
 
 
 def _data_folder(settings: Settings) -> Path:

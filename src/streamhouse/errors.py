@@ -34,6 +34,20 @@ class LeaseLost(Retriable):
         super().__init__(f"lease lost; partitions={','.join(map(str, self.partitions))} why={why}")
 
 
+class LeaseHeld(LeaseLost):
+    """Another session holds the lease: it is on its way here, or will be recovered."""
+
+
+class NotLeader(Retriable):
+    """Another agent leads this partition, or should: ask there. `node_id` is None while nobody knows who."""
+
+    def __init__(self, partition: object, *, node_id: int | None, epoch: int, address: tuple[str, int] | None) -> None:
+        self.node_id = node_id
+        self.epoch = epoch
+        self.address = address
+        super().__init__(f"not the partition's leader; partition={partition} leader={node_id or 'unknown'}")
+
+
 class SessionLost(Retriable):
     """The metadata store no longer knows this agent's session; whoever held it must stop acting on it."""
 

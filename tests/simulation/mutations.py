@@ -274,10 +274,10 @@ def memory_not_given_back(patch: Patch) -> None:
 def one_partition_in_two_flushes(patch: Patch) -> None:
     due = Flusher._due
 
-    def eager(self: Flusher, *, pressed: bool) -> Any:
+    def eager(self: Flusher, *, pressed: bool, among: Any) -> Any:
         for item in self._logs():
             item.flushing = False
-        return due(self, pressed=pressed)
+        return due(self, pressed=pressed, among=among)
 
     patch.setattr(Flusher, "_due", eager)
 

@@ -16,6 +16,7 @@ from streamhouse.errors import (
     AppendFailed,
     BadRecords,
     InvalidTopicName,
+    LeaseHeld,
     OutOfOrderSequence,
     RecordTooLarge,
     Rejected,
@@ -26,6 +27,7 @@ from streamhouse.errors import (
 from streamhouse.format.batch import BatchHeader, check_batch, correct_max_timestamp, read_header
 from streamhouse.format.records import RecordsSummary, find_records, validate_records
 from streamhouse.model.group import OFFSETS_TOPIC
+from streamhouse.model.lease import Session
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic
@@ -33,16 +35,19 @@ from streamhouse.model.topic import Topic
 from .administration import Administration
 from .budget import MemoryBudget
 from .catalogue import Catalogue
+from .cluster import Cluster, Leader
 from .collector import Collector
 from .compaction import Compactor
 from .doors import Doors
 from .fetch import Fetched, Fetcher, Wanted
 from .groups import Groups
 from .log import PartitionLog, Placed
+from .moves import Moves, within
 from .offsets import FoundOffset, Offsets
 from .reader import SegmentReader
 from .recovery import Recovered, Recovery
 from .refusals import Refusals
+from .rescue import Rescue
 from .rules import Breach, find_breach
 from .tenure import Tenure
 from .traffic import Traffic
@@ -53,6 +58,9 @@ INLINE_BYTES: Final = 256 * 1024
 """Compressed batches above this are opened for validation in a thread, below it on the event loop."""
 
 PRODUCER_ID_BLOCK: Final = 1000
+
+LEASE_LOOK_S: Final = 0.1
+"""How often a lease that is on its way is asked for, where its coming isn't heard."""
 
 JUDGED_RECORDS: Final = 10_000
 """Of a batch that breaks a rule so many records are looked at one by one; librdkafka's batches are no longer."""
@@ -65,17 +73,31 @@ class Broker:
         self.budget = MemoryBudget(doors.settings.buffer, clock=doors.clock)
         self.reader = SegmentReader(doors.settings.fetch, objects=doors.objects, metadata=doors.metadata)
         self.catalogue = Catalogue(doors, obey=self._obey)
+        self.cluster = Cluster(doors)
         self.collector = Collector(
-            doors, topics=self.topics, config_of=self.catalogue.config_of, moved=self._log_start_moved
+            doors,
+            topics=self.topics,
+            config_of=self.catalogue.config_of,
+            moved=self._log_start_moved,
+            cluster=self.cluster,
         )
         self.offsets = Offsets(doors.settings.producers, reader=self.reader, metadata=doors.metadata)
-        self._fetcher = Fetcher(doors.settings.fetch, reader=self.reader, open_log=self.open_log, clock=doors.clock)
+        self._fetcher = Fetcher(
+            doors.settings.fetch,
+            reader=self.reader,
+            open_log=self.open_log,
+            vouches_for=lambda opened: self._current().vouches_for(opened),
+            clock=doors.clock,
+        )
         self.administration = Administration(
             doors, catalogue=self.catalogue, open_log=self.open_log, tenure=lambda: self._tenure
         )
-        self.groups = Groups(doors, catalogue=self.catalogue, tenancy=self._current)
+        self.groups = Groups(doors, catalogue=self.catalogue, tenancy=self._current, cluster=self.cluster)
+        self.moves = Moves(doors, cluster=self.cluster, groups=self.groups)
+        self.rescue = Rescue(doors, cluster=self.cluster)
         self._tenure: Tenure | None = None
         self._stopping = asyncio.Event()
+        self._topics_changed = asyncio.Event()
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
         self._refusals = Refusals(limit=doors.settings.producers.max_per_partition)
@@ -105,27 +127,69 @@ class Broker:
             async with asyncio.TaskGroup() as loops:
                 groups = loops.create_task(self.groups.run(), name="groups")
                 collector = loops.create_task(self._maintain(), name="collector")
+                cluster = loops.create_task(self._watch_cluster(), name="cluster")
                 await self._serve(self._current())
                 while not self._stopping.is_set():
                     log.warning("tenure ended, beginning another", extra={"why": str(self._current().end_reason)})
                     if await self._begin_again():
                         await self._serve(self._current())
-                groups.cancel()
-                collector.cancel()
+                for task in (groups, collector, cluster):
+                    task.cancel()
         finally:
             await self.reader.aclose()
 
+    async def _watch_cluster(self) -> None:
+        if not self._doors.alone:
+            async with asyncio.TaskGroup() as loops:
+                loops.create_task(self.cluster.run(topics_changed=self._topics_changed.set), name="roll")
+                loops.create_task(self._follow_topics(), name="topics")
+
+    async def _follow_topics(self) -> None:
+        """What other agents did to topics holds for the logs that are open here."""
+        while True:
+            await self._topics_changed.wait()
+            self._topics_changed.clear()
+            try:
+                await self.catalogue.reload()
+            except Unavailable as error:
+                log.warning("topics not read again yet", extra={"why": str(error)})
+                self._topics_changed.set()
+                await self._doors.clock.sleep(self._doors.ids.jitter(self._settings.cluster.refresh_s))
+            else:
+                await self._current().drop_unknown(self.catalogue.known)
+
     async def _serve(self, tenure: Tenure) -> None:
-        await tenure.run()
+        recovery = Recovery(self._doors, by=tenure.session.session_id, reader=self.reader)
+        beside = [
+            asyncio.ensure_future(self.moves.run(tenure)),
+            asyncio.ensure_future(self.rescue.run(recovery)),
+            asyncio.ensure_future(self._leave(tenure)),
+        ]
+        try:
+            await tenure.run()
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
         self.groups.release("the session is over")
         for item in tenure.logs():
             self._refusals.refused(item.name, item.refused)
 
     def stop(self) -> None:
-        """Refuse new appends, flush, hand over; `run` returns when that is done."""
+        """Hand over to other agents, or refuse new appends and flush; `run` returns when that is done."""
         self._stopping.set()
-        if self._tenure is not None:
-            self._tenure.stop()
+        if not self.cluster.has_heirs:
+            self._end(self._tenure)
+
+    async def _leave(self, tenure: Tenure) -> None:
+        await self._stopping.wait()
+        if self.cluster.has_heirs:
+            await within(self._settings.agent.stop_timeout_s, self.moves.leave(tenure), what="handing over")
+        self._end(tenure)
+
+    def _end(self, tenure: Tenure | None) -> None:
+        if tenure is not None:
+            tenure.stop()
         self.groups.release("the agent is stopping")
 
     async def _begin(self) -> Tenure:
@@ -140,7 +204,17 @@ class Broker:
         except BaseException:
             await tenure.abandon()
             raise
+        await self._join(tenure)
         return tenure
+
+    async def _join(self, tenure: Tenure) -> None:
+        self.cluster.joined(tenure.session)
+        if not self._doors.alone:
+            try:
+                await self.cluster.refresh()
+            except BaseException:
+                await tenure.abandon()
+                raise
 
     async def _begin_again(self) -> bool:
         """Try until there is a tenure to run, which is told to stop if that was asked for meanwhile; False when it was
@@ -211,6 +285,26 @@ class Broker:
         opened = self._tenure.find_log(name) if self._tenure is not None else None
         return opened.epoch if opened is not None else -1
 
+    def agents(self) -> Sequence[Session]:
+        """The agents that clients may talk to, by node id; this one among them."""
+        return [self._current().session] if self._doors.alone else self.cluster.live()
+
+    async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
+        """Who leads the partitions of these topics, or will when the first request comes."""
+        own = self._current()
+        known = {} if self._doors.alone else await self.cluster.leaders(topics)
+        nobody = Leader(own.session if self._doors.alone else None, -1)
+        found: dict[PartitionId, Leader] = {}
+        for topic in topics:
+            for number in range(topic.partitions):
+                partition = PartitionId(topic.topic_id, number)
+                opened = own.find_open(TopicPartition(topic.name, number), topic)
+                mine = opened is not None and opened.closed is None
+                found[partition] = (
+                    Leader(own.session, opened.epoch) if opened is not None and mine else known.get(partition, nobody)
+                )
+        return found
+
     # --- topics
 
     async def topics(self) -> Sequence[Topic]:
@@ -242,7 +336,26 @@ class Broker:
         topic = await self.catalogue.find(name.topic)
         if not 0 <= name.partition < topic.partitions:
             raise UnknownTopic(name)
-        return await self._current().open_log(topic, name.partition)
+        if (found := self._current().find_open(name, topic)) is not None:
+            return found
+        return await self._open_ours(name, topic)
+
+    async def _open_ours(self, name: TopicPartition, topic: Topic) -> PartitionLog:
+        """Take the lease of a partition that this agent should lead; waits a little for one that is on its way."""
+        partition = PartitionId(topic.topic_id, name.partition)
+        deadline = self._doors.clock.monotonic() + self._settings.cluster.handover_wait_s
+        while True:
+            await self.cluster.require_ours(name, partition)
+            try:
+                opened = await self._current().open_log(topic, name.partition)
+            except LeaseHeld:
+                if self._doors.alone or (left := deadline - self._doors.clock.monotonic()) <= 0:
+                    self.cluster.forget_leases(topic.topic_id)
+                    raise
+                await self.cluster.wait_news(min(left, LEASE_LOOK_S))
+            else:
+                self.cluster.forget_leases(topic.topic_id)
+                return opened
 
     # --- appending
 
@@ -341,7 +454,9 @@ class Broker:
         return self.offsets.earliest(await self.open_log(name))
 
     async def latest(self, name: TopicPartition) -> FoundOffset:
-        return self.offsets.latest(await self.open_log(name))
+        opened = await self.open_log(name)
+        self._current().require_valid(name)  # a leader whose time is over doesn't know the end any more
+        return self.offsets.latest(opened)
 
     async def at_time(self, name: TopicPartition, timestamp_ms: int) -> FoundOffset | None:
         return await self.offsets.at_time(await self.open_log(name), timestamp_ms)

@@ -33,6 +33,8 @@ from .dynamic import Dynamic
 
 FRESH_S: Final = 300.0
 MISS_S: Final = 1.0
+MISS_AMONG_OTHERS_S: Final = 0.1
+"""Where other agents create topics too, and the news of it may be slower than a client."""
 CHANGE_TRIES: Final = 10
 
 
@@ -45,6 +47,7 @@ class Catalogue:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[TopicId, Topic] = {}
         self._loaded_at: float | None = None
+        self._miss_s = MISS_S if doors.alone else MISS_AMONG_OTHERS_S
         self._creating = asyncio.Lock()
         self.hits = 0
         self.misses = 0
@@ -90,7 +93,7 @@ class Catalogue:
             self.hits += 1
             return topic
         self.misses += 1
-        await self._refresh(FRESH_S if topic is not None else MISS_S, is_known=topic is not None)
+        await self._refresh(FRESH_S if topic is not None else self._miss_s, is_known=topic is not None)
         if (topic := self._by_name.get(name)) is None:
             raise UnknownTopic(name)
         return topic
@@ -100,7 +103,7 @@ class Catalogue:
             self.hits += 1
             return topic
         self.misses += 1
-        await self._refresh(FRESH_S if topic is not None else MISS_S, is_known=topic is not None)
+        await self._refresh(FRESH_S if topic is not None else self._miss_s, is_known=topic is not None)
         if (topic := self._by_id.get(topic_id)) is None:
             raise UnknownTopicId(topic_id)
         return topic
@@ -121,7 +124,7 @@ class Catalogue:
                 f"number of partitions is out of range; partitions={count} allowed=1 to {self._settings.max_partitions}"
             )
         check_topic_config(overrides or {}, self.dynamic.topic_defaults)
-        await self._refresh(MISS_S)
+        await self._refresh(self._miss_s)
         if name in self._by_name:
             raise TopicExists(name)
         self._check_collision(name)
@@ -226,6 +229,11 @@ class Catalogue:
                 del self._by_name[topic.name]
             self._by_id.pop(topic.topic_id, None)
 
+    async def reload(self) -> None:
+        """Read the topics again, because somebody changed them; what is known is served meanwhile."""
+        async with self._changing:
+            await self._read()
+
     def _is_fresh(self, seconds: float) -> bool:
         return self._loaded_at is not None and self._doors.clock.monotonic() - self._loaded_at < seconds
 
@@ -235,21 +243,25 @@ class Catalogue:
         What is known goes on being served while the store is away.
         """
         async with self._changing:
-            if self._is_fresh(seconds):
+            # One call that fails is waited for, not each; heartbeats find out when the store is back.
+            if self._is_fresh(seconds) or (is_known and self._doors.metadata.failures_in_a_row):
                 return
-            asked = self._doors.clock.monotonic()
             try:
-                topics = await self._doors.metadata.topics()
-                await self.dynamic.load()
+                await self._read()
             except Unavailable:
                 if is_known:
                     return
                 raise
-            before, self._by_id = self._by_id, {topic.topic_id: topic for topic in topics}
-            self._by_name = {topic.name: topic for topic in topics}
-            self._loaded_at = asked
-            if any(topic.overrides != before.get(topic.topic_id, topic).overrides for topic in topics):
-                self._obey()
+
+    async def _read(self) -> None:
+        asked = self._doors.clock.monotonic()
+        topics = await self._doors.metadata.topics()
+        await self.dynamic.load()
+        before, self._by_id = self._by_id, {topic.topic_id: topic for topic in topics}
+        self._by_name = {topic.name: topic for topic in topics}
+        self._loaded_at = asked
+        if any(topic.overrides != before.get(topic.topic_id, topic).overrides for topic in topics):
+            self._obey()
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:

@@ -21,6 +21,7 @@ from streamhouse.model.retention import retained_from
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic, TopicConfig
 
+from .cluster import Cluster
 from .doors import Doors
 
 log = logging.getLogger(__name__)
@@ -36,12 +37,14 @@ class Collector:
         topics: Callable[[], Awaitable[Sequence[Topic]]],
         config_of: Callable[[Topic], TopicConfig],
         moved: Callable[[PartitionId, int], None],
+        cluster: Cluster,
     ) -> None:
         self._doors = doors
         self._settings = doors.settings.retention
         self._topics = topics
         self._config_of = config_of
         self._moved = moved
+        self._cluster = cluster
         self.deleted_objects = 0
         self.deleted_orphans = 0
 
@@ -51,8 +54,8 @@ class Collector:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self._every(self._settings.check_s, self.retain), name="retention")
-            loops.create_task(self._every(self._settings.check_s, self.collect), name="collection")
-            loops.create_task(self._every(self._settings.sweep_s, self.sweep), name="orphan-sweep")
+            loops.create_task(self._every(self._settings.check_s, self._chore(self.collect)), name="collection")
+            loops.create_task(self._every(self._settings.sweep_s, self._chore(self.sweep)), name="orphan-sweep")
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
         while True:
@@ -61,6 +64,14 @@ class Collector:
                 await work()
             except StreamhouseError as error:
                 log.warning("maintenance failed, will be tried again", extra={"why": str(error)})
+
+    def _chore(self, work: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[object]]:
+        """What one agent of a cluster is enough for. Two that do it at once only waste requests."""
+
+        async def in_turn() -> object:
+            return await work() if self._cluster.does("collection") else None
+
+        return in_turn
 
     async def retain(self) -> int:
         """Move the log starts that retention asks to move; returns how many moved."""
@@ -81,6 +92,8 @@ class Collector:
         config = self._config_of(topic)
         starts: dict[PartitionId, int] = {}
         for state in await self._doors.metadata.partitions([topic.topic_id]):
+            if not self._cluster.leads(state):
+                continue
             start = await self._retained_from(state.partition, state.log_start, config)
             if start > state.log_start:
                 starts[state.partition] = start

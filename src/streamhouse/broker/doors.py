@@ -4,7 +4,8 @@ Owns        nothing; it only carries
 Leaves      opening and closing to `agent`, or to a simulation
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from streamhouse.clock import Clock, Ids
@@ -20,6 +21,11 @@ from .wal.base import Wal, WalRecovery
 class Wals(WalRecovery, Protocol):
     """Where write-ahead logs are made, and where those of dead sessions are found."""
 
+    @property
+    def kind(self) -> str:
+        """Where they are: "disk" or "object"; written down with each session, for whoever must recover it."""
+        ...
+
     async def open(self, session: SessionId) -> Wal:
         """Begin the log of a new session."""
         ...
@@ -27,7 +33,10 @@ class Wals(WalRecovery, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
-    """`alone`: nobody else can use these stores (we hold the data folder's lock), so every other session is dead."""
+    """`alone`: nobody else can use these stores (we hold the data folder's lock), so every other session is dead.
+
+    `wals` is where this agent writes; `other_wals` are further ones that it can recover, by kind.
+    """
 
     settings: Settings
     objects: ObjectStore
@@ -38,3 +47,8 @@ class Doors:
     kafka: Address
     http: Address
     alone: bool
+    other_wals: Mapping[str, WalRecovery] = field(default_factory=dict)
+
+    def wals_of(self, kind: str) -> WalRecovery | None:
+        """Where logs of this kind can be read; None when this agent can't."""
+        return self.wals if kind == self.wals.kind else self.other_wals.get(kind)

@@ -14,6 +14,7 @@ from streamhouse.clock import Clock
 from streamhouse.config import FetchSettings
 from streamhouse.errors import (
     FencedLeaderEpoch,
+    LeaseLost,
     OffsetOutOfRange,
     StreamhouseError,
     Unavailable,
@@ -89,11 +90,13 @@ class Fetcher:
         *,
         reader: SegmentReader,
         open_log: Callable[[TopicPartition], Awaitable[PartitionLog]],
+        vouches_for: Callable[[PartitionLog], bool],
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._reader = reader
         self._open_log = open_log
+        self._vouches_for = vouches_for
         self._clock = clock
 
     def configure(self, settings: FetchSettings) -> None:
@@ -136,7 +139,7 @@ class Fetcher:
             log = await self._open_log(item.name)
             poll.watch(log)
             check_leader_epoch(log, item.leader_epoch)
-            _check_range(log, item.offset)
+            self._check_range(log, item.offset)
             records = await self._read(log, item.offset, max_bytes, at_least_one=at_least_one)
             if not records and log.closed is not None:
                 # It will never have more; whoever leads next is found by asking again.
@@ -155,12 +158,20 @@ class Fetcher:
                 log.partition, offset, max_bytes=max_bytes, at_least_one=at_least_one, end=log.flushed_end
             )
         except Unavailable:
-            _check_range(log, offset)  # retention may have passed by in the meantime
+            self._check_range(log, offset)  # retention may have passed by in the meantime
             raise
         if found or not at_least_one:
             return found
         # Nothing but a gap between here and the flushed end.
         return log.read_tail(offset, max_bytes=max_bytes, at_least_one=at_least_one)
+
+    def _check_range(self, log: PartitionLog, offset: int) -> None:
+        """A leader whose time is over may have been succeeded: what lies beyond its end, the next one may have. Told
+        that it is out of range, a consumer would begin somewhere else."""
+        if offset > log.next_offset and not self._vouches_for(log):
+            raise LeaseLost([log.name], why=f"offset {offset} is beyond what this agent knows")
+        if not log.log_start <= offset <= log.next_offset:
+            raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
 
 
 def _stops_short(got: Fetched) -> bool:
@@ -176,8 +187,3 @@ def check_leader_epoch(log: PartitionLog, epoch: int) -> None:
     if epoch < log.epoch:
         raise FencedLeaderEpoch(f"leader epoch is stale; {text}")
     raise UnknownLeaderEpoch(f"leader epoch is unknown; {text}")
-
-
-def _check_range(log: PartitionLog, offset: int) -> None:
-    if not log.log_start <= offset <= log.next_offset:
-        raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)

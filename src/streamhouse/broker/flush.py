@@ -12,7 +12,7 @@ Invariants  a segment is registered only after its PUT returned, and in offset o
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -145,8 +145,8 @@ class Flusher:
         """Begin no further flush; `run` returns when those under way are done."""
         self._stopping = True
 
-    def _start(self, packs: asyncio.TaskGroup, *, pressed: bool) -> None:
-        for pack in self._due(pressed=pressed):
+    def _start(self, packs: asyncio.TaskGroup, *, pressed: bool, among: Collection[PartitionLog] | None = None) -> None:
+        for pack in self._due(pressed=pressed, among=among):
             if len(self._running) >= self._settings.parallel:
                 return
             for item in pack:
@@ -155,8 +155,9 @@ class Flusher:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    def _due(self, *, pressed: bool) -> list[list[PartitionLog]]:
-        logs = {item.partition: item for item in self._logs() if not item.flushing}
+    def _due(self, *, pressed: bool, among: Collection[PartitionLog] | None) -> list[list[PartitionLog]]:
+        candidates = self._logs() if among is None else among
+        logs = {item.partition: item for item in candidates if not item.flushing}
         buffers = [
             Buffered(partition, item.unflushed_bytes, item.oldest_at, item.is_awaited)
             for partition, item in logs.items()
@@ -165,15 +166,19 @@ class Flusher:
         due = packs_due(buffers, self._settings, now=self._doors.clock.monotonic(), pressed=pressed)
         return [[logs[partition] for partition in pack] for pack in due]
 
-    async def flush_all(self) -> None:
-        """Flush until every durable batch is in a registered segment."""
-        while any(item.unflushed_bytes for item in self._logs()):
-            async with asyncio.TaskGroup() as packs:
-                self._start(packs, pressed=True)
-                if not self._running:
-                    raise Internal(f"nothing is due though something is buffered; flusher={self!r}")
-            if self._running:
-                await asyncio.wait(self._running)
+    async def flush_all(self, among: Collection[PartitionLog] | None = None) -> None:
+        """Flush until every durable batch, of all logs or of these, is in a registered segment."""
+        while any(item.unflushed_bytes for item in (self._logs() if among is None else among)):
+            await self.flush_once(among)
+
+    async def flush_once(self, among: Collection[PartitionLog] | None = None) -> None:
+        """Flush what is durable now, as far as there is room for flushes; returns when those under way are done."""
+        async with asyncio.TaskGroup() as packs:
+            self._start(packs, pressed=True, among=among)
+            if among is None and not self._running:
+                raise Internal(f"nothing is due though something is buffered; flusher={self!r}")
+        if self._running:
+            await asyncio.wait(self._running)
 
     async def _flush(self, logs: list[PartitionLog]) -> None:
         try:
@@ -231,7 +236,7 @@ class Flusher:
     async def _require_session(self) -> None:
         """Raise `SessionLost` when not one lease is gone but all: then what is buffered belongs to the recoverer, who
         reads it in the WAL, and nothing of it may be dropped."""
-        await self._doors.metadata.renew_session(self._session_id, round(self._doors.settings.lease.ttl_s * 1000))
+        await self._doors.metadata.renew_session(self._session_id, self._doors.settings.lease.life_ms)
 
     async def _settle(self, commit: SegmentCommit, published: list[_Taken]) -> None:
         """The segment holds it now: let go of tail, memory and WAL."""

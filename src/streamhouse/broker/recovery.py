@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from streamhouse.errors import LeaseLost, SessionLost
+from streamhouse.errors import LeaseLost, Misconfigured, SessionLost
 from streamhouse.format.batch import read_header
 from streamhouse.format.keys import segment_key
 from streamhouse.format.producers import decode_producers, encode_producers
 from streamhouse.format.segment import RunInput, encode_segment
-from streamhouse.model.lease import PartitionState
+from streamhouse.model.lease import PartitionState, Session
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit, SegmentObject
 
@@ -101,16 +101,37 @@ class Recovery:
             dead |= {session.session_id for session in (await self._doors.metadata.roll_call()).sessions} - {self._by}
         total = Recovered()
         for session_id in sorted(dead):
-            total += await self._recover(session_id)
+            claim = await self._doors.metadata.claim_recovery(session_id, by=self._by, proven_dead=True)
+            if claim is None:
+                await self._remove_ended(session_id)
+            else:
+                total += await self._recover(session_id, claim)
         return total
 
-    async def _recover(self, dead: SessionId) -> Recovered:
-        claim = await self._doors.metadata.claim_recovery(dead, by=self._by, proven_dead=True)
-        if claim is None:
-            await self._remove_ended(dead)
+    async def recover(self, dead: Session) -> Recovered:
+        """Recover a session whose time is up by the store's clock, unless somebody else does."""
+        if not await self._is_readable(dead):
             return Recovered()
+        claim = await self._doors.metadata.claim_recovery(dead.session_id, by=self._by, proven_dead=False)
+        return Recovered() if claim is None else await self._recover(dead.session_id, claim)
+
+    async def _is_readable(self, dead: Session) -> bool:
+        """A log in the object store can be read by everybody, one on a disk only where that disk is."""
+        wals = self._doors.wals_of(dead.wal)
+        if wals is None:
+            return False
+        return dead.wal == "object" or dead.session_id in await wals.dead_sessions(self._by)
+
+    async def _recover(self, dead: SessionId, claim: int) -> Recovered:
+        # Read after the claim: no heartbeat moves the mark any more, and nothing above it was deleted.
+        session = await self._claimed(dead)
         held = await self._doors.metadata.held_by(dead)
-        async with self._doors.wals.read(dead) as reading:
+        wals = self._doors.wals_of(session.wal)
+        if wals is None:
+            raise Misconfigured(
+                f"a dead session's write-ahead log can't be read here; session={dead} wal={session.wal}"
+            )
+        async with wals.read(dead, start=session.wal_start) as reading:
             rescue = _Publication(self._doors, dead, claim, self._reader)
             commits, records = await rescue.publish(reading, held)
             await self._finish(dead, claim, commits)
@@ -121,6 +142,12 @@ class Recovery:
             extra={"session": dead, "records": records, "skipped": damage.skipped, "cut_bytes": damage.cut_bytes},
         )
         return Recovered(sessions=1, records=records, skipped_entries=damage.skipped)
+
+    async def _claimed(self, dead: SessionId) -> Session:
+        for session in (await self._doors.metadata.roll_call()).sessions:
+            if session.session_id == dead:
+                return session
+        raise SessionLost(dead, why="somebody else has recovered it")
 
     async def _remove_ended(self, dead: SessionId) -> None:
         """A session that ended had flushed everything. One that the store never heard of is another story: its log

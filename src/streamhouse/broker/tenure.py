@@ -12,13 +12,14 @@ begins another one from what is durable.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from weakref import WeakValueDictionary
 
 from streamhouse.errors import (
     AppendFailed,
     InvalidConfig,
+    LeaseHeld,
     LeaseLost,
     Retriable,
     SessionLost,
@@ -103,7 +104,8 @@ class Tenure:
                 session_id=SessionId(f"s-{doors.ids.token()}"),
                 kafka=doors.kafka,
                 http=doors.http,
-                ttl_ms=round(lease.ttl_s * 1000),
+                ttl_ms=lease.life_ms,
+                wal=doors.wals.kind,
             )
         )
         try:
@@ -112,7 +114,7 @@ class Tenure:
             with suppress(StreamhouseError):
                 await doors.metadata.end_session(session.session_id)
             raise
-        valid_until = asked + lease.ttl_s - lease.margin_s
+        valid_until = asked + lease.usable_s
         return cls(doors, session, wal, valid_until=valid_until, reader=reader, budget=budget, config_of=config_of)
 
     def logs(self) -> Iterable[PartitionLog]:
@@ -146,18 +148,19 @@ class Tenure:
     async def open_log(self, topic: Topic, partition: int) -> PartitionLog:
         """The partition's log, opened under a lease of this session if it isn't open yet."""
         name = TopicPartition(topic.name, partition)
-        if (found := self._find(name, topic)) is not None:
+        if (found := self.find_open(name, topic)) is not None:
             return found
         # The lock is there for as long as somebody holds it or waits for it.
         async with self._opening.setdefault(name, asyncio.Lock()):
-            if (found := self._find(name, topic)) is not None:
+            if (found := self.find_open(name, topic)) is not None:
                 return found
             if (stale := self._logs.get(name)) is not None:
                 await self._drop([stale], LeaseLost([name], why="another topic has the name now"))
             opened = self._logs[name] = await self._open(name, topic)
             return opened
 
-    def _find(self, name: TopicPartition, topic: Topic) -> PartitionLog | None:
+    def find_open(self, name: TopicPartition, topic: Topic) -> PartitionLog | None:
+        """The log, if it is open and its topic still is the one of that name."""
         found = self._logs.get(name)
         return found if found is not None and found.partition.topic_id == topic.topic_id else None
 
@@ -166,7 +169,7 @@ class Tenure:
         partition = PartitionId(topic.topic_id, name.partition)
         states = await self._doors.metadata.acquire(self.session.session_id, [partition])
         if not states:
-            raise LeaseLost([name], why="another session holds it")
+            raise LeaseHeld([name], why="another session holds it")
         opened = await self._load(name, states[0], topic)
         self._require_open(name)
         return opened
@@ -201,6 +204,29 @@ class Tenure:
             if item.partition.topic_id == topic.topic_id:
                 item.config = config
 
+    async def hand_over(self, logs: Sequence[PartitionLog], heirs: Mapping[TopicPartition, Retriable]) -> None:
+        """Give up leases: most is flushed while appends go on, the rest after they are refused, with who to ask."""
+        await self.flusher.flush_once(logs)
+        for item in logs:
+            item.close(heirs[item.name])
+        await self._quiesce()
+        for item in logs:
+            item.seal()
+        await self.flusher.flush_all(logs)
+        ours = [item for item in logs if self._logs.get(item.name) is item]
+        await self._release([item.partition for item in ours])
+        await self._drop(ours, LeaseLost([item.name for item in ours], why="another agent leads it now"))
+
+    async def _release(self, partitions: Sequence[PartitionId]) -> None:
+        wait = self._doors.settings.flush.retry_s
+        while partitions:
+            try:
+                return await self._doors.metadata.release(self.session.session_id, partitions)
+            except Unavailable as error:
+                log.warning("leases not released yet", extra={"partitions": len(partitions), "why": str(error)})
+                await self._doors.clock.sleep(self._doors.ids.jitter(wait))
+                wait = min(wait * 2, self._doors.settings.flush.retry_max_s)
+
     def configure_all(self, known: Callable[[TopicId], Topic | None]) -> None:
         """Give every open log the settings that hold now. One that is being opened asks for them when it is made."""
         configs: dict[TopicId, TopicConfig] = {}
@@ -216,6 +242,12 @@ class Tenure:
         gone = [item for item in self.logs() if item.partition.topic_id == topic.topic_id]
         names = [item.name for item in gone]
         await self._drop(gone, LeaseLost(names, why="the topic was deleted"))
+
+    async def drop_unknown(self, known: Callable[[TopicId], Topic | None]) -> None:
+        """Forget the logs of topics that others deleted."""
+        gone = [item for item in self.logs() if known(item.partition.topic_id) is None]
+        if gone:
+            await self._drop(gone, LeaseLost([item.name for item in gone], why="the topic was deleted"))
 
     async def _drop_lost(self, lost: PartitionLog, why: LeaseLost) -> None:
         log.warning("lease lost, log dropped", extra={"partition": str(lost.name), "epoch": lost.epoch})
@@ -293,8 +325,11 @@ class Tenure:
         """One heartbeat; its time, too, counts from before the question."""
         lease = self._doors.settings.lease
         asked = self._doors.clock.monotonic()
-        await self._doors.metadata.renew_session(self.session.session_id, round(lease.ttl_s * 1000))
-        self._valid_until = asked + lease.ttl_s - lease.margin_s
+        needed_from = self.wal.needed_from
+        await self._doors.metadata.renew_session(self.session.session_id, lease.life_ms, wal_start=needed_from)
+        self._valid_until = asked + lease.usable_s
+        # Stored by now: whoever recovers this session begins there, so nobody misses what lies below.
+        await self.wal.forget_below(needed_from)
 
     async def _watch_wal(self) -> None:
         failure = await self.wal.wait_failed()

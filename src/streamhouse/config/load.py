@@ -283,10 +283,11 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 def _check_together(settings: Settings) -> None:
     """Values that are fine alone and make no sense together."""
     lease, flush = settings.lease, settings.flush
-    if lease.renew_s + lease.margin_s >= lease.ttl_s:
+    if lease.renew_s >= lease.usable_s:
         raise Misconfigured(
-            "lease.renew_s + lease.margin_s must be less than lease.ttl_s, or leases are lost between two heartbeats;"
-            f" renew_s={lease.renew_s:g} margin_s={lease.margin_s:g} ttl_s={lease.ttl_s:g}"
+            "lease.renew_s + lease.margin_s + lease.takeover_s must be less than lease.ttl_s, or leases are lost"
+            f" between two heartbeats; renew_s={lease.renew_s:g} margin_s={lease.margin_s:g} takeover_s={lease.takeover_s:g}"
+            f" ttl_s={lease.ttl_s:g}"
         )
     if flush.retry_s > flush.retry_max_s:
         raise Misconfigured(

@@ -113,15 +113,44 @@ class TopicSettings(Section, frozen=True, kw_only=True):
 
 
 class LeaseSettings(Section, frozen=True, kw_only=True):
-    ttl_s: Annotated[float, about("how long a session lives without a heartbeat", gt=0)] = 30.0
+    ttl_s: Annotated[
+        float, about("within this time after an agent's death others have taken over; takeover_s is part of it", gt=0)
+    ] = 30.0
+    takeover_s: Annotated[
+        float, about("share of ttl_s for taking over: a session lives ttl_s - takeover_s without a heartbeat", ge=0)
+    ] = 3.0
     renew_s: Annotated[float, about("time between heartbeats", gt=0)] = 10.0
     margin_s: Annotated[
         float, about("how long before its expiry, by its own monotonic clock, an agent stops acting on a lease", ge=0)
     ] = 5.0
 
+    @property
+    def life_ms(self) -> int:
+        """How long a session lives in the metadata store without a heartbeat."""
+        return round((self.ttl_s - self.takeover_s) * 1000)
+
+    @property
+    def usable_s(self) -> float:
+        """How long after a heartbeat was begun an agent acts on its leases."""
+        return self.ttl_s - self.takeover_s - self.margin_s
+
+
+class ClusterSettings(Section, frozen=True, kw_only=True):
+    refresh_s: Annotated[float, about("longest time until a change of the cluster is noticed", gt=0)] = 1.0
+    moves_at_once: Annotated[int, about("partitions that are handed over together", gt=0)] = 100
+    handover_wait_s: Annotated[
+        float, about("how long a request waits for a partition that is on its way to this agent", ge=0)
+    ] = 0.5
+    rescue_delay_s: Annotated[
+        float, about("how long a dead session is left to the agent whose turn it is before others recover it", ge=0)
+    ] = 2.0
+
 
 class WalSettings(Section, frozen=True, kw_only=True):
-    kind: Annotated[Literal["disk", "object"], about("where an append becomes durable before its ack")] = "disk"
+    kind: Annotated[
+        Literal["auto", "disk", "object"],
+        about("where an append becomes durable before its ack; auto: object with PostgreSQL and a bucket, else disk"),
+    ] = "auto"
     fsync: Annotated[
         Literal["always", "interval", "never"],
         about("disk WAL: fsync before each ack, every fsync_interval_ms, or when the system likes"),
@@ -268,6 +297,7 @@ class Settings(Section, frozen=True, kw_only=True):
     store: StoreSettings = StoreSettings()
     topics: TopicSettings = TopicSettings()
     lease: LeaseSettings = LeaseSettings()
+    cluster: ClusterSettings = ClusterSettings()
     wal: WalSettings = WalSettings()
     buffer: BufferSettings = BufferSettings()
     flush: FlushSettings = FlushSettings()

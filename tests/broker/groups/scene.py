@@ -3,20 +3,21 @@
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.cluster import Leader
 from streamhouse.broker.doors import Doors, Wals
 from streamhouse.broker.groups import Caller, Groups, Join, Joined, OffsetToCommit, Sync, Synced
 from streamhouse.config import GroupSettings, Settings
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.group import OfferedProtocol
 from streamhouse.model.lease import Address, Session
-from streamhouse.model.names import SessionId, TopicPartition
+from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.stores.metadata.base import MetadataStore, NewSession
 from streamhouse.stores.metadata.sqlite import SqliteMetadataStore
 from streamhouse.stores.objects.base import ObjectStore
@@ -131,6 +132,19 @@ class Agent:
 
 
 @dataclass
+class Everywhere:
+    """A cluster in which every agent thinks that everything should be its own; leases decide."""
+
+    tenancy: FakeTenancy
+
+    async def owners(self, partitions: Sequence[PartitionId]) -> Mapping[PartitionId, Session | None]:
+        return dict.fromkeys(partitions, self.tenancy.session)
+
+    async def leader_of(self, partition: PartitionId) -> Leader:
+        return Leader(self.tenancy.session, -1)
+
+
+@dataclass
 class Scene:
     clock: StandingClock
     database: MetadataStore
@@ -158,7 +172,7 @@ class Scene:
         )
         catalogue = Catalogue(doors)
         tenancy = FakeTenancy(session)
-        groups = Groups(doors, catalogue=catalogue, tenancy=lambda: tenancy)
+        groups = Groups(doors, catalogue=catalogue, tenancy=lambda: tenancy, cluster=Everywhere(tenancy))
         agent = Agent(groups, tenancy, store, catalogue, asyncio.create_task(groups.run()))
         self.agents.append(agent)
         await settle()

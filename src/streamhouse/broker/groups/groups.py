@@ -15,6 +15,7 @@ from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (
+    CoordinatorLoading,
     CoordinatorUnavailable,
     GroupDataTooLarge,
     GroupIdInvalid,
@@ -22,6 +23,7 @@ from streamhouse.errors import (
     InvalidSessionTimeout,
     NotCoordinator,
     StreamhouseError,
+    Unavailable,
 )
 from streamhouse.model.group import DropGroup
 from streamhouse.model.lease import Session
@@ -44,13 +46,15 @@ from .calls import (
 from .coordinator import Coordinator
 from .expiry import Expiry
 from .offsets import Offsets
-from .shards import Shard, Shards, Tenancy
+from .shards import Placement, Shard, Shards, Tenancy
 from .state import Group
 from .views import check_delete, describe, listed
 
 
 class Groups:
-    def __init__(self, doors: Doors, *, catalogue: Catalogue, tenancy: Callable[[], Tenancy]) -> None:
+    def __init__(
+        self, doors: Doors, *, catalogue: Catalogue, tenancy: Callable[[], Tenancy], cluster: Placement
+    ) -> None:
         """`tenancy` gives the session in force, or raises `Unavailable` when there is none."""
         self._settings = doors.settings.groups
         self._coordinator = Coordinator(doors)
@@ -58,6 +62,7 @@ class Groups:
             doors,
             catalogue=catalogue,
             tenancy=tenancy,
+            placement=cluster,
             loaded=self._coordinator.loaded,
             dropped=self._coordinator.dropped,
         )
@@ -87,6 +92,13 @@ class Groups:
         finally:
             self.release("the agent is stopping")
 
+    async def balance(self) -> None:
+        """Give groups that other agents should coordinate away, and take ours."""
+        try:
+            await self._shards.balance()
+        except (NotCoordinator, CoordinatorLoading) as error:
+            raise Unavailable(str(error)) from None
+
     def release(self, why: str) -> None:
         """Let go of every group now; whoever waits is told to look for another coordinator."""
         self._shards.drop_all(why)
@@ -95,11 +107,11 @@ class Groups:
     # --- membership
 
     async def coordinator_of(self, group_id: str) -> Session:
-        """The session that should coordinate the group: this agent's."""
+        """The session that should coordinate the group."""
         self._check_id(group_id, may_be_empty=True)
         try:
-            return self._shards.session(group_id)
-        except NotCoordinator as error:
+            return await self._shards.coordinator(group_id)
+        except (NotCoordinator, CoordinatorLoading) as error:
             raise CoordinatorUnavailable(group_id, why=str(error)) from None
 
     async def join(self, group_id: str, ask: Join) -> Joined:

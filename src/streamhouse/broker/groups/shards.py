@@ -11,10 +11,11 @@ that was still under way can't mix with what is read.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.cluster import Leader
 from streamhouse.broker.doors import Doors
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (
@@ -51,6 +52,14 @@ class Tenancy(Protocol):
     def end_reason(self) -> StreamhouseError | None: ...
 
 
+class Placement(Protocol):
+    """Which agent should coordinate which shard; `Cluster` is one."""
+
+    async def owners(self, partitions: Sequence[PartitionId]) -> Mapping[PartitionId, Session | None]: ...
+
+    async def leader_of(self, partition: PartitionId) -> Leader: ...
+
+
 class Shard:
     """The groups under one lease. `lost` says why it must not be used any more."""
 
@@ -79,6 +88,7 @@ class Shards:
         *,
         catalogue: Catalogue,
         tenancy: Callable[[], Tenancy],
+        placement: Placement,
         loaded: Callable[[Shard], None],
         dropped: Callable[[Shard, str], None],
     ) -> None:
@@ -87,6 +97,8 @@ class Shards:
         self._clock = doors.clock
         self._catalogue = catalogue
         self._tenancy = tenancy
+        self._placement = placement
+        self._alone = doors.alone
         self._loaded = loaded
         self._dropped = dropped
         self._topic: Topic | None = None
@@ -135,7 +147,7 @@ class Shards:
             return found
         try:
             topic = await self._find_or_create_topic()
-            await self._take(group_id, topic, [shard_of(group_id, topic.partitions)])
+            await self._take(group_id, topic, await self._ours(topic, [shard_of(group_id, topic.partitions)]))
         except Unavailable as error:
             raise CoordinatorLoading(group_id, why=str(error)) from None
         except SessionLost as error:
@@ -145,10 +157,11 @@ class Shards:
         return found
 
     async def hold_all(self) -> None:
-        """Take and load every shard that nobody else holds; nothing when there was never a group."""
+        """Take and load every shard that this agent should hold and nobody else does; nothing when there was never a
+        group."""
         try:
             topic = await self._catalogue.find(OFFSETS_TOPIC)
-            await self._take("", topic, range(topic.partitions))
+            await self._take("", topic, await self._ours(topic, range(topic.partitions)))
         except UnknownTopic:
             return
         except Unavailable as error:
@@ -156,7 +169,47 @@ class Shards:
         except SessionLost as error:
             raise NotCoordinator("", why=str(error)) from None
 
+    async def coordinator(self, group_id: str) -> Session:
+        """The session that coordinates the group, or should; raises when it can't be told."""
+        own = self.session(group_id)
+        if self._alone:
+            return own
+        try:
+            topic = await self._find_or_create_topic()
+        except Unavailable as error:
+            raise CoordinatorLoading(group_id, why=str(error)) from None
+        leader = await self._placement.leader_of(PartitionId(topic.topic_id, shard_of(group_id, topic.partitions)))
+        if leader.session is None:
+            raise NotCoordinator(group_id, why="no agent takes groups now")
+        return leader.session
+
+    async def _ours(self, topic: Topic, indexes: Iterable[int]) -> Sequence[int]:
+        """Those of the shards that this agent should hold."""
+        if self._alone:
+            return list(indexes)
+        own = self.session("").session_id
+        owners = await self._placement.owners([PartitionId(topic.topic_id, index) for index in indexes])
+        return [at.partition for at, owner in owners.items() if owner is not None and owner.session_id == own]
+
     # --- letting go
+
+    async def balance(self) -> None:
+        """Give the shards that others should hold away, and take ours."""
+        held = list(self)
+        owners = await self._placement.owners([shard.partition for shard in held])
+        leaving = [
+            shard
+            for shard in held
+            if (owner := owners[shard.partition]) is not None and owner.session_id != shard.session_id
+        ]
+        for shard in leaving:
+            self.drop(shard, "another agent coordinates it now")
+        by_session: dict[SessionId, list[PartitionId]] = {}
+        for shard in leaving:
+            by_session.setdefault(shard.session_id, []).append(shard.partition)
+        for session_id, partitions in by_session.items():
+            await self._metadata.release(session_id, partitions)
+        await self.hold_all()
 
     def watch(self) -> None:
         """Let go of what may no longer be acted on."""

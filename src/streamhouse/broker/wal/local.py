@@ -5,6 +5,7 @@ Leaves      writing to `disk`, reading what is left to `recovery`
 """
 
 from pathlib import Path
+from typing import Final
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
@@ -16,6 +17,8 @@ from .recovery import DiskWals
 
 
 class LocalWals(DiskWals):
+    kind: Final = "disk"
+
     def __init__(self, root: Path, settings: WalSettings, *, files: Files, clock: Clock, ids: Ids) -> None:
         super().__init__(root, files)
         self._settings = settings

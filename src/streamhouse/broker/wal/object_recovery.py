@@ -46,6 +46,8 @@ _MAX_PLACES: Final = 100
 class ObjectWals:
     """The logs in one object store; implements `Wals`."""
 
+    kind: Final = "object"
+
     def __init__(self, objects: ObjectStore, settings: WalSettings, *, clock: Clock, ids: Ids) -> None:
         self.objects = objects
         self.by = "nobody"

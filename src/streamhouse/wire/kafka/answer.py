@@ -59,6 +59,11 @@ class Context(NamedTuple):
     keeps: Callable[[int], None]
     """To be told how many bytes of the request's frame the broker took over."""
 
+    def agents(self) -> list[tuple[int, Address]]:
+        """All agents by node id: this one at the address by which it is known here, others at theirs."""
+        own = self.broker.node_id
+        return [(each.node_id, self.advertised if each.node_id == own else each.kafka) for each in self.broker.agents()]
+
     def refused(self, error: StreamhouseError | ErrorCode) -> ErrorCode:
         """The code for an answer; counted."""
         code = error if isinstance(error, ErrorCode) else error_code(error)

@@ -29,6 +29,7 @@ class ErrorCode(IntEnum):
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
@@ -89,6 +90,8 @@ class ErrorCode(IntEnum):
 CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.Retriable: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.LeaseLost: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    errors.LeaseHeld: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    errors.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.SessionLost: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.Stopping: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.AppendFailed: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -136,6 +139,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.GroupSubscribed: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     errors.Misconfigured: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.ChildFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.Internal: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.CorruptObject: ErrorCode.CORRUPT_MESSAGE,
 }

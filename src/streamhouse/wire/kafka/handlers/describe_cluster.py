@@ -35,12 +35,13 @@ async def handle(context: Context, request: DescribeClusterRequest) -> Answer:
             error_code=context.refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
             error_message=f"unknown type of endpoint; type={request.endpoint_type}",
         )
-    host, port = context.advertised
-    node = context.broker.node_id
+    agents = context.agents()
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_id=context.cluster_id,
-        controller_id=node,
-        brokers=[DescribeClusterBroker(broker_id=node, host=host, port=port)],
+        controller_id=min(node for node, _ in agents),
+        brokers=[
+            DescribeClusterBroker(broker_id=node, host=address.host, port=address.port) for node, address in agents
+        ],
         cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
     )

@@ -5,18 +5,20 @@ Behaviour   topics by name, or all of them when none is named, in the order of t
             one begins
             a topic that isn't there is UNKNOWN_TOPIC_OR_PARTITION; nothing is created
             a cursor that makes no sense is INVALID_REQUEST for each of the topics
-            this agent leads every partition and is its only replica
+            leaders as Metadata tells them; each is its partition's only replica
 Left out    eligible leader replicas: there are none to choose from
 Versions    v0 flexible
 """
 
 from typing import Final
 
+from streamhouse.broker.cluster import Leader
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.group import OFFSETS_TOPIC
-from streamhouse.model.names import TopicPartition
+from streamhouse.model.names import PartitionId
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -75,7 +77,7 @@ async def _page(
                 page.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
             continue
         end = min(topic.partitions, first + left)
-        page.topics.append(_describe(context, topic, range(first, end)))
+        page.topics.append(await _describe(context, topic, range(first, end)))
         left -= max(end - first, 0)
         if end < topic.partitions:
             page.next_cursor = Cursor(topic_name=name, partition_index=end)
@@ -83,23 +85,26 @@ async def _page(
     return page
 
 
-def _describe(context: Context, topic: Topic, partitions: range) -> DescribeTopicPartitionsResponseTopic:
-    node = context.broker.node_id
+async def _describe(context: Context, topic: Topic, partitions: range) -> DescribeTopicPartitionsResponseTopic:
+    leaders = await context.broker.leaders([topic])
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name == OFFSETS_TOPIC,
-        partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=number,
-                leader_id=node,
-                leader_epoch=context.broker.leader_epoch(TopicPartition(topic.name, number)),
-                replica_nodes=[node],
-                isr_nodes=[node],
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-            )
-            for number in partitions
-        ],
+        partitions=[_partition(number, leaders[PartitionId(topic.topic_id, number)]) for number in partitions],
         topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(number: int, leader: Leader) -> DescribeTopicPartitionsResponsePartition:
+    replicas = [leader.node_id] if leader.session is not None else []
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=number,
+        leader_id=leader.node_id,
+        leader_epoch=leader.epoch,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
     )

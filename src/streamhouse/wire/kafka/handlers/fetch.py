@@ -6,6 +6,7 @@ Behaviour   batches are returned as they were produced, byte for byte, from the 
             hold from the second one on
             read_committed sees what read_uncommitted sees: without transactions the last stable offset is the high
             watermark, and the list of aborted transactions is empty (null for read_uncommitted)
+            a partition that another agent leads is NOT_LEADER_OR_FOLLOWER, with who leads it (v12) and where (v16)
             an agent that stops ends long polls by closing the connection
 Left out    fetch sessions (KIP-227): a client that opens one gets session id 0, which means that there is none and
             makes it send whole requests; continuing an unknown one is FETCH_SESSION_ID_NOT_FOUND
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 from streamhouse.broker.fetch import Fetched, Wanted
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import NotLeader, StreamhouseError
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -27,6 +28,8 @@ from streamhouse.wire.kafka.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from streamhouse.wire.kafka.schema import Response
@@ -71,7 +74,9 @@ class LongPoll(Deferred):
             max_wait_s=max(request.max_wait_ms, 0) / 1000 if patient else 0.0,
         )
         results = iter(found)
-        return FetchResponse(responses=[self._topic(topic, name, results) for topic, name in named])
+        return FetchResponse(
+            responses=[self._topic(topic, name, results) for topic, name in named], node_endpoints=_endpoints(found)
+        )
 
     async def _name_of(self, topic: FetchTopic) -> str | ErrorCode:
         if self._context.version < IDS_SINCE:
@@ -91,7 +96,7 @@ class LongPoll(Deferred):
 
     def _partition(self, part: FetchPartition, got: Fetched) -> PartitionData:
         if got.error is not None:
-            return _refused(part, self._context.refused(got.error))
+            return _refused(part, self._context.refused(got.error), _leader(got.error))
         return PartitionData(
             partition_index=part.partition,
             high_watermark=got.high_watermark,
@@ -114,7 +119,28 @@ def _wanted(name: str, topic: FetchTopic) -> Sequence[Wanted]:
     ]
 
 
-def _refused(part: FetchPartition, code: ErrorCode) -> PartitionData:
+def _refused(part: FetchPartition, code: ErrorCode, leader: LeaderIdAndEpoch | None = None) -> PartitionData:
     return PartitionData(
-        partition_index=part.partition, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+        partition_index=part.partition,
+        error_code=code,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+        current_leader=leader,
     )
+
+
+def _leader(error: StreamhouseError) -> LeaderIdAndEpoch | None:
+    if not isinstance(error, NotLeader) or error.node_id is None:
+        return None
+    return LeaderIdAndEpoch(leader_id=error.node_id, leader_epoch=error.epoch)
+
+
+def _endpoints(found: Sequence[Fetched]) -> list[NodeEndpoint]:
+    """Where the leaders are that the answer names."""
+    leaders = {got.error.node_id: got.error.address for got in found if isinstance(got.error, NotLeader)}
+    return [
+        NodeEndpoint(node_id=node, host=address[0], port=address[1])
+        for node, address in leaders.items()
+        if node is not None and address is not None
+    ]

@@ -1,6 +1,6 @@
 """FindCoordinator, API key 10, versions 0-6: who coordinates a group.
 
-Behaviour   the coordinator of every group is this agent, at the address at which the client reached it
+Behaviour   the coordinator is the agent that holds the lease of the group's shard, or the one that will take it
             each key on its own (v4): an impossible group id is INVALID_GROUP_ID
             while the agent has no session it may act on, COORDINATOR_NOT_AVAILABLE, on which clients ask again
             transactional ids are TRANSACTIONAL_ID_AUTHORIZATION_FAILED, on which every producer gives up at once, and
@@ -54,7 +54,7 @@ async def _find(context: Context, key_type: int, key: str) -> Coordinator:
         session = await context.broker.groups.coordinator_of(key)
     except StreamhouseError as error:
         return _refused(key, context.refused(error), str(error))
-    host, port = context.advertised
+    host, port = context.advertised if session.node_id == context.broker.node_id else session.kafka
     return Coordinator(key=key, node_id=session.node_id, host=host, port=port, error_message=None)
 
 

@@ -4,23 +4,28 @@ Behaviour   no topics asked for: all of them (v0: an empty list, later: null)
             a topic that isn't there is created when the request and `topics.auto_create` allow it; else
             UNKNOWN_TOPIC_OR_PARTITION
             topics by id from v12 on; an unknown id is UNKNOWN_TOPIC_ID
-            this agent leads every partition and is its only replica, whatever factor the topic was created with:
-            what makes a record durable is the store
-            the leader epoch is -1 until the partition is opened by its first request
+            the leader is the agent that holds the partition's lease, or the one that will take it when the first
+            request comes; then the epoch is -1. LEADER_NOT_AVAILABLE while there is no such agent
+            the leader is the only replica, whatever factor the topic was created with: what makes a record durable is
+            the store
+            the controller is the agent with the lowest node id; every agent answers what clients ask a controller
             without access control everybody may do everything, which is what authorised operations say
 Left out    rack awareness
 Versions    v1 controller, internal topics · v2 cluster id · v4 auto-creation may be refused · v5 offline replicas
             v7 leader epoch · v9 flexible · v10 topic ids · v12 asking by id · v13 top-level error
 """
 
+from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
+from streamhouse.broker.cluster import Leader
 from streamhouse.errors import InvalidTopicName, StreamhouseError
 from streamhouse.model.group import OFFSETS_TOPIC
-from streamhouse.model.names import TopicId, TopicPartition, check_topic_name
+from streamhouse.model.names import PartitionId, TopicId, check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context
+from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -38,16 +43,17 @@ IDS_SINCE: Final = 12
 
 @serves(MetadataRequest, (0, 13))
 async def handle(context: Context, request: MetadataRequest) -> Answer:
-    host, port = context.advertised
-    node = context.broker.node_id
     topics = await _topics(context, request)
     if request.include_topic_authorized_operations:
         for topic in topics:
             topic.topic_authorized_operations = NOT_ASKED if topic.error_code else TOPIC_OPERATIONS
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=node, host=host, port=port)],
+        brokers=[
+            MetadataResponseBroker(node_id=node, host=address.host, port=address.port)
+            for node, address in context.agents()
+        ],
         cluster_id=context.cluster_id,
-        controller_id=node,
+        controller_id=min(node for node, _ in context.agents()),
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
@@ -57,7 +63,9 @@ async def handle(context: Context, request: MetadataRequest) -> Answer:
 
 async def _topics(context: Context, request: MetadataRequest) -> list[MetadataResponseTopic]:
     if request.topics is None or (not request.topics and context.version == 0):
-        return [_describe(context, topic) for topic in await context.broker.topics()]
+        topics = await context.broker.topics()
+        leaders = await context.broker.leaders(topics)
+        return [_describe(topic, leaders) for topic in topics]
     if context.version < IDS_SINCE and any(asked.name is None or asked.topic_id.int for asked in request.topics):
         raise CloseConnection(f"topics are asked for by name before v{IDS_SINCE}; version={context.version}")
     unique = {(asked.topic_id, asked.name): asked for asked in request.topics}
@@ -67,7 +75,8 @@ async def _topics(context: Context, request: MetadataRequest) -> list[MetadataRe
 
 async def _topic(context: Context, asked: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:
     try:
-        return _describe(context, await _find(context, asked.topic_id, asked.name, create=create))
+        topic = await _find(context, asked.topic_id, asked.name, create=create)
+        return _describe(topic, await context.broker.leaders([topic]))
     except StreamhouseError as error:
         return MetadataResponseTopic(error_code=context.refused(error), name=asked.name, topic_id=asked.topic_id)
 
@@ -81,23 +90,25 @@ async def _find(context: Context, topic_id: UUID, name: str | None, *, create: b
     return await context.broker.topic(name, create=create)
 
 
-def _describe(context: Context, topic: Topic) -> MetadataResponseTopic:
-    node = context.broker.node_id
-    epoch_of = context.broker.leader_epoch
+def _describe(topic: Topic, leaders: Mapping[PartitionId, Leader]) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name == OFFSETS_TOPIC,
         partitions=[
-            MetadataResponsePartition(
-                error_code=0,
-                partition_index=partition,
-                leader_id=node,
-                leader_epoch=epoch_of(TopicPartition(topic.name, partition)),
-                replica_nodes=[node],
-                isr_nodes=[node],
-            )
-            for partition in range(topic.partitions)
+            _partition(number, leaders[PartitionId(topic.topic_id, number)]) for number in range(topic.partitions)
         ],
+    )
+
+
+def _partition(number: int, leader: Leader) -> MetadataResponsePartition:
+    replicas = [leader.node_id] if leader.session is not None else []
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=number,
+        leader_id=leader.node_id,
+        leader_epoch=leader.epoch,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
     )

@@ -8,6 +8,7 @@ Behaviour   acks=1 and acks=all are answered when the write-ahead log holds the 
             a duplicate of an idempotent producer's batch gets the offset of the original
             records that break a rule of their topic are named (v8, KIP-467), so that the client can send the others
             again; none of their batch is stored
+            a partition that another agent leads is NOT_LEADER_OR_FOLLOWER, with who leads it and where (v10, KIP-951)
             what isn't the client's fault is answered with a code that clients retry, never with UNKNOWN_SERVER_ERROR
 Left out    transactions: transactional batches are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             timeout_ms: the answer comes when the log has decided
@@ -20,12 +21,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from streamhouse.broker.log import Placed
-from streamhouse.errors import BadRecords, StreamhouseError, UnsupportedCompression
+from streamhouse.errors import BadRecords, NotLeader, StreamhouseError, UnsupportedCompression
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -56,6 +59,7 @@ class Outcome(NamedTuple):
     code: ErrorCode = ErrorCode.NONE
     text: str | None = None
     to_blame: Sequence[int] = ()
+    leader: NotLeader | None = None
 
 
 class TopicOutcome(NamedTuple):
@@ -110,6 +114,8 @@ async def _place(context: Context, topic: str, part: PartitionProduceData) -> Ou
         return Outcome(part.index, placed)
     except BadRecords as error:
         return Outcome(part.index, None, context.refused(error), str(error), error.records)
+    except NotLeader as error:
+        return Outcome(part.index, None, context.refused(error), str(error), leader=error)
     except StreamhouseError as error:
         return Outcome(part.index, None, context.refused(error), str(error))
     except Exception:
@@ -177,8 +183,24 @@ def _answer(topics: Sequence[TopicOutcome]) -> ProduceResponse:
                 partition_responses=[_partition(outcome) for outcome in topic.outcomes],
             )
             for topic in topics
-        ]
+        ],
+        node_endpoints=_endpoints(topics),
     )
+
+
+def _endpoints(topics: Sequence[TopicOutcome]) -> list[NodeEndpoint]:
+    """Where the leaders are that the answer names."""
+    leaders = {
+        outcome.leader.node_id: outcome.leader.address
+        for topic in topics
+        for outcome in topic.outcomes
+        if outcome.leader is not None
+    }
+    return [
+        NodeEndpoint(node_id=node, host=address[0], port=address[1])
+        for node, address in leaders.items()
+        if node is not None and address is not None
+    ]
 
 
 def _partition(outcome: Outcome) -> PartitionProduceResponse:
@@ -190,6 +212,7 @@ def _partition(outcome: Outcome) -> PartitionProduceResponse:
             base_offset=-1,
             record_errors=[BatchIndexAndErrorMessage(batch_index=each) for each in outcome.to_blame],
             error_message=outcome.text,
+            current_leader=_leader(outcome.leader),
         )
     return PartitionProduceResponse(
         index=outcome.partition,
@@ -197,3 +220,9 @@ def _partition(outcome: Outcome) -> PartitionProduceResponse:
         log_append_time_ms=placed.append_time_ms,
         log_start_offset=placed.log.log_start,
     )
+
+
+def _leader(known: NotLeader | None) -> LeaderIdAndEpoch | None:
+    if known is None or known.node_id is None:
+        return None
+    return LeaderIdAndEpoch(leader_id=known.node_id, leader_epoch=known.epoch)
