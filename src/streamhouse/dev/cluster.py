@@ -250,6 +250,7 @@ class LocalCluster:
     def _on_lost_store(self, server: PostgresServer | S3Server) -> None:
         child: Child = server.child
         if not self._plan.restart:
+            self._patience.hurry.set()  # agents can't hand over to a store that is gone, and need not
             raise child.failed(f"{child.program.name} ended by itself; {child.ending}")
         self._on_news(f"{child.program.name} ended ({child.ending}); it is started again")
         server.start()
