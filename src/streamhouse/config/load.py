@@ -286,8 +286,8 @@ def _check_together(settings: Settings) -> None:
     if lease.renew_s >= lease.usable_s:
         raise Misconfigured(
             "lease.renew_s + lease.margin_s + lease.takeover_s must be less than lease.ttl_s, or leases are lost"
-            f" between two heartbeats; renew_s={lease.renew_s:g} margin_s={lease.margin_s:g} takeover_s={lease.takeover_s:g}"
-            f" ttl_s={lease.ttl_s:g}"
+            f" between two heartbeats; renew_s={lease.renew_s:g} margin_s={lease.margin_s:g}"
+            f" takeover_s={lease.takeover_s:g} ttl_s={lease.ttl_s:g}"
         )
     if flush.retry_s > flush.retry_max_s:
         raise Misconfigured(
