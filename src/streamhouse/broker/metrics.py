@@ -41,6 +41,16 @@ class BrokerMetrics(Collector):
         collector = self._broker.collector
         yield _counter("deleted_objects", "Objects deleted by retention.", collector.deleted_objects)
         yield _counter("deleted_orphans", "Objects deleted that no row named.", collector.deleted_orphans)
+        yield from self._compaction()
+
+    def _compaction(self) -> Iterable[Metric]:
+        compactor = self._broker.compactor
+        cleaner, merger, rewriter = compactor.cleaner, compactor.merger, compactor.rewriter
+        yield _counter("compacted_partitions", "Passes of key compaction over a partition.", cleaner.passes)
+        yield _counter("compacted_records", "Records dropped by key compaction.", cleaner.dropped_records)
+        yield _counter("merged_runs", "Small runs that became part of a larger one.", merger.merged_runs)
+        yield _counter("rewrite_read_bytes", "Bytes read by compaction and merging.", rewriter.read_bytes)
+        yield _counter("rewrite_written_bytes", "Bytes written by compaction and merging.", rewriter.written_bytes)
 
     def _memory(self) -> Iterable[Metric]:
         budget = self._broker.budget

@@ -236,7 +236,7 @@ class RetentionSettings(Section, frozen=True, kw_only=True):
 class CompactionSettings(Section, frozen=True, kw_only=True):
     interval_s: Annotated[float, about("time between looks at what should be compacted or merged", gt=0)] = 15.0
     max_keys: Annotated[
-        int, about("keys that one pass over a partition holds in memory, 200 bytes each; the next pass goes on", gt=0)
+        int, about("keys that one pass over a partition holds in memory, 140 bytes each; the next pass goes on", gt=0)
     ] = 500_000
     segment_bytes: Annotated[int, about("records, decompressed, that are rewritten together", gt=0)] = 64 * MIB
     read_bytes: Annotated[int, about("bytes of one ranged read of runs that are rewritten", gt=0)] = 8 * MIB
