@@ -174,21 +174,19 @@ async def test_times_are_found_in_merged_runs(world: World, broker: Broker) -> N
     assert await broker.at_time(ORDERS, NOW_MS + 4001) is None
 
 
-async def test_a_flush_whose_answer_was_lost_is_not_disturbed_by_a_merge_of_its_run(
-    world: World, broker: Broker
-) -> None:
-    await flushed(broker, 3)
+async def test_a_flush_whose_answer_was_lost_finds_its_run_as_it_left_it(world: World, broker: Broker) -> None:
+    await flushed(broker, 4)
     await produce(broker, batch(b"last"))
     world.metadata.lose_answer("commit_segments")
     flushing = asyncio.ensure_future(current(broker).flusher.flush_all())
     await settle()
     assert not flushing.done()
     await broker.compactor.look()
-    assert await spans_of(world, broker) == [(0, 4)]
+    assert await spans_of(world, broker) == [(0, 4), (4, 5)]
     await produce(broker, batch(b"tail"))
     await world.clock.advance(5)
     await flushing
-    assert await values_of(broker) == {0: b"v0", 1: b"v1", 2: b"v2", 3: b"last", 4: b"tail"}
+    assert await values_of(broker) == {0: b"v0", 1: b"v1", 2: b"v2", 3: b"v3", 4: b"last", 5: b"tail"}
 
 
 async def test_somebody_who_was_quicker_is_no_error(world: World, broker: Broker) -> None:

@@ -48,7 +48,7 @@ class Cleaner:
 
     async def clean(self, state: PartitionState, config: TopicConfig, *, cleaned_to: int) -> bool:
         """Compact the partition if it is due; whether a pass was made to its end."""
-        runs = await self._runs(state.partition, state.log_start)
+        runs = [run for run in await self._runs(state.partition, state.log_start) if run.end <= state.flushed_end]
         now_ms = self._doors.clock.now_ms()
         up_to = compact_up_to(runs, config, cleaned_to=cleaned_to, now_ms=now_ms)
         if up_to is None:

@@ -11,6 +11,7 @@ only to spare work: replacing runs is safe whoever does it, and however many.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from streamhouse.errors import InvalidConfig, Retriable, SessionLost, StreamhouseError
@@ -52,6 +53,12 @@ def looked_after(
         and state.partition.topic_id in configs
         and (state.holder == by.session_id or (state.holder is None and first == by.session_id))
     ]
+
+
+def as_settled(state: PartitionState, flushed_end: int | None) -> PartitionState:
+    """The partition up to where its flusher, if it is here, knows that it is published: a commit whose answer was lost
+    will be repeated, and must find its runs as it left them."""
+    return state if flushed_end is None else replace(state, flushed_end=min(state.flushed_end, flushed_end))
 
 
 def is_overdue(item: PartitionLog, *, now: float) -> bool:
@@ -109,7 +116,11 @@ class Compactor:
             except InvalidConfig as error:
                 # Written by another version; it must not keep the other topics from being looked after.
                 log.warning("topic is not compacted", extra={"topic": topic.name, "why": str(error)})
-        states = await self._doors.metadata.partitions(list(configs))
+        settled = {item.partition: item.flushed_end for item in self._tenancy().logs()}
+        states = [
+            as_settled(state, settled.get(state.partition))
+            for state in await self._doors.metadata.partitions(list(configs))
+        ]
         roll = await self._doors.metadata.roll_call()
         return looked_after(states, configs, by=self._tenancy().session, sessions=roll.sessions)
 

@@ -61,11 +61,12 @@ class Merger:
             max_bytes=self._settings.segment_bytes,
         )
         from_offset = max(looked.from_offset, state.log_start)
-        runs = await self._doors.metadata.runs(state.partition, from_offset=from_offset, limit=PAGE)
+        page = await self._doors.metadata.runs(state.partition, from_offset=from_offset, limit=PAGE)
+        runs = [run for run in page if run.end <= state.flushed_end]
         if chosen := runs_to_merge(runs, limits):
             return await self._merge(chosen)
         if runs:
-            is_all = len(runs) < PAGE
+            is_all = len(page) < PAGE
             seen = state.flushed_end if is_all else looked.flushed_end
             self._looked[state.partition] = _Looked(next_look(runs, limits, is_all=is_all), seen)
         return False
