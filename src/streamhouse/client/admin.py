@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import IncompatibleBrokerVersion
+from aiokafka.errors import IncompatibleBrokerVersion, NodeNotReadyError
 from aiokafka.protocol.admin import CreatePartitionsRequest, DeleteTopicsRequest, DescribeConfigsRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.offset import OffsetRequest
@@ -27,7 +27,7 @@ from streamhouse.client.requests import (
     TopicMetadata,
 )
 from streamhouse.clock import Clock, SystemClock
-from streamhouse.errors import UnknownTopic
+from streamhouse.errors import Unavailable, UnknownTopic
 
 _GROUP: Final = 0
 _TOPIC_RESOURCE: Final = 2
@@ -148,6 +148,17 @@ class Admin:
     async def offsets(self, topic: Topic, at: int, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """Per partition the offset at `EARLIEST`, `LATEST` or a time in milliseconds; -1 when none is so late."""
         wanted = set(range(len(topic.partitions)) if partitions is None else partitions)
+        deadline = self._clock.monotonic() + self._timeout_s
+        while True:
+            try:
+                return await self._offsets(topic, at, wanted)
+            except Unavailable:  # a leader that died or handed over: there will be another one
+                if self._clock.monotonic() > deadline:
+                    raise
+            await self._clock.sleep(_LEADER_WAIT_S)
+            topic = await self.topic(topic.name)
+
+    async def _offsets(self, topic: Topic, at: int, wanted: set[int]) -> dict[int, int]:
         found: dict[int, int] = {}
         for leader, numbers in _by_leader(topic, wanted).items():
             request = OffsetRequest(-1, 0, [(topic.name, [(number, at) for number in numbers])])
@@ -201,7 +212,7 @@ class Admin:
         """The answer, or None from an agent that doesn't know the question."""
         with translated(bootstrap=self._bootstrap, subject=subject):
             try:
-                return await self._client.send(self._client.get_random_node() if node is None else node, request)
+                return await self._send(request, node)
             except (IncompatibleBrokerVersion, NotImplementedError):
                 return None
 
@@ -215,7 +226,22 @@ class Admin:
     async def send(self, request: Any, *, subject: str, node: int | None = None) -> Any:
         """For `groups`, which asks more on the same connections."""
         with translated(bootstrap=self._bootstrap, subject=subject):
-            return await self._client.send(self._client.get_random_node() if node is None else node, request)
+            return await self._send(request, node)
+
+    async def _send(self, request: Any, node: int | None) -> Any:
+        """Ask this agent, or any. One that died a moment ago is still listed, so another one is asked then."""
+        if node is not None:
+            return await self._client.send(node, request)
+        others = {broker.nodeId for broker in self._client.cluster.brokers()}
+        chosen = self._client.get_random_node()
+        while True:
+            others.discard(chosen)
+            try:
+                return await self._client.send(chosen, request)
+            except NodeNotReadyError:  # nothing was sent, so nothing is done twice
+                if not others:
+                    raise
+                chosen = others.pop()
 
 
 def _by_leader(topic: Topic, wanted: set[int] | None = None) -> dict[int, list[int]]:
