@@ -125,6 +125,13 @@ class UnknownTopicId(Rejected):
         super().__init__(f"unknown topic id; id={topic_id}")
 
 
+class UnknownAgent(Rejected):
+    """No agent that is alive has this number."""
+
+    def __init__(self, node_id: int) -> None:
+        super().__init__(f"unknown agent; node={node_id}")
+
+
 class TopicExists(Rejected):
     """A topic of this name is already there."""
 

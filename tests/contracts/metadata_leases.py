@@ -39,6 +39,9 @@ class LeaseContract(MetadataScene):
         assert await store.cluster_id("first") == "first"
         assert await store.cluster_id("second") == "first"
 
+    async def test_the_version_of_the_tables_is_told(self, store: MetadataStore) -> None:
+        assert await store.schema_version() >= 1
+
     async def test_a_topic_comes_back_as_it_was_created(self, store: MetadataStore) -> None:
         await store.create_topic(topic())
         assert list(await store.topics()) == [topic()]

@@ -35,6 +35,7 @@ from streamhouse.model.topic import Topic
 from .administration import Administration
 from .budget import MemoryBudget
 from .catalogue import Catalogue
+from .checkup import Checkup
 from .cluster import Cluster, Leader
 from .collector import Collector
 from .compaction import Compactor
@@ -44,6 +45,7 @@ from .groups import Groups
 from .log import PartitionLog, Placed
 from .moves import Moves, within
 from .offsets import FoundOffset, Offsets
+from .oversight import Oversight
 from .reader import SegmentReader
 from .recovery import Recovered, Recovery
 from .refusals import Refusals
@@ -91,6 +93,10 @@ class Broker:
         )
         self.administration = Administration(
             doors, catalogue=self.catalogue, open_log=self.open_log, tenure=lambda: self._tenure
+        )
+        self.oversight = Oversight(doors, catalogue=self.catalogue, cluster=self.cluster, tenure=lambda: self._tenure)
+        self.checkup = Checkup(
+            doors, catalogue=self.catalogue, budget=self.budget, tenure=lambda: self._tenure, not_ready=self.not_ready
         )
         self.groups = Groups(doors, catalogue=self.catalogue, tenancy=self._current, cluster=self.cluster)
         self.moves = Moves(doors, cluster=self.cluster, groups=self.groups)

@@ -86,6 +86,11 @@ class MetadataStore(Protocol):
         """The name by which clients know this cluster: the first one that anybody proposed."""
         ...
 
+    async def schema_version(self) -> int:
+        """The version of the tables; another agent, of a newer release, may have changed it since this store was
+        opened."""
+        ...
+
     # --- topics
     async def create_topic(self, topic: Topic) -> None:
         """Add the topic and its partitions, with empty logs.

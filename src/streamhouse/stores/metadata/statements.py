@@ -31,6 +31,7 @@ class Statements:
     # cluster
     name_cluster: str
     cluster_name: str
+    newest_migration: str
     # topics
     same_topics: str
     insert_topic: str

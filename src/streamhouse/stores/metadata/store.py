@@ -132,6 +132,9 @@ class SqlMetadataStore:
     async def cluster_id(self, proposed: str) -> str:
         return await self._engine.write(partial(topics.cluster_id, proposed=proposed))
 
+    async def schema_version(self) -> int:
+        return await self._engine.look(topics.schema_version)
+
     # --- topics
     async def create_topic(self, topic: Topic) -> None:
         await self._engine.write(partial(topics.create_topic, topic=topic))

@@ -15,6 +15,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.Rejected: 400,
     errors.UnknownTopic: 404,
     errors.UnknownTopicId: 404,
+    errors.UnknownAgent: 404,
     errors.TopicExists: 409,
     errors.RecordTooLarge: 413,
     errors.Misconfigured: 500,

@@ -31,6 +31,11 @@ async def cluster_id(tx: Transaction, proposed: str) -> str:
     return proposed if row is None else str(row["cluster_id"])
 
 
+async def schema_version(tx: Transaction) -> int:
+    row = await tx.row(tx.sql.newest_migration)
+    return 0 if row is None else int(row["version"])
+
+
 async def create_topic(tx: Transaction, topic: Topic) -> None:
     if topic.partitions < 1:
         raise InvalidPartitions(f"a topic needs at least one partition; name={topic.name} got={topic.partitions}")

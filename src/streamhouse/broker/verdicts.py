@@ -1,0 +1,165 @@
+"""Verdicts: whether what was found of a cluster is fine, worth a look, or broken.
+
+Data path   none: `checkup` finds, **verdicts** judge
+Owns        the limits between fine, warning and failure, and the sentence for each
+Leaves      finding out to `checkup`, what scripts make of it to the command line
+
+A warning is something that repairs itself or costs something; a failure is something that somebody must look at now.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from streamhouse.config import BufferSettings, FlushSettings, LeaseSettings, RetentionSettings
+from streamhouse.model.lease import PartitionState, RollCall, Session
+from streamhouse.model.names import SessionId
+
+from .oversight import Condition, condition_of
+
+CLOCK_WARNING_MS: Final = 1000
+SLOW_MS: Final = 1000
+FLUSH_WARNING: Final = 3.0
+"""So many times `flush.age_s` may the oldest record wait until it is worth a warning."""
+FLUSH_FAILURE: Final = 20.0
+RESCUE_LIFETIMES: Final = 3.0
+"""A dead session that nobody has recovered after so many lease times won't be without help."""
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One finding. `figures` are the numbers in the sentence, for scripts."""
+
+    name: str
+    verdict: Verdict
+    text: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+def judge_readiness(reason: str | None) -> Check:
+    if reason is None:
+        return Check(name="ready", verdict=Verdict.OK, text="the agent takes traffic")
+    return Check(name="ready", verdict=Verdict.FAILURE, text=f"the agent should get no traffic: {reason}")
+
+
+def judge_metadata(*, latency_ms: float, schema: int, failures_in_a_row: int, is_listening: bool) -> Check:
+    figures = {"latency_ms": latency_ms, "schema": schema, "failures_in_a_row": failures_in_a_row}
+    if failures_in_a_row:
+        text = f"{failures_in_a_row} calls failed in a row just before"
+    elif not is_listening:
+        text = "answers, but the connection on which changes are heard is down"
+    elif latency_ms > SLOW_MS:
+        text = f"answers slowly, in {latency_ms:.0f} ms"
+    else:
+        text = f"answers in {latency_ms:.0f} ms, schema {schema}"
+        return Check(name="metadata store", verdict=Verdict.OK, text=text, figures=figures)
+    return Check(name="metadata store", verdict=Verdict.WARNING, text=text, figures=figures)
+
+
+def judge_objects(*, latency_ms: float, is_same: bool) -> Check:
+    figures = {"latency_ms": latency_ms}
+    if not is_same:
+        text = "an object does not read back as it was written"
+        return Check(name="object store", verdict=Verdict.FAILURE, text=text, figures=figures)
+    slow = latency_ms > SLOW_MS
+    text = f"created, read and deleted an object in {latency_ms:.0f} ms" + (", which is slow" if slow else "")
+    return Check(name="object store", verdict=Verdict.WARNING if slow else Verdict.OK, text=text, figures=figures)
+
+
+def judge_clock(*, ahead_ms: float) -> Check:
+    """Leases go by the store's clock and the agents' monotonic ones; the wall clock stamps records and ages objects."""
+    figures = {"ahead_ms": ahead_ms}
+    if abs(ahead_ms) > CLOCK_WARNING_MS:
+        text = f"{abs(ahead_ms) / 1000:.1f} s {'ahead of' if ahead_ms > 0 else 'behind'} the database"
+        return Check(name="clock", verdict=Verdict.WARNING, text=f"{text}; look at the time service", figures=figures)
+    text = f"within {max(abs(ahead_ms), 1):.0f} ms of the database"
+    return Check(name="clock", verdict=Verdict.OK, text=text, figures=figures)
+
+
+def judge_flush(settings: FlushSettings, *, oldest_s: float, waiting_bytes: int) -> Check:
+    figures = {"oldest_s": oldest_s, "bytes": waiting_bytes, "age_s": settings.age_s}
+    text = f"the oldest record waits for {oldest_s:.0f} s, {waiting_bytes} bytes in all; flush.age_s={settings.age_s:g}"
+    if oldest_s > FLUSH_FAILURE * settings.age_s:
+        return Check(name="flush", verdict=Verdict.FAILURE, text=text, figures=figures)
+    late = oldest_s > FLUSH_WARNING * settings.age_s
+    return Check(name="flush", verdict=Verdict.WARNING if late else Verdict.OK, text=text, figures=figures)
+
+
+def judge_memory(settings: BufferSettings, *, pressure: float) -> Check:
+    figures = {"pressure": pressure}
+    text = f"{pressure:.0%} of the budget for unflushed records is in use"
+    if pressure >= 1:
+        return Check(name="memory", verdict=Verdict.FAILURE, text=f"{text}; appends are refused", figures=figures)
+    if pressure >= settings.throttle_at:
+        return Check(name="memory", verdict=Verdict.WARNING, text=f"{text}; appends are slowed down", figures=figures)
+    return Check(name="memory", verdict=Verdict.OK, text=text, figures=figures)
+
+
+def judge_sessions(roll: RollCall, lease: LeaseSettings) -> Check:
+    dead = {each.node_id: (roll.now_ms - each.expires_at_ms) / 1000 for each in roll.sessions if _is_dead(each, roll)}
+    live = len(roll.sessions) - len(dead)
+    figures = {"live": live, "dead": len(dead)}
+    if not dead:
+        text = "1 agent is alive" if live == 1 else f"{live} agents are alive"
+        return Check(name="sessions", verdict=Verdict.OK, text=f"{text}, none waits for recovery", figures=figures)
+    nodes = ", ".join(map(str, sorted(dead)))
+    text = f"not recovered yet: {nodes}; the longest for {max(dead.values()):.0f} s"
+    overdue = max(dead.values()) > RESCUE_LIFETIMES * lease.ttl_s
+    return Check(name="sessions", verdict=Verdict.FAILURE if overdue else Verdict.WARNING, text=text, figures=figures)
+
+
+def judge_leases(states: Iterable[PartitionState], roll: RollCall) -> Check:
+    """Leases of the dead are freed by their recovery; one whose session is gone would never be."""
+    dead = {each.session_id for each in roll.sessions if _is_dead(each, roll)}
+    known = {each.session_id for each in roll.sessions}
+    held: list[SessionId] = [state.holder for state in states if state.holder is not None]
+    of_dead = sum(holder in dead for holder in held)
+    of_nobody = sum(holder not in known for holder in held)
+    figures = {"held": len(held), "of_dead": of_dead, "of_nobody": of_nobody}
+    if of_nobody:
+        text = f"{of_nobody} of {len(held)} are held by sessions that are over: nobody can take these partitions"
+        return Check(name="leases", verdict=Verdict.FAILURE, text=text, figures=figures)
+    if of_dead:
+        text = f"{of_dead} of {len(held)} are held by dead agents, until these are recovered"
+        return Check(name="leases", verdict=Verdict.WARNING, text=text, figures=figures)
+    return Check(name="leases", verdict=Verdict.OK, text=f"{len(held)} held, all by living agents", figures=figures)
+
+
+def judge_doomed(settings: RetentionSettings, *, overdue: int, more: bool) -> Check:
+    figures = {"overdue": overdue}
+    if not overdue:
+        return Check(name="deletions", verdict=Verdict.OK, text="none is overdue", figures=figures)
+    number = f"{overdue}{' or more' if more else ''}"
+    text = f"{number} objects should be deleted by now; retention.grace_s={settings.grace_s:g}"
+    return Check(name="deletions", verdict=Verdict.WARNING, text=text, figures=figures)
+
+
+def judge_orphans(*, looked_at: int, more: bool, orphans: Sequence[str], overdue: int) -> Check:
+    figures = {"looked_at": looked_at, "orphans": len(orphans), "overdue": overdue}
+    among = f"among {looked_at} objects" + (" (there are more)" if more else "")
+    if overdue:
+        text = f"{overdue} {among} that no row names should be swept by now, such as {orphans[0]}"
+        return Check(name="orphans", verdict=Verdict.WARNING, text=text, figures=figures)
+    text = f"{len(orphans)} {among} that no row names, none overdue" if orphans else f"none {among}"
+    return Check(name="orphans", verdict=Verdict.OK, text=text, figures=figures)
+
+
+def judge_wal_objects(*, objects: int, size_bytes: int, more: bool, of_dead: int) -> Check:
+    """How much a recovery would have to read; those of the dead wait for one."""
+    figures = {"objects": objects, "bytes": size_bytes, "of_dead": of_dead}
+    text = f"{objects}{' or more' if more else ''} objects wait for their records to be flushed, {size_bytes} bytes"
+    if of_dead:
+        text = f"{text}; {of_dead} are of agents that died"
+        return Check(name="write-ahead log", verdict=Verdict.WARNING, text=text, figures=figures)
+    return Check(name="write-ahead log", verdict=Verdict.OK, text=text, figures=figures)
+
+
+def _is_dead(session: Session, roll: RollCall) -> bool:
+    return condition_of(session, now_ms=roll.now_ms) in (Condition.EXPIRED, Condition.RECOVERING)

@@ -1,0 +1,57 @@
+"""Doctor: whether all is well with this agent and with what all agents share.
+
+GET /v1/doctor?local=1    with `local` only what this agent alone can tell
+
+The answer is 200 whatever was found. What agents should agree about (who is there, versions, lease times) is told, so
+that whoever asks all of them can compare.
+"""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from streamhouse import __version__
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.verdicts import Check
+from streamhouse.wire.http.exchange import json_answer, read_flag
+
+
+class CheckView(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding; `verdict` is ok, warning or failure."""
+
+    name: str
+    verdict: str
+    text: str
+    figures: dict[str, float]
+
+
+class Doctor(msgspec.Struct, frozen=True, kw_only=True):
+    node: int | None
+    version: str
+    lease_ttl_s: float
+    members: list[int]
+    own: list[CheckView]
+    shared: list[CheckView]
+
+
+def routes(broker: Broker) -> list[Route]:
+    async def doctor(request: Request) -> Response:
+        shared = [] if read_flag(request, "local") else await broker.checkup.shared()
+        own = await broker.checkup.own()
+        return json_answer(
+            Doctor(
+                node=broker.tenure.session.node_id if broker.tenure is not None else None,
+                version=__version__,
+                lease_ttl_s=broker.settings.lease.ttl_s,
+                members=[each.node_id for each in broker.cluster.live()],
+                own=[_view(check) for check in own],
+                shared=[_view(check) for check in shared],
+            )
+        )
+
+    return [Route("/v1/doctor", doctor)]
+
+
+def _view(check: Check) -> CheckView:
+    return CheckView(name=check.name, verdict=check.verdict, text=check.text, figures=dict(check.figures))
