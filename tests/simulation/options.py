@@ -162,7 +162,7 @@ def _settings(chance: random.Random, groups: GroupSettings) -> Settings:
     memory = chance.choice((4_000, 16_000, 64_000))
     return Settings(
         agent=AgentSettings(stop_timeout_s=chance.choice((0.5, 5.0))),
-        lease=LeaseSettings(ttl_s=6.0, renew_s=2.0, margin_s=1.0),
+        lease=LeaseSettings(ttl_s=8.0, takeover_s=2.0, renew_s=2.0, margin_s=1.0),
         wal=WalSettings(
             fsync=chance.choice(("always", "always", "interval", "never")),
             fsync_interval_ms=chance.choice((10, 100, 500)),
