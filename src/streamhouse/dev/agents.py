@@ -43,7 +43,7 @@ class AgentPlan:
             "kafka.advertise": "",
             "http.advertise": "",
         }
-        command = [sys.executable, "-m", "streamhouse", "up"]
+        command = [sys.executable, "-P", "-m", "streamhouse", "up"]  # -P: never a folder of that name in this one
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
         return Program(

@@ -54,7 +54,7 @@ class S3Server:
         patience: Patience | None = None,
     ) -> None:
         self._folder = folder
-        self._secret_key = secret_key
+        self.secret_key = secret_key
         self._ports = ports
         self._child = Child(
             Program(
@@ -87,7 +87,7 @@ class S3Server:
         """The variables with which any S3 client finds it."""
         return {
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": self._secret_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": REGION,
         }
@@ -110,7 +110,7 @@ class S3Server:
             name,
             config={
                 "access_key_id": ACCESS_KEY,
-                "secret_access_key": self._secret_key,
+                "secret_access_key": self.secret_key,
                 "endpoint": self.endpoint,
                 "region": REGION,
             },
