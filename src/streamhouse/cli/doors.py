@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from streamhouse.agent import AgentReady
     from streamhouse.client.admin import Admin
     from streamhouse.client.consumer import Consumer
+    from streamhouse.client.fleet import Fleet
     from streamhouse.client.group_consumer import GroupConsumer
     from streamhouse.client.groups import Groups
     from streamhouse.client.http import Http
@@ -66,6 +67,11 @@ class Doors:
         from streamhouse.client.http import Http
 
         return Http(address)
+
+    def fleet(self, address: str) -> "Fleet":
+        from streamhouse.client.fleet import Fleet
+
+        return Fleet(address, connect=self.http)
 
     def run_agent(self, settings: "Settings", *, on_ready: "Callable[[AgentReady], None]") -> None:
         """Blocks until the agent has stopped."""

@@ -12,7 +12,20 @@ import typer
 from typer.exceptions import TyperException
 
 from streamhouse import __version__
-from streamhouse.cli import consume, dev, groups, produce, segments, settings, topics, up, wal
+from streamhouse.cli import (
+    agents,
+    consume,
+    dev,
+    doctor,
+    groups,
+    partitions,
+    produce,
+    segments,
+    settings,
+    topics,
+    up,
+    wal,
+)
 from streamhouse.cli.help import CONTEXT, HelpfulCommand, HelpfulGroup, described
 from streamhouse.cli.output import fail
 from streamhouse.errors import (
@@ -125,6 +138,11 @@ app.add_typer(topics.app, name="topics")
 app.command("produce", cls=HelpfulCommand, help=produce.HELP, short_help="Write records to a topic.")(produce.produce)
 app.command("consume", cls=HelpfulCommand, help=consume.HELP, short_help="Read a topic.")(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.add_typer(agents.app, name="agents")
+app.add_typer(partitions.app, name="partitions")
+app.command("doctor", cls=HelpfulCommand, help=doctor.HELP, short_help="Ask every agent whether all is well.")(
+    doctor.doctor
+)
 app.add_typer(segments.app, name="segments")
 app.add_typer(wal.app, name="wal")
 app.add_typer(settings.app, name="config")

@@ -7,7 +7,8 @@ Leaves      what is said to the commands
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import typer
@@ -25,6 +26,7 @@ class Column(NamedTuple):
     style: str = ""
     fold: bool = False  # may break over several lines where the terminal is narrow
     drop: int = 0  # left out where the terminal is narrow, the highest first; 0 is never
+    paint: Mapping[str, str] = MappingProxyType({})  # styles of cells that say exactly this
 
 
 def on_terminal() -> bool:
@@ -56,6 +58,27 @@ def fail(text: str) -> None:
     line = " ".join(text.split())
     plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
     typer.echo(f"error: {line}" if plain else f"{typer.style('error:', fg='red', bold=True)} {line}", err=True)
+
+
+class StatusLine:
+    """One line about what is being waited for: rewritten on a terminal, said again when it changes elsewhere."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+
+    def show(self, text: str) -> None:
+        if text == self._shown:
+            return
+        if sys.stderr.isatty():
+            typer.echo(f"\r{text.ljust(len(self._shown))}", err=True, nl=False)
+        else:
+            note(text)
+        self._shown = text
+
+    def clear(self) -> None:
+        if self._shown and sys.stderr.isatty():
+            typer.echo(f"\r{' ' * len(self._shown)}\r", err=True, nl=False)
+        self._shown = ""
 
 
 def print_json(value: object) -> None:
@@ -94,7 +117,7 @@ def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], indent
             column.name, justify=column.justify, style=column.style, overflow=overflow, no_wrap=not column.fold
         )
     for row in rows:
-        table.add_row(*(Text(row[at]) for at in kept))
+        table.add_row(*(Text(row[at], style=columns[at].paint.get(row[at], "")) for at in kept))
     screen.print(Padding(table, (0, 0, 0, indent)))
 
 

@@ -1,4 +1,4 @@
-"""What the client hands out: records, topics, groups, segments.
+"""What the client hands out: records, topics, groups, segments, the state of a cluster.
 
 Owns        the shapes that callers see, free of the library underneath
 Leaves      filling them to `admin`, `groups`, `consumer`, `producer` and `http`
@@ -120,3 +120,65 @@ class Segment(Struct, frozen=True, kw_only=True):
     max_timestamp_ms: int
     object: str
     epoch: int = -1
+
+
+class AgentStatus(Struct, frozen=True, kw_only=True):
+    """An agent, as `GET /v1/agents` tells it; `state` is live, draining, expired or recovering."""
+
+    node: int
+    session: str
+    kafka: str
+    http: str
+    state: str
+    wal: str
+    started_at_ms: int
+    expires_in_ms: int
+    partitions: int
+    shards: int
+    asked: bool = False
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state in ("live", "draining")
+
+
+class PartitionStatus(Struct, frozen=True, kw_only=True):
+    """A partition, as `GET /v1/partitions` tells it. `leader` holds the lease, `owner` should; `local`: told by its
+    leader, who alone knows the high watermark."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    owner: int | None
+    pinned_to: int | None
+    epoch: int
+    lease_expires_in_ms: int | None
+    log_start: int
+    flushed_end: int
+    high_watermark: int | None
+    bytes: int
+    local: bool
+
+    @property
+    def is_moving(self) -> bool:
+        return None not in (self.leader, self.owner) and self.leader != self.owner
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """What a check found; `verdict` is ok, warning or failure."""
+
+    name: str
+    verdict: str
+    text: str
+    figures: dict[str, float] = {}
+
+
+class Examination(Struct, frozen=True, kw_only=True):
+    """What an agent says about itself and about the stores that all share, as `GET /v1/doctor` tells it."""
+
+    node: int | None
+    version: str
+    lease_ttl_s: float
+    members: list[int]
+    own: list[Finding]
+    shared: list[Finding]

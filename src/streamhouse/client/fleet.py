@@ -1,0 +1,128 @@
+"""Fleet: all agents of a cluster, asked at once.
+
+Data path   command line -> **fleet** -> every agent's HTTP listener
+Owns        finding the agents by asking one of them, and putting their answers together
+Leaves      single questions to `http`
+
+An agent that doesn't answer is told, and keeps nobody waiting for longer than its own time.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from streamhouse.client.nouns import AgentStatus, Examination, Finding, PartitionStatus
+from streamhouse.errors import StreamhouseError
+
+if TYPE_CHECKING:
+    from streamhouse.client.http import Http
+
+Connect: TypeAlias = "Callable[[str], AbstractAsyncContextManager[Http]]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """Partitions by topic and number, and the agents that lead some of them and did not answer."""
+
+    partitions: Sequence[PartitionStatus]
+    silent: Sequence[AgentStatus]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """An agent and what it said about itself, or why it said nothing."""
+
+    agent: AgentStatus
+    told: Examination | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    shared: Sequence[Finding]
+    agents: Sequence[Examined]
+
+
+class Fleet:
+    """Begins at one address; the others are where the cluster says that they are."""
+
+    def __init__(self, address: str, *, connect: Connect) -> None:
+        self._address = address
+        self._connect = connect
+
+    def __repr__(self) -> str:
+        return f"<Fleet from {self._address}>"
+
+    async def partitions(self, topic: str | None = None) -> Survey:
+        """Every partition, with the high watermark where its leader answers."""
+        async with self._connect(self._address) as http:
+            agents, found = await http.agents(), await http.partitions(topic)
+        wanted = {each.leader for each in found if each.high_watermark is None}
+        asked = [agent for agent in agents if agent.node in wanted and agent.is_alive]
+        answers = await asyncio.gather(*(self._local(agent, topic) for agent in asked))
+        told = [each for answer in answers for each in answer or ()]
+        silent = [agent for agent, answer in zip(asked, answers, strict=True) if answer is None]
+        return Survey(partitions=merged(found, told), silent=silent)
+
+    async def _local(self, agent: AgentStatus, topic: str | None) -> list[PartitionStatus] | None:
+        try:
+            async with self._connect(self._where(agent)) as http:
+                return await http.partitions(topic, local=True)
+        except StreamhouseError:
+            return None
+
+    async def examine(self) -> Checkup:
+        """Ask everybody how it is; what agents should agree about, and don't, is among the findings."""
+        async with self._connect(self._address) as http:
+            agents, first = await http.agents(), await http.examine()
+        others = [agent for agent in agents if agent.is_alive and agent.node != first.node]
+        examined = [Examined(agent=agent, told=first) for agent in agents if agent.node == first.node]
+        examined += await asyncio.gather(*(self._examined(agent) for agent in others))
+        examined.sort(key=lambda each: each.agent.node)
+        return Checkup(shared=[*first.shared, *compared(examined)], agents=examined)
+
+    async def _examined(self, agent: AgentStatus) -> Examined:
+        try:
+            async with self._connect(self._where(agent)) as http:
+                return Examined(agent=agent, told=await http.examine(local=True))
+        except StreamhouseError as error:
+            return Examined(agent=agent, told=None, why=str(error))
+
+    def _where(self, agent: AgentStatus) -> str:
+        return self._address if agent.asked else agent.http
+
+
+def merged(found: Iterable[PartitionStatus], told: Iterable[PartitionStatus]) -> list[PartitionStatus]:
+    """What leaders told of their partitions, in the place of what anybody knows; never of an older epoch."""
+    best = {(each.topic, each.partition): each for each in found}
+    for each in told:
+        known = best.get((each.topic, each.partition))
+        if each.local and known is not None and not known.local and each.epoch >= known.epoch:
+            best[each.topic, each.partition] = each
+    return [best[key] for key in sorted(best)]
+
+
+def compared(examined: Sequence[Examined]) -> list[Finding]:
+    """Whether the agents agree; nothing to say of a single one."""
+    if len(examined) < 2:
+        return []
+    silent = [str(each.agent.node) for each in examined if each.told is None]
+    told = [each.told for each in examined if each.told is not None]
+    differing = [
+        text
+        for text, values in (
+            ("who is in the cluster", [tuple(each.members) for each in told]),
+            ("versions", [each.version for each in told]),
+            ("lease.ttl_s", [each.lease_ttl_s for each in told]),
+        )
+        if len(set(values)) > 1
+    ]
+    if silent:
+        text = f"alive, but not answering over HTTP: {', '.join(silent)}"
+    elif differing:
+        text = f"agents differ in {', '.join(differing)}"
+    else:
+        text = f"{len(told)} agents agree about who is there, versions and lease times"
+    return [Finding(name="agreement", verdict="warning" if silent or differing else "ok", text=text)]
