@@ -373,7 +373,7 @@ class FakeDoors(Doors):
                 data=Path("/srv/data"),
                 metadata_url="postgresql://ann:secret@db/facts",
                 store_url="file:///srv/data/objects",
-                wal=settings.wal.kind,
+                wal="object" if settings.wal.kind == "object" else "disk",
                 recovered_records=self.world.recovered_records,
             )
         )

@@ -96,7 +96,7 @@ def screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str
         ("data", str(ready.data)),
         ("metadata", without_password(ready.metadata_url)),
         ("records", without_password(ready.store_url)),
-        ("WAL", f"{_wal_words(settings)}{recovered}"),
+        ("WAL", f"{_wal_words(ready.wal, settings)}{recovered}"),
         ("agent", f"node {ready.node_id}, session {ready.session_id}"),
     ]
     kafka = "" if str(ready.kafka) == _DEFAULT_KAFKA else f" -b {ready.kafka}"
@@ -118,9 +118,10 @@ def typed_name(program: str) -> str:
     return path if not path.startswith("..") else program
 
 
-def _wal_words(settings: Settings) -> str:
-    if settings.wal.kind != "disk":
-        return settings.wal.kind
+def _wal_words(kind: str, settings: Settings) -> str:
+    """The kind is the agent's choice where the settings leave it open."""
+    if kind != "disk":
+        return kind
     policy = {
         "always": "fsync before every ack",
         "interval": f"fsync every {settings.wal.fsync_interval_ms} ms",

@@ -17,13 +17,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from streamhouse.dev.children import POLL_S, Child, Patience, Program, RunAs
+from streamhouse.dev.children import Child, Patience, Program, RunAs, clock
 from streamhouse.dev.ports import LOOPBACK
-from streamhouse.errors import Misconfigured
+from streamhouse.errors import ChildFailed, Misconfigured
 
 USER: Final = "streamhouse"
 STOP_GRACE_S: Final = 20.0
 _PREDECESSOR_WAIT_S: Final = 10.0
+_STILL_IN_USE: Final = "pre-existing shared memory block"
 _SYSTEM: Final = Path("/usr/lib/postgresql")
 _OPTIONS: Final[Mapping[str, str]] = {
     "listen_addresses": LOOPBACK,
@@ -121,11 +122,18 @@ class PostgresServer:
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
         self._wait_for_predecessor()
-        try:
-            self._child.start()
-        except OSError as error:
-            raise self._unreachable(error) from None
-        self._child.wait_until(self._is_ready)
+        deadline = clock.monotonic() + _PREDECESSOR_WAIT_S
+        while True:
+            try:
+                self._child.start()
+                return self._child.wait_until(self._is_ready)
+            except ChildFailed as error:
+                # Workers of a server that was killed end by themselves, a little later than it does.
+                if _STILL_IN_USE not in "".join(error.last_lines) or clock.monotonic() > deadline:
+                    raise
+                self._child.pause()
+            except OSError as error:
+                raise self._unreachable(error) from None
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         self._child.ask_to_stop()
@@ -134,10 +142,11 @@ class PostgresServer:
     def kill(self) -> None:
         """End every process of the server at once."""
         workers = _children(self._child.pid) if self._child.running else []
-        self._child.kill()
+        self._child.send(signal.SIGKILL)
         for pid in workers:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        self._child.kill()
 
     def run_tool(self, name: str, *arguments: str) -> None:
         """Run one of the programs that come with the server."""
@@ -185,9 +194,8 @@ class PostgresServer:
     def _wait_for_predecessor(self) -> None:
         """One whose parent was killed a moment ago is still on its way out."""
         pid = _pid_in(self.data / "postmaster.pid")
-        tries = int(_PREDECESSOR_WAIT_S / POLL_S)
-        while pid is not None and _is_running_postgres(pid) and tries > 0:
-            tries -= 1
+        deadline = clock.monotonic() + _PREDECESSOR_WAIT_S
+        while pid is not None and _is_running_postgres(pid) and clock.monotonic() < deadline:
             self._child.pause()
 
 
