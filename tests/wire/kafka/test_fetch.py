@@ -2,11 +2,15 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.fetch import Fetched, Wanted
+from streamhouse.config import Settings
+from streamhouse.errors import NotLeader
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import Record, build_batch, read_records
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -15,6 +19,7 @@ from tests.wire.kafka.talk import (
     Client,
     Served,
     a_batch,
+    a_server,
     as_sent,
     batches_of,
     create_topic,
@@ -256,3 +261,35 @@ async def test_a_long_poll_ends_with_its_connection(client: Client, served: Serv
 
 def _polls() -> list[object]:
     return [task for task in asyncio.all_tasks() if task.get_name().startswith("kafka-answers")]
+
+
+class LedElsewhere:
+    """The real broker, but another agent leads whatever is fetched."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._broker, name)
+
+    async def fetch(self, wanted: Sequence[Wanted], **_: object) -> list[Fetched]:
+        elsewhere = NotLeader("orders-0", node_id=7, epoch=5, address=("10.0.0.7", 9092))
+        return [Fetched(name=each.name, error=elsewhere) for each in wanted]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_another_agent_leads_and_later_versions_hear_who_and_where(
+    broker: Broker, settings: Settings, version: int
+) -> None:
+    async with a_server(LedElsewhere(broker), settings) as served:  # type: ignore[arg-type]
+        client = await served.client()
+        await create_topic(client, "orders")
+        topic = await broker.topic("orders")
+        request = fetch_request("orders", (0, 0), topic_id=topic.topic_id if version >= 13 else None)
+        answer = await client.call(request, FetchResponse, version)
+        (part,) = answer.responses[0].partitions
+        assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        named = [(part.current_leader.leader_id, part.current_leader.leader_epoch)] if part.current_leader else []
+        assert named == ([(7, 5)] if version >= 12 else [])
+        where = [(each.node_id, each.host, each.port) for each in answer.node_endpoints]
+        assert where == ([(7, "10.0.0.7", 9092)] if version >= 16 else [])

@@ -321,6 +321,26 @@ class FailingBroker:
         await self._broker.acknowledge(placed)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_another_agent_leads_and_later_versions_hear_who_and_where(
+    broker: Broker, settings: Settings, version: int
+) -> None:
+    elsewhere = errors.NotLeader("orders-0", node_id=7, epoch=5, address=("10.0.0.7", 9092))
+    failing: Broker = FailingBroker(broker, elsewhere, at="append")  # type: ignore[assignment]
+    async with a_server(failing, settings) as served:
+        client = await served.client()
+        await create_topic(client, "orders")
+        request = produce_request("orders", (0, a_batch(b"x")))
+        request.topic_data[0].topic_id = (await served.broker.topic("orders")).topic_id
+        answer = await client.call(request, ProduceResponse, version)
+        (part,) = answer.responses[0].partition_responses
+        assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        named = [(part.current_leader.leader_id, part.current_leader.leader_epoch)] if part.current_leader else []
+        assert named == ([(7, 5)] if version >= 10 else [])
+        where = [(each.node_id, each.host, each.port) for each in answer.node_endpoints]
+        assert where == ([(7, "10.0.0.7", 9092)] if version >= 10 else [])
+
+
 @pytest.mark.parametrize("what", FAILURES)
 async def test_a_failing_append_is_retriable_and_fails_alone(broker: Broker, settings: Settings, what: str) -> None:
     failure, code = FAILURES[what]

@@ -35,7 +35,9 @@ from streamhouse.wire.kafka.messages.fetch import (
 from streamhouse.wire.kafka.schema import Response
 from streamhouse.wire.kafka.support import serves
 
+LEADERS_SINCE: Final = 12
 IDS_SINCE: Final = 13
+ADDRESSES_SINCE: Final = 16
 READ_COMMITTED: Final = 1
 FULL_EPOCHS: Final = (0, -1)
 """Session epochs of requests that name all their partitions: to open a session, or without one."""
@@ -75,7 +77,8 @@ class LongPoll(Deferred):
         )
         results = iter(found)
         return FetchResponse(
-            responses=[self._topic(topic, name, results) for topic, name in named], node_endpoints=_endpoints(found)
+            responses=[self._topic(topic, name, results) for topic, name in named],
+            node_endpoints=_endpoints(found) if self._context.version >= ADDRESSES_SINCE else [],
         )
 
     async def _name_of(self, topic: FetchTopic) -> str | ErrorCode:
@@ -96,7 +99,8 @@ class LongPoll(Deferred):
 
     def _partition(self, part: FetchPartition, got: Fetched) -> PartitionData:
         if got.error is not None:
-            return _refused(part, self._context.refused(got.error), _leader(got.error))
+            leader = _leader(got.error) if self._context.version >= LEADERS_SINCE else None
+            return _refused(part, self._context.refused(got.error), leader)
         return PartitionData(
             partition_index=part.partition,
             high_watermark=got.high_watermark,

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 ACKS: Final = (-1, 0, 1)
 ZSTD_SINCE: Final = 7
+LEADERS_SINCE: Final = 10
 IDS_SINCE: Final = 13
 
 _ATTRIBUTES_AT: Final = 22
@@ -115,7 +116,8 @@ async def _place(context: Context, topic: str, part: PartitionProduceData) -> Ou
     except BadRecords as error:
         return Outcome(part.index, None, context.refused(error), str(error), error.records)
     except NotLeader as error:
-        return Outcome(part.index, None, context.refused(error), str(error), leader=error)
+        leader = error if context.version >= LEADERS_SINCE else None
+        return Outcome(part.index, None, context.refused(error), str(error), leader=leader)
     except StreamhouseError as error:
         return Outcome(part.index, None, context.refused(error), str(error))
     except Exception:
