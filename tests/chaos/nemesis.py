@@ -1,0 +1,158 @@
+"""Nemesis: does to the cluster what was planned, at its time, and says when it was over.
+
+Data path   faults -> **nemesis** -> cluster, history
+Owns        one task per fault; what a fault is, step by step
+Leaves      the plan to `faults`; processes and tunnels to `cluster`
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from .checker import PAUSE
+from .cluster import ChaosAgent, ChaosCluster
+from .faults import CUTS, HICCUP, JOIN, KILL, RESTART, STORE_HOLE, STORE_RESET, TERM, Planned
+from .history import Fault, History, Life, Note
+
+HOLES = tuple(kind for kind in CUTS if kind.endswith("hole"))
+
+
+class Nemesis:
+    def __init__(self, cluster: ChaosCluster, history: History, now: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._history = history
+        self._now = now
+        self._cut: dict[tuple[str, str], int] = {}
+        cluster.on_end = self._on_end
+
+    async def run(self, plan: Iterable[Planned], say: Callable[[str], None]) -> None:
+        """All of it; returns when everything that was broken is whole again."""
+        begun_at = self._now()
+        async with asyncio.TaskGroup() as tasks:
+            for planned in plan:
+                await asyncio.sleep(max(0.0, begun_at + planned.at_s - self._now()))
+                say(f"{planned.kind} {', '.join(planned.targets)} for {planned.lasts_s:.1f} s")
+                tasks.create_task(self._perform(planned), name=planned.kind)
+        for agent in self._cluster.agents.values():
+            agent.heal()
+
+    async def _perform(self, planned: Planned) -> None:
+        agents = [self._cluster.agents[name] for name in planned.targets if name in self._cluster.agents]
+        if planned.kind != JOIN and planned.kind not in CUTS and any(not agent.running for agent in agents):
+            self._history.note(self._now(), planned.kind, f"left out: {planned.targets} is away")
+            return
+        fault = Fault(kind=planned.kind, targets=list(planned.targets), begun_at=self._now())
+        self._history.faults.append(fault)
+        if planned.kind in CUTS:
+            await self._cut_off(agents, planned, fault)
+        elif planned.kind == RESTART:
+            await self._restart_database(planned, fault)
+        else:
+            deeds = {KILL: self._kill, TERM: self._terminate, PAUSE: self._pause, HICCUP: self._pause, JOIN: self._join}
+            await deeds[planned.kind](agents[0], planned, fault)
+        fault.healed_at = self._now()
+
+    # --- processes ------------------------------------------------------------------------------------------------
+
+    async def _kill(self, agent: ChaosAgent, planned: Planned, fault: Fault) -> None:
+        agent.kill()
+        self._life(agent, "down")
+        await self._come_back(agent, planned.lasts_s, fault)
+
+    async def _terminate(self, agent: ChaosAgent, planned: Planned, fault: Fault) -> None:
+        await self._leave(agent, gently=True, fault=fault)
+        await self._come_back(agent, planned.lasts_s, fault)
+
+    async def _pause(self, agent: ChaosAgent, planned: Planned, fault: Fault) -> None:
+        agent.pause()
+        self._life(agent, "paused")
+        await asyncio.sleep(planned.lasts_s)
+        agent.resume()
+        fault.ended_at = self._now()
+        self._life(agent, "starting")
+        await self._until_ready(agent)
+
+    async def _join(self, agent: ChaosAgent, planned: Planned, fault: Fault) -> None:
+        agent.start()
+        self._life(agent, "starting")
+        await self._until_ready(agent)
+        fault.ended_at = self._now()
+        await asyncio.sleep(planned.lasts_s)
+        leaving = Fault(
+            kind=TERM if planned.gently else KILL, targets=list(planned.targets), begun_at=self._now(), note="leaves"
+        )
+        self._history.faults.append(leaving)
+        await self._leave(agent, gently=planned.gently, fault=leaving)
+        leaving.healed_at = leaving.ended_at = self._now()
+
+    async def _leave(self, agent: ChaosAgent, *, gently: bool, fault: Fault) -> None:
+        if gently:
+            self._life(agent, "stopping")
+            begun_at = self._now()
+            await agent.stop()
+            fault.note = f"{fault.note} stopped in {self._now() - begun_at:.2f} s".strip()
+            if agent.ending != "exit code 0":
+                self._trouble(agent.name, f"SIGTERM ended with {agent.ending}")
+        else:
+            agent.kill()
+        self._life(agent, "down")
+
+    async def _come_back(self, agent: ChaosAgent, away_s: float, fault: Fault) -> None:
+        await asyncio.sleep(away_s)
+        agent.start()
+        self._life(agent, "starting")
+        fault.ended_at = self._now()
+        await self._until_ready(agent)
+
+    async def _until_ready(self, agent: ChaosAgent) -> None:
+        try:
+            await self._cluster.wait_until_ready([agent])
+        except TimeoutError:
+            self._trouble(agent.name, "was not ready in time")
+        else:
+            self._life(agent, "ready")
+
+    # --- stores ---------------------------------------------------------------------------------------------------
+
+    async def _cut_off(self, agents: list[ChaosAgent], planned: Planned, fault: Fault) -> None:
+        """Where two cuts meet, the last one to end heals."""
+        door = "store" if planned.kind in (STORE_HOLE, STORE_RESET) else "database"
+        for agent in agents:
+            tunnel = getattr(agent, door)
+            self._cut[agent.name, door] = self._cut.get((agent.name, door), 0) + 1
+            tunnel.swallow() if planned.kind in HOLES else tunnel.refuse()
+        await asyncio.sleep(planned.lasts_s)
+        for agent in agents:
+            self._cut[agent.name, door] -= 1
+            if not self._cut[agent.name, door]:
+                getattr(agent, door).heal()
+        fault.ended_at = self._now()
+        for agent in agents:
+            if not agent.paused:
+                await self._quietly_until_ready(agent)
+
+    async def _quietly_until_ready(self, agent: ChaosAgent) -> None:
+        """Ready or no longer wanted; whoever broke it besides tells of it when it takes too long."""
+        try:
+            await self._cluster.wait_until_ready([agent])
+        except TimeoutError:
+            self._history.note(self._now(), agent.name, "was not ready in time after a cut")
+
+    async def _restart_database(self, planned: Planned, fault: Fault) -> None:
+        await self._cluster.restart_postgres(away_s=planned.lasts_s, gently=planned.gently)
+        fault.ended_at = self._now()
+        fault.note = "stopped" if planned.gently else "killed"
+        for agent in self._cluster.agents.values():
+            if not agent.paused:
+                await self._quietly_until_ready(agent)
+
+    # --- what is told ---------------------------------------------------------------------------------------------
+
+    def _on_end(self, agent: ChaosAgent) -> None:
+        self._trouble(agent.name, f"ended by itself ({agent.ending}); see {agent.log_path.name}")
+        self._life(agent, "starting")
+
+    def _life(self, agent: ChaosAgent, state: str) -> None:
+        self._history.lives.append(Life(self._now(), agent.name, state))
+
+    def _trouble(self, who: str, text: str) -> None:
+        self._history.troubles.append(Note(self._now(), who, text))
