@@ -8,11 +8,12 @@ import argparse
 import logging
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from .options import PROFILES
+from .options import ALL_PROFILES
 from .scenario import Outcome, run_seed
 
 
@@ -22,7 +23,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="run this one only, and say everything about it")
     parser.add_argument(
-        "--profile", choices=sorted(PROFILES), help="faults to inject, instead of the seed's own choice"
+        "--profile", choices=sorted(ALL_PROFILES), help="faults to inject, instead of the seed's own choice"
     )
     parser.add_argument("--trace", action="store_true", help="with --seed: print what happens")
     parser.add_argument("--jobs", type=int, default=2, help="processes to use")
@@ -64,6 +65,7 @@ def _run_many(options: argparse.Namespace) -> int:
 
 def _quietly(seed: int, profile: str | None) -> Outcome:
     logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")  # coroutines of the dead were never awaited
     return run_seed(seed, profile=profile)
 
 

@@ -45,15 +45,16 @@ class Churner(Client):
 
     async def _use(self) -> None:
         """Some appends, of which nobody waits for the last, and a read."""
-        connection = await self.connection()
+        connection = await self.leader(self._partition)
         answers = [connection.send(self.appending(self.make(self._partition))) for _ in range(3)]
-        if (agent := self.world.agent) is not None and agent.is_listening:
+        if (agent := self.world.any_agent(self.chance)) is not None:
             other = TopicPartition(TOPIC, 1)
             Connection(self.loop, agent, self.chance).send(self.appending(self.make(other)))
         for answer in answers[: self.chance.randint(1, 3)]:
             try:
                 await self.answer(connection, answer)
             except UnknownTopic:
+                self.routes.forget(self._partition)
                 raise
             except Rejected as error:
                 self.history.violated(f"a good batch was refused for good; {error!r}")

@@ -7,15 +7,19 @@ Leaves      what to ask and when to `producers`, `consumers` and `churn`
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.fetch import Fetched, Wanted
+from streamhouse.broker.log import PartitionLog
+from streamhouse.errors import Rejected, StreamhouseError, UnknownTopic
 from streamhouse.format.records import Record, build_batch
-from streamhouse.model.names import TopicPartition
+from streamhouse.model.names import PartitionId, TopicPartition
 
-from .history import Sent
+from .history import Before, Sent
 from .network import Begin, Connection, Finish, Lost
+from .routes import Routes
 from .world import World
 
 T = TypeVar("T")
@@ -41,6 +45,9 @@ class Client:
         self.name = name
         self.chance = random.Random(f"client-{world.options.seed}-{name}")
         self._connection: Connection | None = None
+        self.routes = Routes(world, self.chance)
+        self._seen: dict[TopicPartition, tuple[int, int]] = {}
+        """Of each partition the newest epoch that an answer was asked for under, and the high watermark it told."""
         self._made = 0
 
     def __repr__(self) -> str:
@@ -51,7 +58,7 @@ class Client:
     async def connection(self) -> Connection:
         """The open connection, or a new one as soon as somebody listens."""
         while self._connection is None or self._connection.is_lost:
-            agent = self.world.agent
+            agent = self.world.any_agent(self.chance) if self.world.is_team else self.world.agent
             if agent is not None and agent.is_listening:
                 self._connection = Connection(self.loop, agent, self.chance)
             else:
@@ -64,10 +71,29 @@ class Client:
             self._connection.close()
         self._connection = None
 
-    async def call(self, begin: Begin[T], *, patience_s: float = PATIENCE_S) -> T:
-        """Ask and wait; raises what the broker raises, or `Lost`."""
-        connection = await self.connection()
-        return await self.answer(connection, connection.send(begin), patience_s=patience_s)
+    async def leader(self, name: TopicPartition) -> Connection:
+        """A connection to the agent that leads the partition, as far as this client knows."""
+        return await (self.routes.to(name) if self.world.is_team else self.connection())
+
+    def failed(self, name: TopicPartition, error: Exception) -> None:
+        """A request about a partition failed: another agent may lead it."""
+        self.routes.told(name, error)
+
+    def is_for_good(self, error: StreamhouseError) -> bool:
+        """Whether a refusal can't be helped by trying again; topics are news to some agents of a team for a while."""
+        return isinstance(error, Rejected) and not (self.world.is_team and isinstance(error, UnknownTopic))
+
+    async def call(self, begin: Begin[T], *, at: TopicPartition | None = None, patience_s: float = PATIENCE_S) -> T:
+        """Ask, at the leader of a partition if one is named, and wait; raises what the broker raises, or `Lost`."""
+        connection = await (self.connection() if at is None else self.leader(at))
+        try:
+            return await self.answer(connection, connection.send(begin), patience_s=patience_s)
+        except (StreamhouseError, Lost) as error:
+            if at is not None:
+                self.failed(at, error)
+            elif self.world.is_team:
+                self._connection = None  # somebody else may know better
+            raise
 
     async def answer(self, connection: Connection, answer: "asyncio.Future[T]", *, patience_s: float = PATIENCE_S) -> T:
         try:
@@ -121,7 +147,7 @@ class Client:
                 world.loop.note(f"ack {sent.name} {sent.label} at {placed.base_offset} epoch={epoch}")
                 fact = history.acknowledged(log, sent, placed.base_offset, epoch=epoch)
                 if fact is not None:
-                    world.acknowledged(log, fact)
+                    world.acknowledged(log, fact, broker, epoch)
                 return placed.base_offset
 
             return finish
@@ -139,26 +165,80 @@ class Client:
             known = [(item, partition) for item in wanted if (partition := world.partition(item.name)) is not None]
             logs = [history.of(partition, item.name) for item, partition in known]
             befores = [log.before() for log in logs]
+            leading = [self.opened(broker, item.name) for item, _ in known]
             found = await broker.fetch(
                 [item for item, _ in known], max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s
             )
             reads: list[Read] = []
-            for (item, partition), log, before, got in zip(known, logs, befores, found, strict=True):
+            for (item, partition), log, before, led, got in zip(known, logs, befores, leading, found, strict=True):
                 end = item.offset
-                if world.partition(item.name) == partition:
+                if world.partition(item.name) == partition and self.is_same(broker, item.name, partition):
+                    if not self.speaks(broker, item.name, led):
+                        before = self._at_least(item, before)
                     end = history.fetched(log, before, item.offset, got)
+                    self._saw(item, got)
                 world.loop.note(f"read {item.name} from {item.offset} to {end} {type(got.error).__name__}")
                 reads.append(Read(got, end, tuple(bytes(buffer) for buffer in got.records)))
             return reads
 
         return simply(ask)
 
+    def opened(self, broker: Broker, name: TopicPartition) -> PartitionLog | None:
+        return broker.tenure.find_log(name) if broker.tenure is not None else None
+
+    def is_same(self, broker: Broker, name: TopicPartition, partition: PartitionId) -> bool:
+        """Whether an agent means this partition by the name: of a topic that was created anew it may know the old."""
+        opened = self.opened(broker, name)
+        return opened is not None and opened.partition == partition if self.world.recreates(name) else True
+
+    def speaks(self, broker: Broker, name: TopicPartition, led: PartitionLog | None) -> bool:
+        """Whether an agent that led the partition with this log, or had none open, leads it now: then nobody else did
+        meanwhile, and it knows as much as anybody. One whose time is over may answer with what it knew."""
+        opened, tenure = self.opened(broker, name), broker.tenure
+        if not self.world.is_team:
+            return True
+        if tenure is None or opened is None or opened.closed is not None or (led is not None and led is not opened):
+            return False
+        return tenure.is_valid
+
+    def _at_least(self, item: Wanted, before: Before) -> Before:
+        """What an old leader must know: no less than it told this client, which says which epoch it knows."""
+        epoch, high_watermark = self._seen.get(item.name, (-1, 0))
+        known = high_watermark if 0 <= epoch <= item.leader_epoch else 0
+        return replace(before, high_watermark=known, log_start=0)
+
+    def _saw(self, item: Wanted, got: Fetched) -> None:
+        epoch, high_watermark = self._seen.get(item.name, (-1, 0))
+        if got.error is None and item.leader_epoch >= max(epoch, 0):
+            self._seen[item.name] = (item.leader_epoch, max(high_watermark, got.high_watermark))
+
     async def fetch(self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float) -> list[Read]:
-        reads = await self.call(
-            self.fetching(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s),
-            patience_s=PATIENCE_S + max_wait_s,
-        )
+        """From every leader what it leads; raises when nobody answers."""
+        parts: dict[Connection, list[Wanted]] = {}
+        for item in wanted:
+            connection = await self.leader(item.name)
+            epoch = self.routes.epoch(item.name) if self.world.is_team else -1
+            parts.setdefault(connection, []).append(item._replace(leader_epoch=epoch))
+        reads: list[Read] = []
+        answers = [
+            self.answer(
+                connection,
+                connection.send(self.fetching(part, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)),
+                patience_s=PATIENCE_S + max_wait_s,
+            )
+            for connection, part in parts.items()
+        ]
+        for part, got in zip(parts.values(), await asyncio.gather(*answers, return_exceptions=True), strict=True):
+            if isinstance(got, list):
+                reads += got
+                continue
+            for item in part:
+                self.failed(item.name, cast(Exception, got))
+            if len(parts) == 1 or not isinstance(got, (StreamhouseError, Lost)):
+                raise got
         for read in reads:
+            if read.got.error is not None:
+                self.failed(read.got.name, read.got.error)
             if tuple(bytes(buffer) for buffer in read.got.records) != read.copy:
                 self.history.violated(f"bytes changed after they were handed to a reader; {read.got.name}")
         return reads

@@ -44,7 +44,7 @@ class Follower(Client):
 
     async def _reset(self, name: TopicPartition) -> None:
         try:
-            earliest = await self.call(simply(lambda broker: broker.earliest(name)))
+            earliest = await self.call(simply(lambda broker: broker.earliest(name)), at=name)
             self.positions[name] = earliest.offset
         except (StreamhouseError, Lost):
             return
@@ -54,7 +54,10 @@ class Follower(Client):
         for name in self.positions:
             while True:
                 try:
-                    latest = await self.call(simply(lambda broker, name=name: broker.latest(name)))  # type: ignore[misc]
+                    latest = await self.call(
+                        simply(lambda broker, name=name: broker.latest(name)),  # type: ignore[misc]
+                        at=name,
+                    )
                 except (StreamhouseError, Lost):
                     await self.pause(0.05)
                     continue
@@ -90,23 +93,25 @@ class RandomReader(Client):
         await self.fetch([wanted], max_bytes=100_000, min_bytes=self.chance.choice((0, 1, 500)), max_wait_s=0.2)
 
     async def _ask_bounds(self, name: TopicPartition) -> None:
-        await self.call(simply(lambda broker: self._bounds(broker, name)))
+        await self.call(simply(lambda broker: self._bounds(broker, name)), at=name)
 
     async def _bounds(self, broker: Broker, name: TopicPartition) -> None:
         partition = self.world.partition(name)
         if partition is None:
             return
         log = self.history.of(partition, name)
-        before = log.before()
+        before, led = log.before(), self.opened(broker, name)
         latest = await broker.latest(name)
-        self.history.saw_bounds(log, before, high_watermark=latest.offset, log_start=before.log_start)
-        before = log.before()
+        if self.speaks(broker, name, led):
+            self.history.saw_bounds(log, before, high_watermark=latest.offset, log_start=before.log_start)
+        before, led = log.before(), self.opened(broker, name)
         earliest = await broker.earliest(name)
-        self.history.saw_bounds(log, before, high_watermark=before.high_watermark, log_start=earliest.offset)
+        if self.speaks(broker, name, led):
+            self.history.saw_bounds(log, before, high_watermark=before.high_watermark, log_start=earliest.offset)
 
     async def _delete_records(self, name: TopicPartition) -> None:
         if self.world.deletes(name):
-            await self.call(simply(lambda broker: self._delete_some(broker, name)))
+            await self.call(simply(lambda broker: self._delete_some(broker, name)), at=name)
 
     async def _delete_some(self, broker: Broker, name: TopicPartition) -> None:
         """What was deleted once stays deleted, from the moment of the answer on."""
@@ -124,20 +129,23 @@ class RandomReader(Client):
             self.history.violated(f"records were said to be deleted; {name} offset={offset} start={start} {bounds}")
 
     async def _ask_time(self, name: TopicPartition) -> None:
-        await self.call(simply(lambda broker: self._by_time(broker, name)))
+        await self.call(simply(lambda broker: self._by_time(broker, name)), at=name)
 
     async def _by_time(self, broker: Broker, name: TopicPartition) -> None:
         partition = self.world.partition(name)
         if partition is None or self.world.stamps_append_time(name):
             return
         log = self.history.of(partition, name)
-        known = list(log.facts.values())
+        known, led = list(log.facts.values()), self.opened(broker, name)
         if self.chance.random() < 0.3:
             got = await broker.at_max_timestamp(name)
-            if not self.world.deletes(name):  # where records are deleted, runs are no longer what they say
+            if not self.world.deletes(name) and self.speaks(
+                broker, name, led
+            ):  # where records are deleted, runs are no longer what they say
                 self.history.found_latest(log, known, got)
             return
         time_ms = self.world.clock.now_ms() - self.chance.randrange(8000)
         got = await broker.at_time(name, time_ms)
         self.world.loop.note(f"time {name} {time_ms} -> {got}")
-        self.history.found_by_time(log, known, time_ms, got)
+        if self.speaks(broker, name, led):
+            self.history.found_by_time(log, known, time_ms, got)

@@ -11,12 +11,12 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, Final, TypeVar, cast
 
 from streamhouse.clock import Clock
 from streamhouse.errors import StreamhouseError, Unavailable
-from streamhouse.model.change import Change
+from streamhouse.model.change import Change, ChangeKind
 from streamhouse.model.names import PartitionId
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.listeners import Listeners
@@ -29,10 +29,13 @@ T = TypeVar("T")
 
 CALL_S = 0.0005
 LATE_S = 0.5
+LATE_NEWS = 0.2
+"""Share of the news that come later than others."""
 
-OUTLIVE: Final = frozenset({"commit_groups"})
-"""Calls that may happen after they were given up, even after the death of whoever made them, as in a remote database:
-those whose fence is a number of their own."""
+OUTLIVE: Final = frozenset({"commit_groups", "renew_session"})
+"""Calls that may happen seconds after they were given up, even after the death of whoever made them, as in a remote
+database: single statements, and those whose fence is a number of their own. The others take locks, and whoever tries
+again waits for those; what is late of them is at most their last step, which `lost` is."""
 
 
 class SimDatabase:
@@ -96,6 +99,18 @@ class SimDatabase:
     def keys(self, table: str) -> list[str]:
         return [row[0] for row in self.connection.execute(f"SELECT key FROM {table} ORDER BY key")]
 
+    def session_state(self, session_id: str) -> str | None:
+        row = self.connection.execute("SELECT state FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def lease(self, partition: PartitionId) -> tuple[str | None, int] | None:
+        """Who holds a partition, and under which epoch; None when the partition is gone."""
+        row = self.connection.execute(
+            "SELECT holder, epoch FROM partitions WHERE topic_id = ? AND partition = ?",
+            (str(partition.topic_id), partition.partition),
+        ).fetchone()
+        return None if row is None else (row[0], int(row[1]))
+
     def unended_sessions(self) -> list[str]:
         rows = self.connection.execute("SELECT session_id FROM sessions WHERE state <> 'ended' ORDER BY session_id")
         return [row[0] for row in rows]
@@ -107,11 +122,24 @@ class SimDatabase:
 class MetadataDoor:
     """A `MetadataStore`, as one agent sees it: every call of the inner store, in any weather."""
 
-    def __init__(self, loop: SimLoop, inner: SqliteMetadataStore, weather: Weather) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        inner: SqliteMetadataStore,
+        weather: Weather,
+        *,
+        detached: bool = False,
+        happened: Callable[[str], None] | None = None,
+    ) -> None:
+        """`detached`: calls arrive whatever becomes of the process that made them meanwhile. `happened` is told of each
+        call that did what it should, before its answer is on its way."""
         self._loop = loop
         self._inner = inner
         self._weather = weather
+        self._detached = detached
+        self._happened = happened
         self._failures = 0
+        self._ears: list[tuple[Callable[[Change], None], Context]] = []
 
     @property
     def failures_in_a_row(self) -> int:
@@ -119,10 +147,32 @@ class MetadataDoor:
 
     @property
     def is_listening(self) -> bool:
-        return self._inner.is_listening
+        return self._inner.is_listening and not self._weather.metadata.knows_deaf
 
     def subscribe(self, heard: Callable[[Change], None]) -> Callable[[], None]:
-        return self._inner.subscribe(heard)
+        ear = (heard, copy_context())
+        self._ears.append(ear)
+
+        def told(change: Change) -> None:
+            if self._weather.chance.random() < self._weather.metadata.deaf:
+                self._loop.note(f"not heard: {change.kind}")
+            elif self._detached and self._weather.chance.random() < LATE_NEWS:
+                self._loop.call_later(self._weather.chance.expovariate(1 / LATE_S), heard, change)
+            else:
+                heard(change)
+
+        unsubscribe = self._inner.subscribe(told)
+
+        def leave() -> None:
+            self._ears.remove(ear)
+            unsubscribe()
+
+        return leave
+
+    def hear_again(self) -> None:
+        """The listening connection is made anew: anything may have been missed."""
+        for heard, context in self._ears:
+            self._loop.call_soon(heard, Change(ChangeKind.EVERYTHING), context=context.copy())
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._inner, name)
@@ -138,12 +188,34 @@ class MetadataDoor:
             self._loop.create_task(self._later(call), name=f"late {name}", context=Context())
             await asyncio.sleep(self._weather.delay(weather, CALL_S * 100))
             raise self._failed(name, fate)
-        result = await call()
+        result = await (self._carry(call) if self._detached else call())
+        if self._happened is not None:
+            self._happened(name)
         if fate in ("lost", "late"):
             await asyncio.sleep(self._weather.delay(weather, CALL_S * 100))
             raise self._failed(name, fate)
         self._failures = 0
         return result
+
+    async def _carry(self, call: Callable[[], Awaitable[T]]) -> T:
+        """In a task of the world outside: it happens though the caller is stopped, cancelled or dead."""
+        answer: asyncio.Future[tuple[T | None, Exception | None]] = self._loop.create_future()
+
+        async def act() -> None:
+            await asyncio.sleep(self._weather.delay(self._weather.metadata, CALL_S))
+            told: tuple[T | None, Exception | None]
+            try:
+                told = (await call(), None)
+            except Exception as error:  # noqa: BLE001 - it travels to whoever asked
+                told = (None, error)
+            if not answer.done():
+                answer.set_result(told)
+
+        self._loop.create_task(act(), name="detached call", context=Context())
+        result, error = await answer
+        if error is not None:
+            raise error
+        return cast(T, result)
 
     async def _later(self, call: Callable[[], Awaitable[T]]) -> None:
         await asyncio.sleep(self._weather.delay(self._weather.metadata, LATE_S))
@@ -159,5 +231,5 @@ class MetadataDoor:
         return
 
 
-def metadata_door(loop: SimLoop, inner: SqliteMetadataStore, weather: Weather) -> MetadataStore:
-    return cast(MetadataStore, MetadataDoor(loop, inner, weather))
+def as_store(door: MetadataDoor) -> MetadataStore:
+    return cast(MetadataStore, door)

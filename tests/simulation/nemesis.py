@@ -6,9 +6,15 @@ Leaves      what a fault means to `world`, `weather` and the disk
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
 
-from .weather import StoreWeather
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import SessionId
+from streamhouse.stores.metadata.base import MetadataStore
+
+from .weather import StoreWeather, Weather
 from .world import Agent, World
 
 
@@ -26,10 +32,15 @@ class Nemesis:
             "stop": self._stop,
             "pause": self._pause,
             "clock-jump": self._jump,
-            "object-storm": lambda _: self._storm(world.weather.objects),
-            "metadata-storm": lambda _: self._storm(world.weather.metadata),
-            "objects-away": lambda _: self._away(world.weather.objects),
-            "metadata-away": lambda _: self._away(world.weather.metadata),
+            "object-storm": lambda agent: self._storm([each.objects for each in self._around(agent)]),
+            "metadata-storm": lambda agent: self._storm([each.metadata for each in self._around(agent)]),
+            "objects-away": lambda agent: self._away([each.objects for each in self._around(agent)]),
+            "metadata-away": lambda agent: self._away([each.metadata for each in self._around(agent)]),
+            "cut-off": self._cut_off,
+            "zombie": self._sleep,
+            "deaf": self._deafen,
+            "drain": self._drain,
+            "pin": self._pin,
             "slow": self._slow,
             "rot": self._rot,
             "disk-full": self._fill,
@@ -43,8 +54,10 @@ class Nemesis:
         while profile:
             await asyncio.sleep(self._chance.expovariate(1 / world.options.calm_between_s))
             name = self._chance.choices(list(profile), list(profile.values()))[0]
-            if (agent := world.agent) is None:
+            alive = world.alive()
+            if not alive:
                 continue
+            agent = alive[0] if len(alive) == 1 else self._chance.choice(alive)
             self._loop.note(f"nemesis {name}")
             self.struck[name] = self.struck.get(name, 0) + 1
             self._acts[name](agent)
@@ -66,36 +79,94 @@ class Nemesis:
         hours = self._chance.choice((-5, -0.001, 0.001, 0.01, 5))
         self._world.clock.jump(int(hours * 3600 * 1000 * self._chance.random()))
 
-    def _storm(self, store: StoreWeather) -> None:
+    def _around(self, agent: Agent) -> Sequence[Weather]:
+        """Who feels it: this agent, or everybody."""
+        weathers = self._world.weathers
+        if len(weathers) == 1 or self._chance.random() < 0.5:
+            return weathers
+        return [agent.weather]
+
+    def _storm(self, stores: Sequence[StoreWeather]) -> None:
         kind = self._chance.choice(("refused", "lost", "late", "all"))
         rate = self._chance.choice((0.1, 0.4, 0.8))
-        if kind == "all":
-            store.refused = store.lost = store.late = rate / 3
-        else:
-            setattr(store, kind, rate)
-        self._after(2.0, store.clear)
+        for store in stores:
+            if kind == "all":
+                store.refused = store.lost = store.late = rate / 3
+            else:
+                setattr(store, kind, rate)
+            self._after(2.0, store.clear)
 
-    def _away(self, store: StoreWeather) -> None:
-        store.away_until = self._loop.time() + self._chance.choice((0.5, 3.0, 8.0)) * self._chance.random()
+    def _away(self, stores: Sequence[StoreWeather]) -> None:
+        until = self._loop.time() + self._chance.choice((0.5, 3.0, 8.0)) * self._chance.random()
+        for store in stores:
+            store.away_until = until
 
-    def _slow(self, _: Agent) -> None:
-        weather = self._world.weather
-        store = self._chance.choice((weather.objects, weather.metadata))
+    def _cut_off(self, agent: Agent) -> None:
+        """One agent reaches neither store, and clients reach it all the same."""
+        self._away([agent.weather.objects, agent.weather.metadata])
+
+    def _sleep(self, agent: Agent) -> None:
+        """Longer than a lease: it goes on afterwards as if nothing had happened."""
+        if not agent.process.is_paused:
+            self._loop.pause(agent.process, self._chance.uniform(5.0, 20.0))
+
+    def _deafen(self, agent: Agent) -> None:
+        """News are lost; sometimes the listener knows that it hears nothing."""
+        store = agent.weather.metadata
+        store.deaf = self._chance.choice((0.3, 1.0))
+        store.knows_deaf = self._chance.random() < 0.5
+
+        def hear() -> None:
+            store.deaf, store.knows_deaf = 0.0, False
+            agent.metadata.hear_again()
+
+        self._after(5.0, hear)
+
+    def _drain(self, agent: Agent) -> None:
+        """Somebody asks an agent to give everything away, and thinks better of it later."""
+        if (tenure := agent.broker.tenure) is not None:
+            self._administer(lambda store: store.drain_session(tenure.session.session_id))
+            undo = partial(self._undrain, tenure.session.session_id)
+            self._after(4.0, undo)
+
+    def _undrain(self, session_id: SessionId) -> None:
+        self._administer(lambda store: store.drain_session(session_id, draining=False))
+
+    def _pin(self, agent: Agent) -> None:
+        """Some partition should be with this agent, wherever it is; or nowhere in particular any more."""
+        if (tenure := agent.broker.tenure) is None:
+            return
+        node = tenure.session.node_id if self._chance.random() < 0.8 else None
+        logs = self._world.history.partitions()
+        some = self._chance.sample(logs, min(len(logs), self._chance.randint(1, 3)))
+        self._administer(lambda store: store.pin_partitions({log.partition: node for log in some}))
+
+    def _administer(self, act: Callable[[MetadataStore], Awaitable[None]]) -> None:
+        async def perform() -> None:
+            with suppress(StreamhouseError):
+                await act(self._world.database.store())
+
+        self._loop.create_task(perform(), name="administrator")
+
+    def _slow(self, agent: Agent) -> None:
+        stores = [each for weather in self._around(agent) for each in (weather.objects, weather.metadata)]
+        store = self._chance.choice(stores)
         store.slow = self._chance.random()
         self._after(3.0, store.clear)
 
-    def _rot(self, _: Agent) -> None:
-        self._world.weather.objects.rot = self._chance.choice((0.1, 0.5))
-        self._after(2.0, self._world.weather.objects.clear)
+    def _rot(self, agent: Agent) -> None:
+        agent.weather.objects.rot = self._chance.choice((0.1, 0.5))
+        self._after(2.0, agent.weather.objects.clear)
 
     def _fill(self, agent: Agent) -> None:
-        weather = self._world.weather
+        weather = agent.weather
         weather.disk_is_full = True
         agent.files.fill_up_after(self._chance.randrange(1500))
         self._after(3.0, self._make_room)
 
     def _make_room(self) -> None:
-        self._world.weather.disk_is_full = False
+        for weather in self._world.weathers:
+            weather.disk_is_full = False
         self._world.files.make_room()
 
     def _after(self, longest_s: float, act: Callable[[], None]) -> None:
@@ -105,8 +176,12 @@ class Nemesis:
         """Everything works again. What is dead stays dead until somebody starts the next."""
         self._world.is_quiet = True
         self._loop.starve = 0.0
-        self._world.weather.clear()
+        for weather in self._world.weathers:
+            weather.clear()
         self._world.clock.settle()
         self._world.files.make_room()
-        if (agent := self._world.agent) is not None:
+        for agent in self._world.alive():
             agent.process.fuse = None
+            agent.metadata.hear_again()
+            if self._world.is_team and (tenure := agent.broker.tenure) is not None:
+                self._undrain(tenure.session.session_id)

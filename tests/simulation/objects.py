@@ -26,15 +26,28 @@ LATE_S = 8.0
 class ObjectDoor:
     """An `ObjectStore`, as one agent sees it."""
 
-    def __init__(self, loop: SimLoop, bucket: MemoryObjectStore, database: SimDatabase, weather: Weather) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        bucket: MemoryObjectStore,
+        database: SimDatabase,
+        weather: Weather,
+        *,
+        detached: float = 0.0,
+    ) -> None:
+        """`detached` is the share of PUTs that arrive whatever becomes of the process that sent them meanwhile."""
         self._loop = loop
         self._database = database
         self._bucket = bucket
         self._weather = weather
         self._chance = weather.chance
+        self._detached = detached
 
     async def put_new(self, key: str, body: Buffers) -> None:
         sent = b"".join(body)
+        if self._detached and self._chance.random() < self._detached:
+            await self._put_detached(key, sent)
+            return
         fate = await self._travel()
         if sent != b"".join(body):
             self._loop.fail(Violation(f"the bytes of a PUT changed while it was under way; key={key}"))
@@ -46,6 +59,33 @@ class ObjectDoor:
         elif fate != "refused":
             await self._bucket.put_new(key, [sent])
         await self._return(fate, key)
+
+    async def _put_detached(self, key: str, sent: bytes) -> None:
+        """On the wire already: it arrives though its sender is stopped or dead."""
+        done: asyncio.Future[ObjectExists | None] = self._loop.create_future()
+        delay = self._weather.delay(self._weather.objects, CALL_S)
+        fate = self._weather.fate(self._weather.objects)
+        self._loop.note(f"put {key} bytes={len(sent)} {fate} detached")
+        if fate == "late":
+            self._loop.call_later(self._chance.uniform(0, LATE_S), self._land, key, sent, context=Context())
+            await asyncio.sleep(self._chance.uniform(0, 1))
+        elif fate != "refused":
+            self._loop.call_later(delay, self._arrive, key, sent, done, context=Context())
+            if (error := await done) is not None:
+                raise error
+        await self._return(fate, key)
+
+    def _arrive(self, key: str, sent: bytes, done: "asyncio.Future[ObjectExists | None]") -> None:
+        self._loop.create_task(self._put_and_tell(key, sent, done), name="detached-put")
+
+    async def _put_and_tell(self, key: str, sent: bytes, done: "asyncio.Future[ObjectExists | None]") -> None:
+        error: ObjectExists | None = None
+        try:
+            await self._bucket.put_new(key, [sent])
+        except ObjectExists as exists:
+            error = exists
+        if not done.done():
+            done.set_result(error)
 
     def _land(self, key: str, sent: bytes) -> None:
         """A PUT that nobody waits for any more arrives."""
@@ -87,11 +127,19 @@ class ObjectDoor:
     async def delete(self, key: str) -> None:
         fate = await self._travel()
         self._loop.note(f"delete {key} {fate}")
-        if fate != "refused":
+        if fate == "late" and self._detached:
+            self._loop.call_later(self._chance.uniform(0, LATE_S), self._delete_late, key, context=Context())
+        elif fate != "refused":
             if self._database.is_published(key):
                 self._loop.fail(Violation(f"an object was deleted that readers need; key={key}"))
             await self._bucket.delete(key)
         await self._return(fate, key)
+
+    def _delete_late(self, key: str) -> None:
+        self._loop.note(f"late delete lands {key}")
+        if self._database.is_published(key):
+            self._loop.fail(Violation(f"an object was deleted that readers need; key={key}"))
+        self._loop.create_task(self._bucket.delete(key), name="late-delete")
 
     async def aclose(self) -> None:
         return

@@ -14,6 +14,7 @@ from msgspec import structs
 from streamhouse.config import (
     AgentSettings,
     BufferSettings,
+    ClusterSettings,
     FetchSettings,
     FlushSettings,
     GroupSettings,
@@ -38,11 +39,33 @@ PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "time": {**TIME, "fuse": 1, "metadata-storm": 1},
     "everything": {**KILLS, **POWER, **STORES, **DISK, **TIME},
 }
+TEAM_STORES: Final = {**STORES, "cut-off": 3, "deaf": 2}
+TEAM_MOVES: Final = {"stop": 4, "drain": 3, "pin": 3, "deaf": 2}
+ZOMBIES: Final = {"zombie": 5, "pause": 3}
+TEAM_PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
+    "team-calm": {},
+    "team-kills": KILLS,
+    "team-zombies": {**ZOMBIES, "object-storm": 2, "kill": 1},
+    "team-stores": {**TEAM_STORES, "fuse": 2, "stop": 2},
+    "team-moves": {**TEAM_MOVES, "metadata-storm": 1, "fuse": 1},
+    "team-everything": {**KILLS, **TEAM_STORES, **TEAM_MOVES, **ZOMBIES, "clock-jump": 1},
+}
+ALL_PROFILES: Final = {**PROFILES, **TEAM_PROFILES}
+TEAM_SHARE: Final = 0.5
+"""Share of the seeds, where no profile is asked for, in which several agents share the stores."""
 GROUPS_SHARE: Final = 0.4
 """Share of the seeds of every profile that have consumer groups."""
 EXPIRY_SHARE: Final = 0.3
 """Share of the seeds in which committed offsets expire before the end."""
 LONG_S: Final = 3600.0
+_TEAM_SHARES: Final = {
+    "team-calm": 1,
+    "team-kills": 3,
+    "team-zombies": 4,
+    "team-stores": 4,
+    "team-moves": 4,
+    "team-everything": 6,
+}
 _SHARES: Final = {"calm": 1, "kills": 3, "power": 3, "stores": 3, "disk": 2, "time": 1, "everything": 4}
 
 
@@ -103,6 +126,12 @@ class Options:
     groups: tuple[GroupPlan, ...]
     restart_fuse: float
     """Chance that a new agent dies during its first steps, which are those of recovery."""
+    team: int = 0
+    """How many agents share the stores; 0: one alone, with a disk."""
+    down_s: float = 0.1
+    """Mean time until an agent that is over is succeeded."""
+    doom: float = 0.0
+    """Chance that an agent of a team dies or falls asleep soon after it has taken, given or recovered something."""
 
     @property
     def offsets_expire(self) -> bool:
@@ -110,7 +139,7 @@ class Options:
 
     def __str__(self) -> str:
         changed = (self.settings.wal, self.settings.buffer, self.settings.flush, self.settings.fetch)
-        what = f"profile={self.profile} faults_s={self.faults_s:.0f} topics={len(self.topics)}"
+        what = f"profile={self.profile} team={self.team} faults_s={self.faults_s:.0f} topics={len(self.topics)}"
         return f"{what} groups={self.groups} {changed}"
 
 
@@ -139,7 +168,51 @@ def choose(seed: int, profile: str | None = None) -> Options:
         restart_fuse=chance.choice((0.0, 0.3, 0.6)),
     )
     options = _quieter(options) if options.groups and groups.random() < 0.75 else options
-    return _forgetful(options, random.Random(f"forgetful-{seed}"))
+    options = _forgetful(options, random.Random(f"forgetful-{seed}"))
+    team = random.Random(f"team-{seed}")
+    in_team = team.random() < TEAM_SHARE if profile is None else profile in TEAM_PROFILES
+    return _in_team(options, team, profile) if in_team else options
+
+
+def _in_team(options: Options, chance: random.Random, profile: str | None) -> Options:
+    """The same seed for several agents: more time for faults, no disk, a clock of the database that nobody moves."""
+    drawn = chance.choices(list(_TEAM_SHARES), list(_TEAM_SHARES.values()))[0]
+    profile = profile or drawn
+    settings = options.settings
+    settings = structs.replace(
+        settings,
+        agent=AgentSettings(stop_timeout_s=chance.choice((0.5, 5.0, 5.0))),
+        wal=structs.replace(
+            settings.wal,
+            window_ms=chance.choice((0, 20, 50)),
+            window_bytes=chance.choice((400, 2_000, 100_000)),
+            uploads=chance.choice((1, 3, 6)),
+            retry_s=0.05,
+            retry_max_s=0.4,
+            close_s=chance.choice((0.3, 2.0)),
+            read_ahead=chance.choice((0, 2, 16)),
+            deletes=chance.choice((1, 4)),
+        ),
+        cluster=ClusterSettings(
+            refresh_s=chance.choice((0.3, 1.0)),
+            moves_at_once=chance.choice((1, 2, 100)),
+            handover_wait_s=chance.choice((0.0, 0.5)),
+            rescue_delay_s=chance.choice((0.2, 1.0, 2.0)),
+        ),
+    )
+    return replace(
+        options,
+        profile=profile,
+        settings=settings,
+        team=chance.choice((2, 2, 3, 4)),
+        faults_s=chance.uniform(6, 25),
+        calm_between_s=chance.uniform(0.2, 1.5),
+        down_s=chance.choice((0.1, 1.0, 5.0)),
+        doom=chance.choice((0.0, 0.1, 0.3)) if TEAM_PROFILES[profile] else 0.0,
+        restart_fuse=chance.choice((0.0, 0.3)) if TEAM_PROFILES[profile] else 0.0,
+        database_has_own_clock=True,
+        groups=(),
+    )
 
 
 def _forgetful(options: Options, chance: random.Random) -> Options:

@@ -6,7 +6,7 @@ Leaves      requests to `clients`, the verdict to `history`
 
 from collections.abc import Sequence
 
-from streamhouse.errors import DuplicateSequence, OutOfOrderSequence, Rejected, StreamhouseError
+from streamhouse.errors import DuplicateSequence, OutOfOrderSequence, StreamhouseError
 from streamhouse.model.names import TopicPartition
 
 from .clients import Client, simply
@@ -34,18 +34,18 @@ class PlainProducer(Client):
 
     async def _send(self, count: int) -> int:
         """Send batches without waiting between them; returns how many were acknowledged."""
-        connection = await self.connection()
         batches = [self.make(self.chance.choice(self._partitions)) for _ in range(count)]
-        answers = [connection.send(self.appending(sent)) for sent in batches]
+        connections = [await self.leader(sent.name) for sent in batches]
+        answers = [connection.send(self.appending(sent)) for connection, sent in zip(connections, batches, strict=True)]
         acked = 0
-        for sent, answer in zip(batches, answers, strict=True):
+        for connection, sent, answer in zip(connections, batches, answers, strict=True):
             try:
                 await self.answer(connection, answer)
                 acked += 1
-            except Rejected as error:
-                self.history.violated(f"a good batch was refused for good; {sent.label} {error!r}")
-            except (StreamhouseError, Lost):
-                continue
+            except (StreamhouseError, Lost) as error:
+                self.failed(sent.name, error)
+                if isinstance(error, StreamhouseError) and self.is_for_good(error):
+                    self.history.violated(f"a good batch was refused for good; {sent.label} {error!r}")
         return acked
 
 
@@ -118,13 +118,13 @@ class IdempotentProducer(Client):
 
     async def _duplicate(self, sent: Sent) -> None:
         """The network delivers a batch a second time, through a connection that nobody listens to."""
-        agent = self.world.agent
-        if agent is not None and agent.is_listening:
+        agent = self.world.any_agent(self.chance)
+        if agent is not None:
             Connection(self.loop, agent, self.chance).send(self.appending(sent))
 
     async def _round(self, lane: Lane) -> None:
         """Send the first batches of the lane, as many as may be in flight; keep those that were not acknowledged."""
-        connection = await self.connection()
+        connection = await self.leader(lane.name)
         batches = lane.unacked[:WINDOW]
         answers = [connection.send(self.appending(sent)) for sent in batches]
         patience_s = self.chance.choice((0.05, 1.0, 3.0))
@@ -138,9 +138,10 @@ class IdempotentProducer(Client):
                     self._out_of_order(sent, error)
                     return
                 continue
-            except Rejected as error:
-                self.history.violated(f"a good batch was refused for good; {sent.label} {error!r}")
-            except (StreamhouseError, Lost):
+            except (StreamhouseError, Lost) as error:
+                self.failed(lane.name, error)
+                if isinstance(error, StreamhouseError) and self.is_for_good(error):
+                    self.history.violated(f"a good batch was refused for good; {sent.label} {error!r}")
                 continue
             if sent in lane.unacked:
                 lane.unacked.remove(sent)

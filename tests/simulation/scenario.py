@@ -20,6 +20,7 @@ from typing import Any
 from streamhouse.broker.fetch import Wanted
 from streamhouse.errors import StreamhouseError, TopicExists
 from streamhouse.format.batch import Buffer, spans
+from streamhouse.format.keys import WAL_PREFIX
 from streamhouse.model.names import TopicPartition
 
 from .churn import TOPIC, Churner
@@ -142,7 +143,10 @@ class Scenario:
 
     async def run(self) -> None:
         await self.world.open()
-        supervisor = self.loop.create_task(self.world.keep_alive(), name="supervisor")
+        supervisors = [
+            self.loop.create_task(self.world.keep_alive(slot), name=f"supervisor-{slot}")
+            for slot in range(len(self.world.weathers))
+        ]
         admin = Client(self.world, "admin")
         await self._lively("creating topics", self._create_topics(admin))
         producers, followers, others = self._clients()
@@ -170,7 +174,8 @@ class Scenario:
             await self._lively("what was committed", auditor.told())
         await self._lively("collection", self._collect())
         await self._lively("stop", self._stop())
-        supervisor.cancel()
+        for supervisor in supervisors:
+            supervisor.cancel()
 
     async def _retire(self, members: Sequence["asyncio.Task[None]"]) -> None:
         """The groups get everything done; then their members go, with or without a word."""
@@ -190,7 +195,7 @@ class Scenario:
             async with asyncio.timeout(within_s):
                 await work
         except TimeoutError:
-            raise Violation(f"stuck: {what}; {self.world.agent!r}\n{self.loop.dump()}") from None
+            raise Violation(f"stuck: {what}; {self.world.alive()!r}\n{self.loop.dump()}") from None
 
     def _clients(self) -> tuple[list[PlainProducer | IdempotentProducer], list[Follower], list[RandomReader | Churner]]:
         options, world = self.options, self.world
@@ -240,7 +245,7 @@ class Scenario:
         """The whole log, again from its start where retention overtakes the reader."""
         while True:
             try:
-                start = (await reader.call(simply(lambda broker: broker.earliest(name)))).offset
+                start = (await reader.call(simply(lambda broker: broker.earliest(name)), at=name)).offset
                 batches = await self._scan(reader, name, start)
             except (StreamhouseError, Lost):
                 await asyncio.sleep(0.05)
@@ -280,23 +285,25 @@ class Scenario:
 
     async def _memory_is_free(self) -> None:
         while True:
-            agent = self.world.agent
-            if agent is not None and agent.is_listening and not agent.broker.budget.used_bytes:
+            agents = await self.world.listening_agents()
+            if not any(agent.broker.budget.used_bytes for agent in agents):
                 return
             await asyncio.sleep(0.1)
 
     async def _stop(self) -> None:
         """A graceful stop in good weather leaves no session and no WAL, and every published object is there."""
-        agent = await self.world.listening_agent()
-        files = agent.files
-        await self.world.stop(agent)
-        if (how := agent.over.result()) != "stopped":
-            raise Violation(f"a graceful stop ended otherwise; {how}")
-        if sessions := self.world.database.unended_sessions():
-            raise Violation(f"sessions were left after a graceful stop; {sessions}")
-        left = [str(path) for path in files._disk.contents]
-        if left:
-            raise Violation(f"the WAL was left after a graceful stop; {left}")
+        for agent in await self.world.listening_agents():
+            tenure, files = agent.broker.tenure, agent.files
+            assert tenure is not None
+            await self.world.stop(agent)
+            if (how := agent.over.result()) != "stopped":
+                raise Violation(f"a graceful stop ended otherwise; {how}")
+            sessions = self.world.database.unended_sessions()
+            if tenure.session.session_id in sessions or (sessions and not self.world.is_team):
+                raise Violation(f"sessions were left after a graceful stop; {sessions}")
+            left = [str(path) for path in files._disk.contents]
+            if left and not self.world.is_team:
+                raise Violation(f"the WAL was left after a graceful stop; {left}")
         self._check_objects()
 
     def _check_objects(self) -> None:
@@ -308,7 +315,7 @@ class Scenario:
         """In the end the objects are exactly those that rows name: doomed ones and orphans are collected."""
         while True:
             known = {*self.world.database.keys("segment_objects"), *self.world.database.keys("doomed_objects")}
-            orphans = [key for key in self.world.bucket._objects if key not in known]
+            orphans = [key for key in self.world.bucket._objects if key not in known and not key.startswith(WAL_PREFIX)]
             if not orphans and not self.world.database.keys("doomed_objects"):
                 return
             await asyncio.sleep(0.5)

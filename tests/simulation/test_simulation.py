@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.simulation.options import PROFILES
+from tests.simulation.options import ALL_PROFILES
 from tests.simulation.scenario import Outcome, run_seed
 
 CHUNKS = 20
@@ -28,7 +28,7 @@ def test_seeds_keep_the_promises(chunk: int) -> None:
         assert outcome.failure is None, explain(outcome)
 
 
-@pytest.mark.parametrize("profile", sorted(PROFILES))
+@pytest.mark.parametrize("profile", sorted(ALL_PROFILES))
 def test_every_profile_strikes_and_is_survived(profile: str) -> None:
     struck: dict[str, int] = {}
     for seed in range(1000, 1004):
@@ -38,7 +38,7 @@ def test_every_profile_strikes_and_is_survived(profile: str) -> None:
             struck[name] = struck.get(name, 0) + count
     assert struck["acks"] > 100
     assert struck["reads"] > 100
-    assert any(name.startswith("fault:") for name in struck) == bool(PROFILES[profile])
+    assert any(name.startswith("fault:") for name in struck) == bool(ALL_PROFILES[profile])
 
 
 def test_a_seed_run_twice_gives_the_same_trace() -> None:

@@ -1,4 +1,4 @@
-"""Weather: how the stores behave at the moment. The nemesis changes it; the doors obey it.
+"""Weather: how the stores behave at the moment, as one agent sees them. The nemesis changes it; the doors obey it.
 
 Owns        the rates of faults, and until when a store is away
 Leaves      what a fault means to the doors (`objects`, `metadata`), when the weather turns to `nemesis`
@@ -22,10 +22,15 @@ class StoreWeather:
     rot: float = 0.0
     """Share of reads in which a bit is wrong."""
     away_until: float = 0.0
+    deaf: float = 0.0
+    """Share of the news that nobody hears."""
+    knows_deaf: bool = False
+    """Whether whoever is deaf knows it."""
 
     def clear(self) -> None:
-        self.refused = self.lost = self.late = self.slow = self.rot = 0.0
+        self.refused = self.lost = self.late = self.slow = self.rot = self.deaf = 0.0
         self.away_until = 0.0
+        self.knows_deaf = False
 
 
 class Weather:

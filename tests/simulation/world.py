@@ -3,8 +3,9 @@
 Owns        building agents from the product's own parts behind simulated doors; their births, deaths and restarts
 Leaves      when they die to `nemesis`, what clients do to `workload`, what must hold to `history`
 
-One agent at a time uses the data folder, as its lock demands: the next begins when the one before it is dead. The
-world keeps agents in a list all the same, and everything that touches one is told which.
+Each slot is a machine on which one life of an agent follows the other. Alone, there is one slot and a data folder on
+its disk, whose lock demands that the next life begins when the one before it is dead. A team has several slots, no
+disk, and stores that all share, each slot in its own weather; whoever died is succeeded by those who live.
 """
 
 import asyncio
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.doors import Doors
+from streamhouse.broker.doors import Doors, Wals
 from streamhouse.broker.wal.local import LocalWals
+from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.lease import Address
@@ -29,24 +31,29 @@ from .clocks import SimClock
 from .files import SimFiles
 from .group_history import GroupHistory
 from .history import Fact, History, PartitionHistory, Sent
+from .leadership import Leadership
 from .loop import SimLoop
-from .metadata import SimDatabase, metadata_door
+from .metadata import MetadataDoor, SimDatabase, as_store
 from .network import Connection
 from .objects import ObjectDoor
-from .options import PROFILES, Options
+from .options import ALL_PROFILES, Options
 from .weather import Weather
 
 WAL_ROOT: Final = Path("/data/wal")
-ADDRESS: Final = Address(host="127.0.0.1", port=9092)
+PORT: Final = 9092
+FATEFUL: Final = frozenset({"claim_recovery", "finish_recovery", "acquire", "release"})
 RETRIES: Final = RetrySettings(attempts=3, total_s=1.0, attempt_timeout_s=0.3, first_wait_s=0.02, max_wait_s=0.1)
 
 
 class Agent:
-    """One life of the agent."""
+    """One life of an agent."""
 
-    def __init__(self, world: "World", number: int) -> None:
+    def __init__(self, world: "World", number: int, slot: int) -> None:
         self.world = world
         self.number = number
+        self.slot = slot
+        self.address = Address(host="127.0.0.1", port=PORT + slot)
+        self.weather = world.weathers[slot]
         self.process = world.loop.new_process(f"agent-{number}")
         self.files = world.files
         self.is_listening = False
@@ -62,20 +69,46 @@ class Agent:
         world = self.world
         settings = world.options.settings
         ids = Ids(random.Random(f"ids-{world.options.seed}-{self.number}"))
-        objects: ObjectStore = ObjectDoor(world.loop, world.bucket, world.database, world.weather)
+        team = world.options.team > 0
+        objects: ObjectStore = ObjectDoor(
+            world.loop, world.bucket, world.database, self.weather, detached=0.5 if team else 0.0
+        )
         if world.options.retries:
             objects = RetryingStore(objects, world.clock, ids, RETRIES)
+        self.metadata = MetadataDoor(
+            world.loop, world.database.store(), self.weather, detached=team, happened=self._happened if team else None
+        )
+        wals: Wals = (
+            ObjectWals(objects, settings.wal, clock=world.clock, ids=ids)
+            if team
+            else LocalWals(WAL_ROOT, settings.wal, files=self.files, clock=world.clock, ids=ids)
+        )
         return Doors(
             settings=settings,
             objects=objects,
-            metadata=metadata_door(world.loop, world.database.store(), world.weather),
-            wals=LocalWals(WAL_ROOT, settings.wal, files=self.files, clock=world.clock, ids=ids),
+            metadata=as_store(self.metadata),
+            wals=wals,
             clock=world.clock,
             ids=ids,
-            kafka=ADDRESS,
-            http=ADDRESS,
-            alone=True,
+            kafka=self.address,
+            http=self.address,
+            alone=not team,
         )
+
+    def _happened(self, call: str) -> None:
+        """Some die, or fall asleep, soon after they have begun something that others must be able to finish."""
+        world = self.world
+        if call not in FATEFUL or world.is_quiet or world.chance.random() >= world.options.doom:
+            return
+        steps = int(world.chance.choice((10, 60, 200)) * world.chance.random())
+        world.loop.note(f"{self.process.name} has done {call}, and {steps} steps to go")
+        self.process.fuse = (steps, self._doomed)
+
+    def _doomed(self) -> None:
+        if self.world.chance.random() < 0.5:
+            self.world.kill(self, power=False)
+        else:
+            self.world.loop.pause(self.process, self.world.chance.uniform(5.0, 20.0))
 
     async def _live(self) -> None:
         try:
@@ -116,9 +149,13 @@ class World:
         self.clock = SimClock(loop)
         self.database = SimDatabase(SimClock(loop) if options.database_has_own_clock else self.clock)
         self.bucket = MemoryObjectStore(SimClock(loop))
-        self.weather = Weather(loop, random.Random(f"weather-{options.seed}"))
+        self.weathers = [
+            Weather(loop, random.Random(f"weather-{options.seed}" + (f"-{slot}" if slot else "")))
+            for slot in range(max(options.team, 1))
+        ]
         self.files = SimFiles(random.Random(f"disk-{options.seed}"))
         self.history = History(loop, self.database)
+        self.leadership = Leadership(self.history.violated, self.database, self.bucket)
         self.groups = GroupHistory(
             self.history.violated,
             drops=self.database.drops,
@@ -126,8 +163,12 @@ class World:
             retention_ms=round(options.settings.groups.offsets_retention_s * 1000),
         )
         self.agents: list[Agent] = []
+        self.lives: dict[int, Agent] = {}
+        """The newest life of each slot."""
         self.is_quiet = False
         """Whether faults are over."""
+        self.is_closing = False
+        """Whether who ends is succeeded by nobody."""
         self.deaths: dict[str, int] = {}
         self.power_cuts = 0
         """How often the power took what the policy had not synced, or a write that was under way."""
@@ -136,17 +177,35 @@ class World:
 
     @property
     def profile(self) -> Mapping[str, int]:
-        return PROFILES[self.options.profile]
+        return ALL_PROFILES[self.options.profile]
+
+    @property
+    def is_team(self) -> bool:
+        return self.options.team > 0
 
     @property
     def agent(self) -> Agent | None:
-        """The agent in force, if there is one."""
+        """The agent in force, if there is one; the youngest of a team."""
         return self.agents[-1] if self.agents and not self.agents[-1].over.done() else None
 
-    async def listening_agent(self) -> Agent:
+    def alive(self) -> list[Agent]:
+        return [agent for agent in self.lives.values() if not agent.over.done()]
+
+    def any_agent(self, chance: random.Random) -> Agent | None:
+        """Somebody who listens, if there is anybody."""
+        listening = [agent for agent in self.alive() if agent.is_listening]
+        return chance.choice(listening) if listening else None
+
+    def at(self, port: int) -> Agent | None:
+        """Who listens at a port."""
+        return next((agent for agent in self.alive() if agent.is_listening and agent.address.port == port), None)
+
+    async def listening_agents(self) -> list[Agent]:
+        """All of them, as soon as every slot has one."""
         while True:
-            if (agent := self.agent) is not None and agent.is_listening:
-                return agent
+            listening = [agent for agent in self.alive() if agent.is_listening]
+            if len(listening) == len(self.weathers):
+                return listening
             await asyncio.sleep(0.05)
 
     async def open(self) -> None:
@@ -154,20 +213,21 @@ class World:
 
     # --- lives
 
-    async def keep_alive(self) -> None:
-        """Start agents, one after the other, until the task is cancelled."""
-        while True:
-            agent = self._boot()
+    async def keep_alive(self, slot: int) -> None:
+        """Start agents in a slot, one after the other, until the task is cancelled or the world is closing."""
+        while not self.is_closing:
+            agent = self._boot(slot)
             how = await agent.over
             self.loop.note(f"agent-{agent.number} {how}")
             self._exit(agent)
             self.deaths[how.partition(":")[0]] = self.deaths.get(how.partition(":")[0], 0) + 1
-            await asyncio.sleep(self.chance.expovariate(1 / 0.1))
+            await asyncio.sleep(self.chance.expovariate(1 / (self.options.down_s if not self.is_quiet else 0.1)))
 
-    def _boot(self) -> Agent:
-        agent = Agent(self, len(self.agents))
+    def _boot(self, slot: int) -> Agent:
+        agent = Agent(self, len(self.agents), slot)
         self.agents.append(agent)
-        if self.weather.disk_is_full:
+        self.lives[slot] = agent
+        if agent.weather.disk_is_full:
             agent.files.fill_up_after(self.chance.randrange(500))
         if not self.is_quiet and self.chance.random() < self.options.restart_fuse:
             steps = int(self.chance.choice((30, 150, 400)) * self.chance.random())
@@ -215,8 +275,13 @@ class World:
 
     # --- what can be seen from above
 
-    def acknowledged(self, log: PartitionHistory, fact: Fact) -> None:
+    def acknowledged(self, log: PartitionHistory, fact: Fact, by: Broker, epoch: int | None) -> None:
         """Nothing may be acknowledged that neither the WAL nor a published segment holds under the policy."""
+        if self.is_team:
+            if epoch is not None:
+                assert by.tenure is not None
+                self.leadership.acknowledged(log, fact, by.tenure.session.session_id, epoch)
+            return
         bounds = self.database.bounds(log.partition)
         if bounds is None or fact.end <= bounds[1]:
             return
@@ -251,6 +316,10 @@ class World:
 
     def _overrides(self, name: TopicPartition) -> Mapping[str, str]:
         return next(plan.overrides for plan in self.options.topics if plan.name == name.topic)
+
+    def recreates(self, name: TopicPartition) -> bool:
+        """Whether the topic of this name may be deleted and created again, unknown to some agent of a team."""
+        return self.is_team and all(plan.name != name.topic for plan in self.options.topics)
 
     def stamps_append_time(self, name: TopicPartition) -> bool:
         return "message.timestamp.type" in self._overrides(name)
