@@ -129,14 +129,14 @@ class Oversight:
         found = await self._statuses(topics, sizes)
         return [status for status in found if status.is_local] if local else found
 
-    async def moving(self, topics: Sequence[Topic]) -> list[PartitionStatus]:
-        """Partitions that one agent holds and another one should; sizes are not told."""
-        return [status for status in await self._statuses(topics, {}) if status.is_moving]
+    async def leadership(self, topics: Sequence[Topic]) -> dict[TopicPartition, PartitionStatus]:
+        """Who leads the partitions of these topics, and who should; sizes are not told."""
+        return {status.name: status for status in await self._statuses(topics, {})} if topics else {}
 
     async def partition(self, name: TopicPartition) -> PartitionStatus:
         """One partition; its size is not told."""
         topic = await self._topic_of(name)
-        return next(status for status in await self._statuses([topic], {}) if status.name == name)
+        return (await self.leadership([topic]))[name]
 
     async def move(self, name: TopicPartition, node_id: int | None) -> None:
         """Say who leads a partition from now on, as long as that agent is there; None: whoever would otherwise.

@@ -1,4 +1,5 @@
-"""AlterPartitionReassignments, ListPartitionReassignments, AlterReplicaLogDirs: partitions stay where they are."""
+"""AlterPartitionReassignments, ListPartitionReassignments, AlterReplicaLogDirs, where there is one agent: partitions
+stay where they are. Among several they move: `test_several_agents`."""
 
 import pytest
 

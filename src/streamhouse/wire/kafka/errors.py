@@ -73,8 +73,10 @@ class ErrorCode(IntEnum):
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
     MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
     NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
@@ -104,6 +106,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.Rejected: ErrorCode.INVALID_REQUEST,
     errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
+    errors.UnknownAgent: ErrorCode.INVALID_REQUEST,
     errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,

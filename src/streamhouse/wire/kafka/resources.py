@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 from streamhouse.broker.configs import Source
-from streamhouse.errors import Rejected
+from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.names import NodeId, check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import SettingType
@@ -78,6 +78,17 @@ def require_once(resource: Resource, named: "Counter[tuple[int, str]]") -> None:
 async def find_topic(context: Context, name: str) -> Topic:
     check_topic_name(name)
     return await context.broker.topic(name)
+
+
+async def find_topics(context: Context, names: Iterable[str]) -> dict[str, Topic | StreamhouseError]:
+    """Topics by name, or why there is none, however often a name occurs."""
+    found: dict[str, Topic | StreamhouseError] = {}
+    for name in dict.fromkeys(names):
+        try:
+            found[name] = await find_topic(context, name)
+        except StreamhouseError as error:
+            found[name] = error
+    return found
 
 
 def require_this_agent(context: Context, name: str) -> None:

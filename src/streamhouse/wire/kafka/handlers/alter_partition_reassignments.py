@@ -1,58 +1,105 @@
 """AlterPartitionReassignments, API key 45, versions 0-1: partitions move to other brokers.
 
-Behaviour   the agent that is asked is the only replica of every partition: to have it so is done already, anything
-            else is INVALID_REPLICA_ASSIGNMENT, because records are in the store and not with an agent
-            to cancel (null) is NO_REASSIGNMENT_IN_PROGRESS
+Behaviour   a partition has one replica, the agent that leads it: to be given to one agent, it is handed over to that
+            one, and belongs there as long as that agent is there; no data moves, because records are in the store
+            the answer comes when that is decided; the hand-over begins at once, and ListPartitionReassignments tells
+            when it is done
+            none, several, unknown or draining brokers are INVALID_REPLICA_ASSIGNMENT
+            to cancel (null) a move has the partition stay with the agent that leads it; without one it is
+            NO_REASSIGNMENT_IN_PROGRESS
             partitions that aren't there are UNKNOWN_TOPIC_OR_PARTITION
-Left out    timeout_ms: nothing takes time
+Left out    timeout_ms: it is decided when the answer comes
 Versions    v1 whether the replication factor may change
 """
 
+from collections.abc import Mapping, Sequence
+
+from streamhouse.broker.oversight import PartitionStatus
 from streamhouse.errors import InvalidAssignment, StreamhouseError, UnknownTopic
-from streamhouse.model.names import TopicPartition
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.assignments import takers
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignablePartitionResponse,
+    ReassignableTopic,
     ReassignableTopicResponse,
 )
-from streamhouse.wire.kafka.resources import find_topic
+from streamhouse.wire.kafka.resources import find_topics
 from streamhouse.wire.kafka.support import serves
 
 
 @serves(AlterPartitionReassignmentsRequest, (0, 1))
 async def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> Answer:
-    return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_message=None,
-        responses=[
+    topics = await find_topics(context, [topic.name for topic in request.topics])
+    plan = _Plan(context, topics)
+    try:
+        await plan.look(request.topics)
+        answers = [
             ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[await _partition(context, topic.name, part) for part in topic.partitions],
+                name=topic.name, partitions=[plan.answer(topic.name, part) for part in topic.partitions]
             )
             for topic in request.topics
-        ],
+        ]
+        await plan.carry_out()
+    except StreamhouseError as error:
+        return AlterPartitionReassignmentsResponse(error_code=context.refused(error), error_message=str(error))
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=answers
     )
 
 
-async def _partition(context: Context, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
-    result = ReassignablePartitionResponse(partition_index=asked.partition_index, error_message=None)
-    try:
-        found = await find_topic(context, topic)
-        if not 0 <= asked.partition_index < found.partitions:
-            raise UnknownTopic(TopicPartition(topic, asked.partition_index))
-        if asked.replicas is not None and asked.replicas != [context.broker.node_id]:
+class _Plan:
+    """Who is to lead what: made of the whole request, then carried out at once."""
+
+    def __init__(self, context: Context, topics: Mapping[str, Topic | StreamhouseError]) -> None:
+        self._context = context
+        self._topics = topics
+        self._takers = takers(context)
+        self._states: Mapping[TopicPartition, PartitionStatus] = {}
+        self._pins: dict[PartitionId, int] = {}
+
+    async def look(self, asked: Sequence[ReassignableTopic]) -> None:
+        """Whether there is a move to cancel, only the store knows."""
+        names = {topic.name for topic in asked for part in topic.partitions if part.replicas is None}
+        found = [self._topics[name] for name in names]
+        self._states = await self._context.broker.oversight.leadership([t for t in found if isinstance(t, Topic)])
+
+    async def carry_out(self) -> None:
+        if self._pins:
+            await self._context.broker.oversight.pin(self._pins)
+
+    def answer(self, name: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
+        answer = ReassignablePartitionResponse(partition_index=asked.partition_index, error_message=None)
+        try:
+            if isinstance(topic := self._topics[name], StreamhouseError):
+                raise topic
+            node = self._target(topic, asked)
+        except StreamhouseError as error:
+            answer.error_code, answer.error_message = self._context.refused(error), str(error)
+            return answer
+        if node is None:
+            answer.error_code = self._context.refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+            answer.error_message = "the partition is not being moved"
+        else:
+            self._pins[PartitionId(topic.topic_id, asked.partition_index)] = node
+        return answer
+
+    def _target(self, topic: Topic, asked: ReassignablePartition) -> int | None:
+        """Who should lead the partition; None when a move is cancelled that isn't there."""
+        name = TopicPartition(topic.name, asked.partition_index)
+        if not 0 <= asked.partition_index < topic.partitions:
+            raise UnknownTopic(name)
+        if asked.replicas is None:
+            status = self._states.get(name)
+            return status.leader.node_id if status is not None and status.is_moving and status.leader else None
+        if len(asked.replicas) != 1 or asked.replicas[0] not in self._takers:
             raise InvalidAssignment(
-                f"records are in the store, and this agent is their only replica; replicas={asked.replicas} "
-                f"known={context.broker.node_id}"
+                f"records are in the store, and a partition has one replica, the agent that leads it; "
+                f"replicas={asked.replicas} known={sorted(self._takers)}"
             )
-    except StreamhouseError as error:
-        result.error_code, result.error_message = context.refused(error), str(error)
-        return result
-    if asked.replicas is None:
-        result.error_code = context.refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        result.error_message = "the partition is not being moved"
-    return result
+        return asked.replicas[0]

@@ -2,7 +2,8 @@
 
 Behaviour   each topic on its own; the number asked for is how many there are afterwards, and there are never fewer
             the new ones are there, all of them, when the answer comes
-            assignments by hand must name this agent, once for each new partition, and then mean nothing
+            assignments by hand are checked as Kafka does; the first broker of each new partition leads it as long as
+            it is there
             a topic that occurs twice in a request is INVALID_REQUEST
             the topic of consumer groups keeps its number, by which groups find their coordinator: INVALID_PARTITIONS
             validate_only does everything but create
@@ -14,6 +15,7 @@ from collections import Counter
 
 from streamhouse.errors import InvalidAssignment, Rejected, StreamhouseError
 from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.assignments import first_brokers, pin_first
 from streamhouse.wire.kafka.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -44,19 +46,19 @@ async def _grow(
         if twice:
             raise Rejected(f"topic occurs twice in the request; name={asked.name}")
         topic = await find_topic(context, asked.name)
+        leaders: list[int] = []
         if asked.assignments is not None and asked.count > topic.partitions:
-            _check_assignments(asked.assignments, new=asked.count - topic.partitions, node=context.broker.node_id)
-        await context.broker.administration.grow_topic(asked.name, asked.count, dry_run=dry_run)
+            leaders = _assigned(context, asked.assignments, new=asked.count - topic.partitions)
+        grown = await context.broker.administration.grow_topic(asked.name, asked.count, dry_run=dry_run)
+        if leaders and not dry_run:
+            await pin_first(context, grown, leaders, at=topic.partitions)
     except StreamhouseError as error:
         return CreatePartitionsTopicResult(name=asked.name, error_code=context.refused(error), error_message=str(error))
     return CreatePartitionsTopicResult(name=asked.name)
 
 
-def _check_assignments(assignments: list[CreatePartitionsAssignment], *, new: int, node: int) -> None:
+def _assigned(context: Context, assignments: list[CreatePartitionsAssignment], *, new: int) -> list[int]:
+    """Who leads each new partition; raises when that makes no sense."""
     if len(assignments) != new:
         raise InvalidAssignment(f"each new partition needs one assignment; new={new} assignments={len(assignments)}")
-    for assignment in assignments:
-        if assignment.broker_ids != [node]:
-            raise InvalidAssignment(
-                f"brokers of a partition are missing, repeated or unknown; brokers={assignment.broker_ids} known={node}"
-            )
+    return first_brokers(context, [assignment.broker_ids for assignment in assignments])

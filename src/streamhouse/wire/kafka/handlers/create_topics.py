@@ -5,7 +5,7 @@ Behaviour   each topic on its own: created, or refused with a code and a text
             replication factor -1, or any up to 32: what makes a record durable is the store, so the factor is
             answered as it was asked for, and otherwise means nothing
             assignments by hand are checked as Kafka does (partitions from 0 on without gaps, no broker twice, known
-            brokers) and then mean nothing either
+            brokers, as many for each partition); the first broker of each leads the partition as long as it is there
             a name that occurs twice in a request is INVALID_REQUEST
             names that differ only in `.` and `_` collide, which is INVALID_TOPIC_EXCEPTION
             validate_only does everything but create
@@ -31,8 +31,8 @@ from streamhouse.model.names import check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import TOPIC_SETTINGS, TopicSetting
 from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.assignments import first_brokers, pin_first
 from streamhouse.wire.kafka.messages.create_topics import (
-    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -65,11 +65,14 @@ async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> 
     try:
         check_topic_name(asked.name)
         overrides = _overrides(asked)
-        partitions, factor = _layout(asked, context.broker.node_id)
+        leaders = _assigned(context, asked) if asked.assignments else []
+        partitions, factor = _layout(asked)
         changed = await context.broker.administration.changed()
         topic = await context.broker.create_topic(
             asked.name, partitions=partitions, overrides=overrides, dry_run=dry_run
         )
+        if leaders and not dry_run:
+            await pin_first(context, topic, leaders)
     except StreamhouseError as error:
         return _refused(context, asked.name, error)
     return CreatableTopicResult(
@@ -95,10 +98,10 @@ def _overrides(asked: CreatableTopic) -> Mapping[str, str]:
     return chosen
 
 
-def _layout(asked: CreatableTopic, node: int) -> tuple[int | None, int]:
+def _layout(asked: CreatableTopic) -> tuple[int | None, int]:
     """How many partitions (None: the default) and replicas were asked for; raises when that makes no sense."""
     if asked.assignments:
-        return _assigned(asked, node)
+        return len(asked.assignments), len(asked.assignments[0].broker_ids)
     if asked.replication_factor != DEFAULT and not 1 <= asked.replication_factor <= MAX_REPLICATION:
         raise InvalidReplication(
             f"replication factor is out of range; factor={asked.replication_factor} allowed=-1, 1 to {MAX_REPLICATION}"
@@ -108,23 +111,14 @@ def _layout(asked: CreatableTopic, node: int) -> tuple[int | None, int]:
     return None if asked.num_partitions == DEFAULT else asked.num_partitions, max(asked.replication_factor, 1)
 
 
-def _assigned(asked: CreatableTopic, node: int) -> tuple[int, int]:
+def _assigned(context: Context, asked: CreatableTopic) -> list[int]:
+    """Who leads each partition, as it was assigned by hand; raises when that makes no sense."""
     if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
         raise Rejected("with assignments by hand, partitions and replication factor must be -1")
-    indexes = sorted(assignment.partition_index for assignment in asked.assignments)
-    if indexes != list(range(len(indexes))):
+    ordered = sorted(asked.assignments, key=lambda assignment: assignment.partition_index)
+    if [assignment.partition_index for assignment in ordered] != list(range(len(ordered))):
         raise InvalidAssignment("assigned partitions must count from 0 without gaps or repetitions")
-    for assignment in asked.assignments:
-        _check_replicas(assignment, node)
-    return len(indexes), 1
-
-
-def _check_replicas(assignment: CreatableReplicaAssignment, node: int) -> None:
-    if assignment.broker_ids != [node]:
-        raise InvalidAssignment(
-            f"brokers of a partition are missing, repeated or unknown; partition={assignment.partition_index} "
-            f"brokers={assignment.broker_ids} known={node}"
-        )
+    return first_brokers(context, [assignment.broker_ids for assignment in ordered])
 
 
 def _configs(topic: Topic, changed: Changed) -> list[CreatableTopicConfigs]:

@@ -1,6 +1,7 @@
 """DescribeGroups, API key 15, versions 0-6: groups, their members, and what each was assigned.
 
 Behaviour   each group on its own; one that isn't there is GROUP_ID_NOT_FOUND (v6), before it a group in state Dead
+            one that another agent coordinates is NOT_COORDINATOR
             protocol, metadata and assignments are told of a stable group
             without access control everybody may do everything, which is what authorised operations say
 Left out    nothing

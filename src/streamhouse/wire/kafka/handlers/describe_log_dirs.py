@@ -1,16 +1,17 @@
 """DescribeLogDirs, API key 35, versions 1-5: how large partitions are.
 
 Behaviour   one directory, the store; a partition's size is what its segments hold for it plus what is still in memory
+            only partitions that this agent leads are told, so that tools that ask every broker may add sizes up
             null asks for all topics; of others, topics and partitions that aren't there are left out
             trouble of the metadata store is the directory's error
 Left out    size and free space of the volume (v4): not known, -1
 Versions    v2 flexible · v3 top-level error · v4 volume sizes · v5 cordoned directories
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.model.names import TopicPartition
+from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.messages.describe_log_dirs import (
@@ -35,13 +36,13 @@ async def handle(context: Context, request: DescribeLogDirsRequest) -> Answer:
 
 async def _topics(context: Context, request: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:
     topics: Sequence[Topic] = await context.broker.topics()
-    wanted: dict[str, Collection[int]] = {topic.name: range(topic.partitions) for topic in topics}
+    asked: dict[str, set[int]] | None = None
     if request.topics is not None:
-        asked: dict[str, set[int]] = {}
+        asked = {}
         for each in request.topics:
             asked.setdefault(each.topic, set()).update(each.partitions)
         topics = [topic for topic in topics if topic.name in asked]
-        wanted = {topic.name: sorted(asked[topic.name] & set(range(topic.partitions))) for topic in topics}
+    led = await _led(context, topics)
     sizes = await context.broker.administration.sizes(topics)
     return [
         DescribeLogDirsTopic(
@@ -50,8 +51,22 @@ async def _topics(context: Context, request: DescribeLogDirsRequest) -> list[Des
                 DescribeLogDirsPartition(
                     partition_index=number, partition_size=sizes[TopicPartition(topic.name, number)]
                 )
-                for number in wanted[topic.name]
+                for number in led[topic.name]
+                if asked is None or number in asked[topic.name]
             ],
         )
         for topic in topics
+        if led[topic.name]
     ]
+
+
+async def _led(context: Context, topics: Sequence[Topic]) -> dict[str, list[int]]:
+    """The partitions that this agent leads, or will: each has one such agent, whether or not it is open yet."""
+    leaders = await context.broker.leaders(topics)
+    own = context.broker.node_id
+    return {
+        topic.name: [
+            number for number in range(topic.partitions) if leaders[PartitionId(topic.topic_id, number)].node_id == own
+        ]
+        for topic in topics
+    }

@@ -1,18 +1,25 @@
 """ElectLeaders, API key 43, versions 0-2: partitions get their preferred leader, or any at all.
 
-Behaviour   the agent that is asked leads every partition and is the preferred one, so each partition that is named is
-            ELECTION_NOT_NEEDED, also in an unclean election
-            for all partitions (null) only those are told that something was done for, or went wrong with: none
+Behaviour   the preferred leader is the agent that the partition was moved to, or else the one that the cluster chose;
+            agents see to it by themselves, so an election is ELECTION_NOT_NEEDED, also an unclean one
+            a partition that is on its way to its preferred leader is answered as elected: it gets there without help
+            without an agent that could lead it a partition is PREFERRED_LEADER_NOT_AVAILABLE, or in an unclean
+            election ELIGIBLE_LEADERS_NOT_AVAILABLE
+            for all partitions (null) only those are told that something was done for, or went wrong with
             partitions that aren't there are UNKNOWN_TOPIC_OR_PARTITION
             an unknown kind of election is INVALID_REQUEST
-Left out    timeout_ms: nothing takes time
+Left out    timeout_ms: the answer is there at once
 Versions    v1 kind of election, top-level error · v2 flexible
 """
 
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Final
 
+from streamhouse.broker.oversight import PartitionStatus
 from streamhouse.errors import StreamhouseError, UnknownTopic
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.elect_leaders import (
@@ -20,8 +27,9 @@ from streamhouse.wire.kafka.messages.elect_leaders import (
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
+    TopicPartitions,
 )
-from streamhouse.wire.kafka.resources import find_topic
+from streamhouse.wire.kafka.resources import find_topics
 from streamhouse.wire.kafka.support import serves
 
 PREFERRED: Final = 0
@@ -32,25 +40,70 @@ UNCLEAN: Final = 1
 async def handle(context: Context, request: ElectLeadersRequest) -> Answer:
     if request.election_type not in (PREFERRED, UNCLEAN):
         return ElectLeadersResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
+    unclean = request.election_type == UNCLEAN
+    if request.topic_partitions is None:
+        return await _elect_all(context, unclean=unclean)
+    return await _elect_named(context, request.topic_partitions, unclean=unclean)
+
+
+async def _elect_all(context: Context, *, unclean: bool) -> ElectLeadersResponse:
+    try:
+        found = await context.broker.oversight.leadership(await context.broker.topics())
+    except StreamhouseError as error:
+        return ElectLeadersResponse(error_code=context.refused(error))
+    told = [
+        (name, result)
+        for name, status in found.items()
+        if (result := _result(context, status, unclean=unclean)).error_code != ErrorCode.ELECTION_NOT_NEEDED
+    ]
     return ElectLeadersResponse(
         replica_election_results=[
-            ReplicaElectionResult(
-                topic=asked.topic,
-                partition_result=[
-                    await _elect(context, TopicPartition(asked.topic, number)) for number in asked.partitions
-                ],
-            )
-            for asked in request.topic_partitions or ()
+            ReplicaElectionResult(topic=topic, partition_result=[result for _, result in some])
+            for topic, some in groupby(told, key=lambda each: each[0].topic)
         ]
     )
 
 
-async def _elect(context: Context, name: TopicPartition) -> PartitionResult:
-    code, text = ErrorCode.ELECTION_NOT_NEEDED, "the preferred leader leads the partition already"
+async def _elect_named(context: Context, asked: Sequence[TopicPartitions], *, unclean: bool) -> ElectLeadersResponse:
+    topics = await find_topics(context, [each.topic for each in asked])
     try:
-        topic = await find_topic(context, name.topic)
-        if not 0 <= name.partition < topic.partitions:
-            raise UnknownTopic(name)
+        found = await context.broker.oversight.leadership([each for each in topics.values() if isinstance(each, Topic)])
     except StreamhouseError as error:
-        code, text = context.refused(error), str(error)
-    return PartitionResult(partition_id=name.partition, error_code=code, error_message=text)
+        return ElectLeadersResponse(error_code=context.refused(error))
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=each.topic,
+                partition_result=[
+                    _of_partition(context, found, TopicPartition(each.topic, number), unclean=unclean)
+                    if not isinstance(refusal := topics[each.topic], StreamhouseError)
+                    else _refused(context, number, refusal)
+                    for number in each.partitions
+                ],
+            )
+            for each in asked
+        ]
+    )
+
+
+def _of_partition(
+    context: Context, found: Mapping[TopicPartition, PartitionStatus], name: TopicPartition, *, unclean: bool
+) -> PartitionResult:
+    if (status := found.get(name)) is None:
+        return _refused(context, name.partition, UnknownTopic(name))
+    return _result(context, status, unclean=unclean)
+
+
+def _result(context: Context, status: PartitionStatus, *, unclean: bool) -> PartitionResult:
+    result = PartitionResult(partition_id=status.name.partition, error_message=None)
+    if status.owner is None and (status.leader is None or not unclean):
+        missing = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if unclean else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        result.error_code, result.error_message = context.refused(missing), "no agent takes the partition now"
+    elif unclean or not status.is_moving:
+        result.error_code = ErrorCode.ELECTION_NOT_NEEDED
+        result.error_message = "the preferred leader leads the partition already"
+    return result
+
+
+def _refused(context: Context, number: int, error: StreamhouseError) -> PartitionResult:
+    return PartitionResult(partition_id=number, error_code=context.refused(error), error_message=str(error))

@@ -1,6 +1,6 @@
 """ListConfigResources, API key 74, versions 0-1: what has settings.
 
-Behaviour   topics and this agent, of the types that are asked for, or of all types when none is
+Behaviour   topics and agents, of the types that are asked for, or of all types when none is
             before v1 only client metrics can be asked for, of which there are none
             groups, broker loggers and client metrics have no settings here, so none are told
             an unknown type is UNSUPPORTED_VERSION
@@ -43,6 +43,6 @@ async def _resources(context: Context, wanted: set[int]) -> list[ConfigResource]
         names = [topic.name for topic in await context.broker.topics()]
         found += [ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC) for name in names]
     if ResourceType.BROKER in wanted:
-        node = str(context.broker.node_id)
-        found.append(ConfigResource(resource_name=node, resource_type=ResourceType.BROKER))
+        nodes = [str(node) for node, _ in context.agents()]
+        found += [ConfigResource(resource_name=node, resource_type=ResourceType.BROKER) for node in nodes]
     return found

@@ -2,6 +2,7 @@
 
 Behaviour   by name; filters on states (v4) and types (v5) don't mind case, and an unknown word matches nothing
             every group is of type classic
+            groups of other agents are left out: tools ask every broker
 Left out    nothing
 Versions    v3 flexible · v4 states · v5 types
 """

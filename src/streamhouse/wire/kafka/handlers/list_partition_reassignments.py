@@ -1,18 +1,59 @@
 """ListPartitionReassignments, API key 46, versions 0-0: which partitions are on the move.
 
-Behaviour   none, whatever is asked for: records are in the store, and no partition is ever moved
-Left out    timeout_ms: nothing takes time
+Behaviour   those that one agent leads and another one should: because somebody moved them, because an agent joined,
+            drains or died; the one is being removed, the other added
+            null asks for all topics; of others, topics and partitions that aren't there are left out
+Left out    timeout_ms: the answer is there at once
 Versions    v0 flexible
 """
 
+from itertools import groupby
+
+from streamhouse.broker.oversight import PartitionStatus
+from streamhouse.errors import StreamhouseError
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 from streamhouse.wire.kafka.support import serves
 
 
 @serves(ListPartitionReassignmentsRequest, (0, 0))
 async def handle(context: Context, request: ListPartitionReassignmentsRequest) -> Answer:
-    return ListPartitionReassignmentsResponse(error_message=None)
+    try:
+        moving = await _moving(context, request)
+    except StreamhouseError as error:
+        return ListPartitionReassignmentsResponse(error_code=context.refused(error), error_message=str(error))
+    return ListPartitionReassignmentsResponse(
+        error_message=None,
+        topics=[
+            OngoingTopicReassignment(name=name, partitions=[_partition(each) for each in some])
+            for name, some in groupby(moving, key=lambda each: each.name.topic)
+        ],
+    )
+
+
+async def _moving(context: Context, request: ListPartitionReassignmentsRequest) -> list[PartitionStatus]:
+    """Partitions on the move among those that are asked for, by topic and number."""
+    topics = await context.broker.topics()
+    asked = None
+    if request.topics is not None:
+        asked = {(topic.name, number) for topic in request.topics for number in topic.partition_indexes}
+        names = {topic.name for topic in request.topics}
+        topics = [topic for topic in topics if topic.name in names]
+    found = await context.broker.oversight.leadership(topics)
+    return [status for name, status in found.items() if status.is_moving and (asked is None or name in asked)]
+
+
+def _partition(status: PartitionStatus) -> OngoingPartitionReassignment:
+    assert status.leader is not None
+    assert status.owner is not None
+    return OngoingPartitionReassignment(
+        partition_index=status.name.partition,
+        replicas=[status.owner.node_id, status.leader.node_id],
+        adding_replicas=[status.owner.node_id],
+        removing_replicas=[status.leader.node_id],
+    )
