@@ -6,7 +6,7 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.wal.object_recovery import ObjectWals
-from streamhouse.config import FlushSettings
+from streamhouse.config import FlushSettings, WalSettings
 from streamhouse.errors import AppendFailed, LeaseLost, NotLeader, Retriable
 from streamhouse.model.lease import Address
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
@@ -85,7 +85,7 @@ class Team:
 
 @pytest.fixture
 async def team(make_world: MakeWorld) -> Team:
-    return Team(await make_world(flush=FlushSettings(block_bytes=256, age_s=5.0)))
+    return Team(await make_world(flush=FlushSettings(block_bytes=256, age_s=5.0), wal=WalSettings(window_ms=0)))
 
 
 def names(topic: str = "orders") -> list[TopicPartition]:
@@ -276,3 +276,37 @@ async def test_a_zombie_never_says_that_an_offset_is_out_of_range(team: Team) ->
     assert isinstance((await fetch(first, 7, name)).error, LeaseLost)
     with pytest.raises(LeaseLost):
         await first.latest(name)
+
+
+async def test_a_lease_whose_log_could_not_be_opened_goes_to_the_agent_that_should_lead(team: Team) -> None:
+    first = await team.join()
+    await team.topic()
+    team.world.metadata.refuse("last_run", times=PARTITIONS)
+    for name in names():
+        with pytest.raises(Retriable):
+            await first.append(name, batch(b"a"))
+    second = await team.join()
+    await team.pass_time(3)
+    assert len(await team.led_by(second)) > 0
+    for name in names():
+        assert await team.produce(name, b"b") == 0
+
+
+async def test_groups_let_go_by_a_late_heartbeat_go_to_the_agent_that_should_coordinate_them(team: Team) -> None:
+    first = await team.join()
+    lease, groups = team.world.settings.lease, [f"readers-{number}" for number in range(20)]
+    assert not [
+        each for each in (await first.groups.fetch(dict.fromkeys(groups))).values() if isinstance(each, Exception)
+    ]
+    team.world.metadata.refuse("renew_session", times=1000)
+    await team.pass_time(lease.usable_s + 0.2)
+    assert current(first).is_valid is False
+    second = await team.join()
+    team.world.metadata.heal()
+    await team.pass_time(3)
+    assert current(first).is_valid
+    by_session = {current(each).session.session_id: each for each in team.agents}
+    found = {group: by_session[(await first.groups.coordinator_of(group)).session_id] for group in groups}
+    assert set(found.values()) == {first, second}
+    for group, agent in found.items():
+        assert not isinstance((await agent.groups.fetch({group: None}))[group], Exception)

@@ -61,7 +61,7 @@ def test_a_window_is_such_an_object_whatever_the_sizes_of_its_batches() -> None:
     sizes = [0, 1, COPIED_BELOW_BYTES - 1, COPIED_BELOW_BYTES, 2 * COPIED_BELOW_BYTES]
     for _ in range(20):
         entries = [SMALL[0]._replace(batch=bytes(chance.choice(sizes))) for _ in range(chance.randrange(1, 9))]
-        window = Window(SESSION, 7, mark=MARK, opened_at=0.0, loop=loop)
+        window = Window(SESSION, 7, mark=MARK, loop=loop)
         for entry in entries:
             window.add([entry])
         assert b"".join(window.body()) == object_of(entries)

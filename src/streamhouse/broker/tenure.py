@@ -23,6 +23,7 @@ from streamhouse.errors import (
     LeaseLost,
     Retriable,
     SessionLost,
+    SessionSealed,
     Stopping,
     StreamhouseError,
     Unavailable,
@@ -66,6 +67,7 @@ class Tenure:
         self._valid_until = valid_until
         self._is_lost = False
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._leased: dict[PartitionId, TopicPartition] = {}
         self._opening: WeakValueDictionary[TopicPartition, asyncio.Lock] = WeakValueDictionary()
         self._end_reason: StreamhouseError | None = None
         self._ending = asyncio.Event()
@@ -167,8 +169,10 @@ class Tenure:
     async def _open(self, name: TopicPartition, topic: Topic) -> PartitionLog:
         self._require_open(name)
         partition = PartitionId(topic.topic_id, name.partition)
+        self._leased[partition] = name  # also if the answer is lost
         states = await self._doors.metadata.acquire(self.session.session_id, [partition])
         if not states:
+            del self._leased[partition]
             raise LeaseHeld([name], why="another session holds it")
         opened = await self._load(name, states[0], topic)
         self._require_open(name)
@@ -217,6 +221,18 @@ class Tenure:
         await self._release([item.partition for item in ours])
         await self._drop(ours, LeaseLost([item.name for item in ours], why="another agent leads it now"))
 
+    def unopened(self) -> Mapping[PartitionId, TopicPartition]:
+        """Leases that were taken, or may have been, for logs that then could not be opened."""
+        return {partition: name for partition, name in self._leased.items() if name not in self._logs}
+
+    async def release_unopened(self, partition: PartitionId, name: TopicPartition) -> None:
+        """Give up such a lease, unless its log is open by now: it lasts while the session does, and nobody else could
+        ever lead."""
+        async with self._opening.setdefault(name, asyncio.Lock()):
+            if name not in self._logs and partition in self._leased:
+                await self._doors.metadata.release(self.session.session_id, [partition])
+                del self._leased[partition]
+
     async def _release(self, partitions: Sequence[PartitionId]) -> None:
         wait = self._doors.settings.flush.retry_s
         while partitions:
@@ -258,6 +274,7 @@ class Tenure:
         for item in gone:
             if self._logs.get(item.name) is item:
                 del self._logs[item.name]
+                self._leased.pop(item.partition, None)
             item.close(why)
             item.seal()
             self._budget.give_back(item.discard())
@@ -334,7 +351,10 @@ class Tenure:
     async def _watch_wal(self) -> None:
         failure = await self.wal.wait_failed()
         log.error("write-ahead log failed", extra={"session": self.session.session_id, "why": str(failure)})
-        self._end(AppendFailed(f"write-ahead log failed; why={failure}"))
+        if isinstance(failure, SessionSealed):  # others recover it: nothing of it is ours any more
+            self._end(SessionLost(self.session.session_id, why=str(failure)))
+        else:
+            self._end(AppendFailed(f"write-ahead log failed; why={failure}"))
 
     async def _flush(self) -> None:
         try:
@@ -348,7 +368,9 @@ class Tenure:
         refusal = why if isinstance(why, Retriable) else AppendFailed(str(why))
         for item in self.logs():
             item.close(refusal)
-        await self._quiesce()
+        # Of a lost session nobody acknowledges anything, and a store that is away must not keep it from ending.
+        if not isinstance(why, SessionLost):
+            await self._quiesce()
         for item in self.logs():
             item.seal()
         self.flusher.stop()

@@ -118,11 +118,11 @@ class LeaseSettings(Section, frozen=True, kw_only=True):
     ] = 30.0
     takeover_s: Annotated[
         float, about("share of ttl_s for taking over: a session lives ttl_s - takeover_s without a heartbeat", ge=0)
-    ] = 3.0
+    ] = 8.0
     renew_s: Annotated[float, about("time between heartbeats", gt=0)] = 10.0
     margin_s: Annotated[
         float, about("how long before its expiry, by its own monotonic clock, an agent stops acting on a lease", ge=0)
-    ] = 5.0
+    ] = 4.0
 
     @property
     def life_ms(self) -> int:
@@ -161,7 +161,7 @@ class WalSettings(Section, frozen=True, kw_only=True):
         int, about("bytes that wait to become durable; beyond it appends are refused", gt=0)
     ] = 256 * MIB
     window_ms: Annotated[
-        int, about("object WAL: how long appends are collected for one object while others are under way", ge=0)
+        int, about("object WAL: least time between two objects, full ones apart; what comes meanwhile shares one", ge=0)
     ] = 50
     window_bytes: Annotated[int, about("object WAL: size at which an object is sent without waiting", gt=0)] = 4 * MIB
     uploads: Annotated[int, about("object WAL: PUTs under way at once", gt=0)] = 4
@@ -172,7 +172,7 @@ class WalSettings(Section, frozen=True, kw_only=True):
     close_s: Annotated[
         float, about("object WAL: how long an ending log waits for what is not durable before it is refused", ge=0)
     ] = 5.0
-    read_ahead: Annotated[int, about("object WAL: objects that recovery reads ahead", ge=0)] = 4
+    read_ahead: Annotated[int, about("object WAL: objects that recovery reads ahead", ge=0)] = 16
     deletes: Annotated[int, about("object WAL: deletions under way at once", gt=0)] = 8
     seal_retention_s: Annotated[
         float, about("object WAL: what ended sessions left, seals above all, is kept for so long", gt=0)

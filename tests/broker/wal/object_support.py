@@ -113,9 +113,9 @@ class Bucket:
 
 
 def wals_on(bucket: Bucket, clock: Clock | None = None, **settings: Any) -> ObjectWals:
-    return ObjectWals(
-        bucket, WalSettings(kind="object", **settings), clock=clock or ManualClock(), ids=Ids(random.Random(1))
-    )
+    """Without pauses between objects, unless a test is about them: time stands still here."""
+    chosen = WalSettings(kind="object", **{"window_ms": 0, **settings})
+    return ObjectWals(bucket, chosen, clock=clock or ManualClock(), ids=Ids(random.Random(1)))
 
 
 async def open_object_wal(

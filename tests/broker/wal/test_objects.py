@@ -36,8 +36,9 @@ async def fill(wal: Wal, count: int) -> None:
 
 
 async def test_an_idle_log_sends_at_once(bucket: Bucket, clock: ManualClock) -> None:
-    wal = await open_object_wal(bucket, clock)
+    wal = await open_object_wal(bucket, clock, window_ms=50)
     await wal.append([entry(0)])
+    await clock.advance(0.05)
     await wal.append([entry(1)])
     assert clock.sleeps == 0
     assert await bucket.numbers() == [0, 1]
@@ -69,22 +70,21 @@ async def test_while_a_put_is_under_way_appends_are_collected_until_the_window_i
     assert [found.base for found in await recovered(bucket)] == list(range(10))
 
 
-async def test_each_window_has_its_own_time(bucket: Bucket, clock: ManualClock) -> None:
-    for sequence in range(3):
-        bucket.fate(sequence, "held")
-    wal = await open_object_wal(bucket, clock, window_ms=50, uploads=8)
-    seen = []
-    for offset in range(6):
+async def test_objects_are_a_window_apart_however_quick_the_store_and_many_the_appends(
+    bucket: Bucket, clock: ManualClock
+) -> None:
+    wal = await open_object_wal(bucket, clock, window_ms=50)
+    for offset in range(100):
         wal.append([entry(offset)])
-        await clock.advance(0.03)
-        seen.append(len(bucket.puts))
-    # 0 goes at once; 1 begins the second window, which 2 joins and which ends at 0.08; 3 begins the third.
-    assert seen == [1, 1, 2, 2, 3, 3]
+        await clock.advance(0.002)
+    assert len(bucket.puts) == 5  # at 0, 50, 100, 150 and 200 ms
+    await clock.advance(0.05)
+    assert [found.base for found in await recovered(bucket)] == list(range(100))
 
 
 async def test_a_full_window_does_not_wait(bucket: Bucket, clock: ManualClock) -> None:
     bucket.fate(0, "held")
-    wal = await open_object_wal(bucket, clock, window_bytes=1000)
+    wal = await open_object_wal(bucket, clock, window_ms=50, window_bytes=1000)
     wal.append([entry(0)])
     await settle()
     wal.append([entry(1, bytes(400))])
@@ -113,7 +113,7 @@ async def test_no_more_puts_are_under_way_than_allowed(bucket: Bucket, clock: Ma
 async def test_a_window_whose_time_is_over_goes_as_soon_as_a_put_ends(bucket: Bucket, clock: ManualClock) -> None:
     for sequence in range(3):
         bucket.fate(sequence, "held")
-    wal = await open_object_wal(bucket, clock, uploads=2)
+    wal = await open_object_wal(bucket, clock, window_ms=50, uploads=2)
     for offset in range(3):
         wal.append([entry(offset)])
         await clock.advance(0.06)
@@ -125,16 +125,6 @@ async def test_a_window_whose_time_is_over_goes_as_soon_as_a_put_ends(bucket: Bu
     await bucket.release(2)
     await bucket.release(0)
     assert [found.base for found in await recovered(bucket)] == [0, 1, 2, 3]
-
-
-async def test_a_window_goes_at_once_when_the_last_put_ends(bucket: Bucket, clock: ManualClock) -> None:
-    bucket.fate(0, "held")
-    wal = await open_object_wal(bucket, clock, window_ms=1_000_000)
-    wal.append([entry(0)])
-    await settle()
-    later = wal.append([entry(1)])
-    await bucket.release(0)
-    await later
 
 
 async def test_large_batches_are_not_copied_and_small_ones_are_handed_over_together(bucket: Bucket) -> None:

@@ -35,7 +35,7 @@ from .objects import ObjectWal
 
 log: Final = logging.getLogger(__name__)
 
-PIECE_BYTES: Final = 8 * 1024 * 1024
+PIECE_BYTES: Final = 4 * 1024 * 1024
 """Of an object that is larger only the first piece is read ahead, so that memory stays bounded."""
 _READS: Final = 3
 """What is damaged is read so often before it is believed: a wrong bit may have come on the way."""

@@ -38,7 +38,6 @@ class Window:
         "commit",
         "entries",
         "is_over",
-        "opened_at",
         "sequence",
         "size_bytes",
     )
@@ -49,13 +48,11 @@ class Window:
         sequence: int,
         *,
         mark: bytes,
-        opened_at: float,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._session = session
         self._mark = mark
         self.sequence = sequence
-        self.opened_at = opened_at
         self.commit = GroupCommit(loop=loop)
         self.entries = 0
         self.batch_bytes = 0

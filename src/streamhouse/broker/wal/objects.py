@@ -13,6 +13,7 @@ Invariants  numbers begin at 0 and have no gaps; a window has its number, and it
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -58,12 +59,14 @@ class ObjectWalSettings(Protocol):
     def deletes(self) -> int: ...
 
 
-def is_due(window: Window, *, is_last: bool, under_way: int, settings: ObjectWalSettings) -> bool:
-    """Whether the oldest waiting window goes now: at once when nothing is under way, else when it is full or its time
-    is over, and never more than the limit at a time. One that is not the last is full."""
+def is_due(window: Window, *, is_last: bool, under_way: int, quiet_s: float, settings: ObjectWalSettings) -> bool:
+    """Whether the oldest waiting window goes now: at once when none was sent for the length of a window, so that a
+    trickle doesn't wait and a crowd doesn't cost more; else when it is full, and never more than the limit at a time.
+    One that is not the last is full."""
     if under_way >= settings.uploads:
         return False
-    return not under_way or not is_last or window.is_over or window.size_bytes >= settings.window_bytes
+    is_full = not is_last or window.size_bytes >= settings.window_bytes
+    return is_full or window.is_over or quiet_s >= settings.window_ms / 1000
 
 
 class ObjectWal:
@@ -89,6 +92,7 @@ class ObjectWal:
         """Numbers of those that are durable, but wait for an earlier one."""
         self._uploads: dict[asyncio.Task[None], None] = {}
         self._is_due = False
+        self._sent_at = -math.inf
         self._pacer: asyncio.Task[None] | None = None
         self._pending_bytes = 0
         self._windows = self._object_bytes = self._batch_bytes = self._deletes = 0
@@ -174,8 +178,7 @@ class ObjectWal:
         if self._queue and self._queue[-1].size_bytes + size <= self._settings.window_bytes:
             return self._queue[-1]
         mark = bytes.fromhex(self._ids.token())[:MARK_BYTES]
-        now = self._clock.monotonic()
-        window = Window(self._session, self._next_sequence, mark=mark, opened_at=now, loop=self._loop)
+        window = Window(self._session, self._next_sequence, mark=mark, loop=self._loop)
         self._next_sequence += 1
         self._queue.append(window)
         self._look_soon()
@@ -199,13 +202,18 @@ class ObjectWal:
         self._is_due = False
         queue = self._queue
         while queue and is_due(
-            queue[0], is_last=len(queue) == 1, under_way=len(self._uploads), settings=self._settings
+            queue[0],
+            is_last=len(queue) == 1,
+            under_way=len(self._uploads),
+            quiet_s=self._clock.monotonic() - self._sent_at,
+            settings=self._settings,
         ):
             self._send(queue.popleft())
         if queue and not queue[-1].is_over and self._pacer is None:
             self._pacer = self._loop.create_task(self._pace(), name="wal-window")
 
     def _send(self, window: Window) -> None:
+        self._sent_at = self._clock.monotonic()
         self._unacknowledged.append(window)
         upload = self._loop.create_task(
             self._uploader.upload(window.sequence, window.body()), name=f"wal-upload-{window.sequence}"
@@ -217,7 +225,7 @@ class ObjectWal:
         """End the window that is forming when its time is over; sent or not, the next one has its own time."""
         while self._queue and not self._queue[-1].is_over:
             window = self._queue[-1]
-            left_s = window.opened_at + self._settings.window_ms / 1000 - self._clock.monotonic()
+            left_s = self._sent_at + self._settings.window_ms / 1000 - self._clock.monotonic()
             if left_s > 0 and not self._is_closing:
                 await self._clock.sleep(left_s)
             else:
