@@ -74,6 +74,7 @@ class World:
         self.refuses: Callable[[NewRecord], StreamhouseError | None] = lambda record: None
         self.producers: list[tuple[Acks, Compression]] = []
         self.segments: list[Segment] = []
+        self.http: dict[str, Callable[[httpx.Request], httpx.Response]] = {}  # by path
         self.settings: Settings | None = None
         self.cluster: ClusterPlan | None = None
         self.wont_start: StreamhouseError | None = None
@@ -347,6 +348,8 @@ class FakeDoors(Doors):
     def _answer(self, request: httpx.Request) -> httpx.Response:
         if self.world.away:
             raise httpx.ConnectError("refused", request=request)
+        if request.url.path in self.world.http:
+            return self.world.http[request.url.path](request)
         assert request.url.path == "/v1/segments"
         topic = request.url.params.get("topic")
         if topic is not None and topic not in self.world.topics:

@@ -83,7 +83,7 @@ def _show(partitions: Sequence[PartitionStatus]) -> None:
     ]
     print_table(columns, [_row(each) for each in partitions])
     idle = sum(each.leader is None for each in partitions)
-    rest = f"; {counted(idle, 'partition')} in brackets: that agent leads once somebody asks for it" if idle else ""
+    rest = f"; {count(idle)} in brackets: that agent leads once somebody asks for it" if idle else ""
     say(f"{counted(len(partitions), 'partition')}, {size(sum(each.bytes for each in partitions))}{rest}", dim=True)
 
 
