@@ -64,9 +64,18 @@ class Moves:
         """Hand over what others should lead, and take the groups that this agent should coordinate."""
         async with self._moving:
             await self._groups.balance()
+            await self._release_unopened(tenure)
             leaving = await self._leaving(tenure)
             for some in _chunks(leaving, self._settings.moves_at_once):
                 await self._hand_over(tenure, some)
+
+    async def _release_unopened(self, tenure: Tenure) -> None:
+        unopened = tenure.unopened()
+        owners = await self._cluster.owners(list(unopened))
+        for partition, name in unopened.items():
+            owner = owners[partition]
+            if owner is not None and owner.session_id != tenure.session.session_id:
+                await tenure.release_unopened(partition, name)
 
     async def _leaving(self, tenure: Tenure) -> list[tuple[PartitionLog, Session]]:
         logs = list(tenure.logs())

@@ -104,6 +104,7 @@ class Shards:
         self._topic: Topic | None = None
         self._held: dict[int, Shard] = {}
         self._epochs: dict[PartitionId, Epoch] = {}
+        self._leased: dict[PartitionId, SessionId] = {}
         self._opening = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -204,12 +205,25 @@ class Shards:
         ]
         for shard in leaving:
             self.drop(shard, "another agent coordinates it now")
+        async with self._opening:  # nobody is between taking a lease and keeping its shard
+            await self._release_unheld()
+        await self.hold_all()
+
+    async def _release_unheld(self) -> None:
+        """Also leases of shards that were let go in a bad moment, or could not be loaded: they last while the session
+        does, so others could never take them."""
+        held = {shard.partition for shard in self}
+        unheld = [partition for partition in self._leased if partition not in held]
+        owners = await self._placement.owners(unheld)
         by_session: dict[SessionId, list[PartitionId]] = {}
-        for shard in leaving:
-            by_session.setdefault(shard.session_id, []).append(shard.partition)
+        for partition in unheld:
+            owner, session_id = owners[partition], self._leased[partition]
+            if owner is not None and owner.session_id != session_id:
+                by_session.setdefault(session_id, []).append(partition)
         for session_id, partitions in by_session.items():
             await self._metadata.release(session_id, partitions)
-        await self.hold_all()
+            for partition in partitions:
+                del self._leased[partition]
 
     def watch(self) -> None:
         """Let go of what may no longer be acted on."""
@@ -284,6 +298,7 @@ class Shards:
 
     async def _acquire(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> Sequence[PartitionState]:
         """Take the free ones, each under an epoch that we never used."""
+        self._leased.update(dict.fromkeys(partitions, session_id))  # also if the answer is lost
         states = await self._metadata.acquire(session_id, partitions)
         used = [state.partition for state in states if state.epoch <= self._epochs.get(state.partition, -1)]
         if used:
