@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.config import load_settings
+from streamhouse.config import LeaseSettings, load_settings
 from streamhouse.dev.cluster import ClusterPlan
 from streamhouse.errors import ChildFailed
 from tests.cli.conftest import Run
@@ -41,7 +41,8 @@ def test_heartbeats_and_margins_keep_their_proportion_to_the_lease(run: Run, wor
     lease = load_settings(world.cluster.settings, {}).lease  # which refuses what doesn't fit together
     assert lease.ttl_s == {"2s": 2, "3": 3, "1500ms": 1.5, "1min": 60}[ttl]
     assert lease.renew_s == pytest.approx(lease.ttl_s / 3, rel=1e-4)
-    assert lease.margin_s == pytest.approx(lease.ttl_s / 6, rel=1e-4)
+    usual = LeaseSettings()
+    assert lease.margin_s == pytest.approx(lease.ttl_s * usual.margin_s / usual.ttl_s, rel=1e-4)
 
 
 def test_a_setting_that_is_given_wins_over_what_the_lease_implies(run: Run, world: World) -> None:

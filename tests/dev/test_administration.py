@@ -1,0 +1,110 @@
+"""A real cluster is administered while somebody writes to it: nobody who produces notices."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.dev.test_cluster import LEASE, LIMIT_S, Running, run, streamhouse
+
+__all__ = ["run"]
+
+PARTITIONS = 6
+
+
+class Writer:
+    """Produces without a pause until it is told to stop, and remembers everything that went wrong."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.acked = 0
+        self.errors: list[str] = []
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "error_cb": self._error}
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="writer")
+
+    def _error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self.errors.append(str(error))
+
+    def _told(self, error: KafkaError | None, _: Message) -> None:
+        if error is None:
+            self.acked += 1
+        else:
+            self.errors.append(str(error))
+
+    def _work(self) -> None:
+        number = 0
+        while not self._stop.wait(0.002):
+            self._producer.produce("orders", str(number), partition=number % PARTITIONS, on_delivery=self._told)
+            self._producer.poll(0)
+            number += 1
+        left = self._producer.flush(LIMIT_S)
+        if left:
+            self.errors.append(f"{left} records were not delivered")
+
+    @contextmanager
+    def working(self) -> Iterator["Writer"]:
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            self._thread.join(2 * LIMIT_S)
+
+
+def told(*args: str) -> Any:
+    return json.loads(streamhouse(*args, "--json"))
+
+
+def code_of(*args: str) -> int:
+    command = [sys.executable, "-m", "streamhouse", *args]
+    return subprocess.run(command, capture_output=True, check=False, timeout=LIMIT_S).returncode
+
+
+@pytest.mark.s3
+@pytest.mark.postgres
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes as Linux shows them")
+def test_a_cluster_is_looked_after_while_it_is_written_to(run: Callable[..., Running]) -> None:
+    cluster = run(*LEASE)
+    first, second, third = (("--http", agent["http"]) for agent in cluster.ready["agents"])
+    streamhouse("topics", "create", "orders", "--partitions", str(PARTITIONS), "-b", cluster.bootstrap)
+    with Writer(cluster.bootstrap).working() as writer:
+        streamhouse("produce", "orders", "warm", "-b", cluster.bootstrap)
+        assert [agent["state"] for agent in told("agents", "list", *first)["agents"]] == ["live"] * 3
+        move_one_to_each(first, second)
+        drain_and_undo(second, third)
+        assert told("doctor", *third)["verdict"] == "ok"
+    assert writer.errors == []
+    assert writer.acked > 100
+    listed = told("partitions", "list", "orders", *second)
+    assert listed["silent"] == []
+    assert sum(each["high_watermark"] for each in listed["partitions"]) == writer.acked + 1
+    assert code_of("doctor", *first) == 0
+    assert code_of("doctor", "--http", "127.0.0.1:1") == 2
+
+
+def move_one_to_each(asked: tuple[str, str], looked: tuple[str, str]) -> None:
+    for node in (1, 2, 3):
+        moved = told("partitions", "move", "orders", "0", "--to", str(node), *asked)["partition"]
+        assert (moved["owner"], moved["pinned_to"]) == (node, node)
+        assert moved["leader"] in (None, node)
+    listed = told("partitions", "list", "orders", *looked)["partitions"]
+    assert listed[0]["pinned_to"] == 3
+    streamhouse("partitions", "move", "orders", "0", "--unpin", *looked)
+
+
+def drain_and_undo(asked: tuple[str, str], looked: tuple[str, str]) -> None:
+    drained = told("agents", "drain", "1", "--wait", "--timeout", str(round(LIMIT_S)), *asked)["agent"]
+    assert (drained["state"], drained["partitions"], drained["shards"]) == ("draining", 0, 0)
+    assert 1 not in {each["leader"] for each in told("partitions", "list", "orders", *looked)["partitions"]}
+    assert code_of("partitions", "move", "orders", "0", "--to", "1", *asked) == 1
+    streamhouse("agents", "drain", "1", "--undo", *looked)
+    assert [agent["state"] for agent in told("agents", "list", *asked)["agents"]] == ["live"] * 3
