@@ -15,6 +15,7 @@ from streamhouse.config import (
     AgentSettings,
     BufferSettings,
     ClusterSettings,
+    CompactionSettings,
     FetchSettings,
     FlushSettings,
     GroupSettings,
@@ -269,7 +270,17 @@ def _settings(chance: random.Random, groups: GroupSettings) -> Settings:
             orphan_age_s=chance.choice((0.0, 3.0)),
             sweep_s=chance.choice((0.5, 3.0)),
         ),
+        compaction=_compaction_settings(random.Random(memory)),
         groups=groups,
+    )
+
+
+def _compaction_settings(chance: random.Random) -> CompactionSettings:
+    return CompactionSettings(
+        interval_s=chance.choice((0.2, 1.0)),
+        merge_runs=chance.choice((2, 4)),
+        segment_bytes=chance.choice((500, 5_000)),
+        read_bytes=chance.choice((100, 5_000)),
     )
 
 

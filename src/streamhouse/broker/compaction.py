@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from streamhouse.errors import InvalidConfig, Retriable, SessionLost, StreamhouseError
@@ -132,7 +133,8 @@ class Compactor:
         for state, config in partitions:
             cleaned_to = cleaned.get(state.partition, 0)
             if cleaned_to < state.flushed_end:
-                await self._one_by_one(state.partition, self.cleaner.clean(state, config, cleaned_to=cleaned_to))
+                work = partial(self.cleaner.clean, state, config, cleaned_to=cleaned_to)
+                await self._one_by_one(state.partition, work)
 
     async def _merge(self, partitions: Sequence[Due]) -> None:
         self.merger.forget_others(due.state.partition for due in partitions)
@@ -140,12 +142,14 @@ class Compactor:
         for state, config in partitions:
             if left <= 0:
                 return
-            left -= await self._one_by_one(state.partition, self.merger.merge(state, config))
+            left -= await self._one_by_one(state.partition, partial(self.merger.merge, state, config))
 
-    async def _one_by_one(self, partition: PartitionId, work: Awaitable[bool]) -> bool:
-        """One partition's trouble is not the next one's, unless the session is over."""
+    async def _one_by_one(self, partition: PartitionId, work: Callable[[], Awaitable[bool]]) -> bool:
+        """One partition's trouble is not the next one's, unless the session is over; while it ends nothing is begun."""
+        if self._tenancy().end_reason is not None:
+            return False
         try:
-            return await work
+            return await work()
         except SessionLost:
             raise
         except StreamhouseError as error:
