@@ -15,11 +15,11 @@ from math import inf
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups import Caller, DescribedGroup, Join, Joined, Leaver, OffsetToCommit, Sync, Synced
 from streamhouse.broker.groups.calls import Fetched, Outcomes
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import CoordinatorLoading, CoordinatorUnavailable, NotCoordinator, StreamhouseError
 from streamhouse.model.names import TopicPartition
 
 from .clients import PATIENCE_S, Ask, Client, T, simply
-from .network import Begin, Connection, Finish
+from .network import Begin, Connection, Finish, Lost
 from .options import GroupPlan
 from .world import World
 
@@ -34,6 +34,14 @@ class GroupClient(Client):
         self.plan = plan
         self.group_id = plan.group_id
         self.book = world.groups
+
+    async def connection(self) -> Connection:
+        """To the group's coordinator; who that is, anybody tells."""
+        if not self.world.is_team:
+            return await super().connection()
+        while self._connection is None or self._connection.is_lost:
+            self._connection = await self.routes.coordinator(self.group_id)
+        return self._connection
 
     @property
     def is_troubled(self) -> bool:
@@ -97,7 +105,9 @@ class GroupClient(Client):
                 raise
             self.loop.note(f"committed {self.group_id} {tried} {dict(offsets)}")
             self.book.committed(tried, outcomes)
-            self._look(offsets)
+            self._look(tried.offsets)
+            if any(outcomes.values()):
+                raise CoordinatorLoading(self.group_id, why="a topic is news to it")
 
         return at_once(send)
 
@@ -161,15 +171,20 @@ class GroupClient(Client):
     async def _ask(self, begin: Begin[T], *, patience_s: float = PATIENCE_S, across_lives: bool = True) -> T:
         connection = await self.connection()
         if self.is_troubled and self.chance.random() < self.plan.echoes:
-            self.loop.create_task(self._echo(begin, across_lives=across_lives), name="echo")
-        return await self.answer(connection, connection.send(begin), patience_s=patience_s)
+            echo = self._echo(begin, connection, across_lives=across_lives)
+            self.loop.create_task(echo, name="echo")
+        try:
+            return await self.answer(connection, connection.send(begin), patience_s=patience_s)
+        except (NotCoordinator, CoordinatorUnavailable, Lost):
+            if self.world.is_team:
+                self._connection = None  # it is looked up again
+            raise
 
-    async def _echo(self, begin: Begin[T], *, across_lives: bool) -> None:
+    async def _echo(self, begin: Begin[T], first: Connection, *, across_lives: bool) -> None:
         """The same request again, of whose answer nobody hears."""
-        first = self.world.agent
         await asyncio.sleep(self.chance.random() ** 2 * ECHO_S)
-        agent = self.world.agent
-        if agent is not None and agent.is_listening and (across_lives or agent is first):
+        agent = self.world.any_agent(self.chance)
+        if agent is not None and (across_lives or first.leads_to(agent)):
             connection = Connection(self.loop, agent, self.chance)
             connection.send(begin)
             await asyncio.sleep(ECHO_S)

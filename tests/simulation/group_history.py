@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 
 from streamhouse.broker.groups import Caller, Join, Joined, Sync, Synced
 from streamhouse.broker.groups.calls import Outcomes
-from streamhouse.errors import Retriable, StreamhouseError
+from streamhouse.errors import Retriable, StreamhouseError, UnknownTopic
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import TopicPartition
 
@@ -139,8 +139,10 @@ class GroupHistory:
         drops: Callable[[str], int],
         span_ms: Callable[[], int],
         retention_ms: int,
+        in_team: bool,
     ) -> None:
         self._violated = violated
+        self._in_team = in_team
         self._drops = drops
         self._span_ms = span_ms
         self._retention_ms = retention_ms
@@ -199,7 +201,11 @@ class GroupHistory:
         self._end(tried)
         tried.known = min(tried.known or self._now, self._now)
         self.commits += 1
-        if refused := [(name, error) for name, error in outcomes.items() if error is not None]:
+        unknown = [name for name, error in outcomes.items() if isinstance(error, UnknownTopic)] if self._in_team else []
+        for name in unknown:  # as if nobody had asked: the topic is news to this agent
+            del self._register(tried.group_id, name).tries[tried.label]
+            del tried.offsets[name]
+        if refused := [(n, error) for n, error in outcomes.items() if error is not None and n not in unknown]:
             self._violated(f"a good offset was refused; {tried.group_id} {tried} {refused}")
         if -1 < tried.caller.generation < tried.handed_out:
             self._violated(f"an old generation committed; {tried.group_id} {tried} newest={tried.handed_out}")

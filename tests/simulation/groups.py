@@ -276,7 +276,7 @@ class Member(GroupClient):
             await self.pause(0.05)
 
     async def _earliest(self, name: TopicPartition) -> int:
-        return (await self._reader.call(simply(lambda broker: broker.earliest(name)))).offset
+        return (await self._reader.call(simply(lambda broker: broker.earliest(name)), at=name)).offset
 
     def _process(self, buffers: Sequence[bytes]) -> None:
         for buffer in buffers:
@@ -308,6 +308,7 @@ class Auditor(GroupClient):
         super().__init__(world, f"auditor-{plan.group_id}", plan)
         self._names = names
         self.members = members
+        self._reader = Client(world, f"{self.name}-reader")
         self._aim = "settles"
         self._insisted_in = -1
 
@@ -374,7 +375,10 @@ class Auditor(GroupClient):
     async def _is_read(self) -> bool:
         found = await self.committed(self._names)
         for name in self._names:
-            latest = await self.call(simply(lambda broker, name=name: broker.latest(name)))  # type: ignore[misc]
+            latest = await self._reader.call(
+                simply(lambda broker, name=name: broker.latest(name)),  # type: ignore[misc]
+                at=name,
+            )
             if latest.offset and (name not in found or found[name].offset != latest.offset):
                 return False
         return True
@@ -420,10 +424,9 @@ class Auditor(GroupClient):
 
     def _is_still(self) -> bool:
         """Nobody is expected, and nothing will happen by itself."""
-        agent = self.world.agent
-        shard = agent.broker.groups._shards.find(self.group_id) if agent is not None else None
-        group = shard.groups.get(self.group_id) if shard is not None else None
-        return group is not None and not group.expects_members and group.next_deadline() == inf
+        shards = [agent.broker.groups._shards.find(self.group_id) for agent in self.world.alive()]
+        groups = [group for shard in shards if shard is not None and (group := shard.groups.get(self.group_id))]
+        return bool(groups) and not any(each.expects_members or each.next_deadline() < inf for each in groups)
 
     async def told(self) -> Fetched:
         """What the group has committed, as soon as somebody tells."""

@@ -37,7 +37,7 @@ class Nemesis:
             "objects-away": lambda agent: self._away([each.objects for each in self._around(agent)]),
             "metadata-away": lambda agent: self._away([each.metadata for each in self._around(agent)]),
             "cut-off": self._cut_off,
-            "zombie": self._sleep,
+            "zombie": lambda agent: agent.sleep(self._chance),
             "deaf": self._deafen,
             "drain": self._drain,
             "pin": self._pin,
@@ -104,11 +104,6 @@ class Nemesis:
     def _cut_off(self, agent: Agent) -> None:
         """One agent reaches neither store, and clients reach it all the same."""
         self._away([agent.weather.objects, agent.weather.metadata])
-
-    def _sleep(self, agent: Agent) -> None:
-        """Longer than a lease: it goes on afterwards as if nothing had happened."""
-        if not agent.process.is_paused:
-            self._loop.pause(agent.process, self._chance.uniform(5.0, 20.0))
 
     def _deafen(self, agent: Agent) -> None:
         """News are lost; sometimes the listener knows that it hears nothing."""

@@ -64,6 +64,9 @@ class Connection:
         self.is_lost = False
         server.connections.append(self)
 
+    def leads_to(self, server: Server) -> bool:
+        return self._server is server
+
     # --- the client's end
 
     def send(self, begin: Begin[T]) -> asyncio.Future[T]:

@@ -34,20 +34,25 @@ class ObjectDoor:
         weather: Weather,
         *,
         detached: float = 0.0,
+        sending: Callable[[str], None] | None = None,
     ) -> None:
-        """`detached` is the share of PUTs that arrive whatever becomes of the process that sent them meanwhile."""
+        """`detached` is the share of PUTs that arrive whatever becomes of the process that sent them meanwhile.
+        `sending` is told of each of the others, when it is about to travel."""
         self._loop = loop
         self._database = database
         self._bucket = bucket
         self._weather = weather
         self._chance = weather.chance
         self._detached = detached
+        self._sending = sending
 
     async def put_new(self, key: str, body: Buffers) -> None:
         sent = b"".join(body)
         if self._detached and self._chance.random() < self._detached:
             await self._put_detached(key, sent)
             return
+        if self._sending is not None:
+            self._sending(key)
         fate = await self._travel()
         if sent != b"".join(body):
             self._loop.fail(Violation(f"the bytes of a PUT changed while it was under way; key={key}"))

@@ -42,11 +42,11 @@ PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
 }
 TEAM_STORES: Final = {**STORES, "cut-off": 3, "deaf": 2}
 TEAM_MOVES: Final = {"stop": 4, "drain": 3, "pin": 3, "deaf": 2}
-ZOMBIES: Final = {"zombie": 5, "pause": 3}
+ZOMBIES: Final = {"zombie": 3, "pause": 2}
 TEAM_PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "team-calm": {},
     "team-kills": KILLS,
-    "team-zombies": {**ZOMBIES, "object-storm": 2, "kill": 1},
+    "team-zombies": {**ZOMBIES, "object-storm": 3, "kill": 1},
     "team-stores": {**TEAM_STORES, "fuse": 2, "stop": 2},
     "team-moves": {**TEAM_MOVES, "metadata-storm": 1, "fuse": 1},
     "team-everything": {**KILLS, **TEAM_STORES, **TEAM_MOVES, **ZOMBIES, "clock-jump": 1},
@@ -131,6 +131,8 @@ class Options:
     """How many agents share the stores; 0: one alone, with a disk."""
     down_s: float = 0.1
     """Mean time until an agent that is over is succeeded."""
+    sleepy_puts: float = 0.0
+    """Chance that an agent of a team falls asleep while an object of its log is on its way."""
     doom: float = 0.0
     """Chance that an agent of a team dies or falls asleep soon after it has taken, given or recovered something."""
 
@@ -183,6 +185,7 @@ def _in_team(options: Options, chance: random.Random, profile: str | None) -> Op
     settings = structs.replace(
         settings,
         agent=AgentSettings(stop_timeout_s=chance.choice((0.5, 5.0, 5.0))),
+        lease=LeaseSettings(ttl_s=3.0, takeover_s=0.5, renew_s=0.6, margin_s=0.4),
         wal=structs.replace(
             settings.wal,
             window_ms=chance.choice((0, 20, 50)),
@@ -206,13 +209,13 @@ def _in_team(options: Options, chance: random.Random, profile: str | None) -> Op
         profile=profile,
         settings=settings,
         team=chance.choice((2, 2, 3, 4)),
-        faults_s=chance.uniform(6, 25),
-        calm_between_s=chance.uniform(0.2, 1.5),
-        down_s=chance.choice((0.1, 1.0, 5.0)),
+        faults_s=chance.uniform(5, 15),
+        calm_between_s=chance.uniform(0.3, 3.0),
+        down_s=chance.choice((0.1, 0.5, 3.0)),
         doom=chance.choice((0.0, 0.1, 0.3)) if TEAM_PROFILES[profile] else 0.0,
+        sleepy_puts=chance.choice((0.003, 0.02)) if "zombie" in TEAM_PROFILES[profile] else 0.0,
         restart_fuse=chance.choice((0.0, 0.3)) if TEAM_PROFILES[profile] else 0.0,
         database_has_own_clock=True,
-        groups=(),
     )
 
 

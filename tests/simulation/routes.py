@@ -8,17 +8,21 @@ A client learns from anybody who listens. Where nobody leads, it asks again.
 
 import asyncio
 import random
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.cluster import Leader
 from streamhouse.errors import NotLeader, StreamhouseError
 from streamhouse.model.names import PartitionId, TopicPartition
 
-from .network import Begin, Connection, Finish, Lost
+from .network import Connection, Finish, Lost
 from .world import World
 
+T = TypeVar("T")
+
 LOOKUP_S = 1.0
+BACKOFF_S = (0.02, 0.3)
 
 
 class Route(NamedTuple):
@@ -32,6 +36,7 @@ class Routes:
         self._chance = chance
         self._known: dict[TopicPartition, Route] = {}
         self._newest: dict[TopicPartition, int] = {}
+        self._not_before: dict[TopicPartition, float] = {}
         self._connections: dict[int, Connection] = {}
 
     async def to(self, name: TopicPartition) -> Connection:
@@ -43,8 +48,10 @@ class Routes:
                 if connection is not None:
                     return connection
                 self.forget(name)
+            if (left_s := self._not_before.get(name, 0.0) - self._world.loop.time()) > 0:
+                await asyncio.sleep(left_s)
             if not await self._learn(name):
-                await asyncio.sleep(self._chance.uniform(0.02, 0.2))
+                self.forget(name)
 
     def epoch(self, name: TopicPartition) -> int:
         """The newest epoch known of a partition, if it is that of the route; else -1."""
@@ -62,7 +69,9 @@ class Routes:
         return found
 
     def forget(self, name: TopicPartition) -> None:
+        """Ask again, after a moment, as clients do."""
         self._known.pop(name, None)
+        self._not_before[name] = self._world.loop.time() + self._chance.uniform(*BACKOFF_S)
 
     def told(self, name: TopicPartition, error: Exception) -> None:
         """A request about the partition failed: a refusal may say who leads; else it is looked up again."""
@@ -79,31 +88,41 @@ class Routes:
         self._newest[name] = max(epoch, self._newest.get(name, -1))
         return True
 
+    async def coordinator(self, group_id: str) -> Connection:
+        """A connection to whoever is said to coordinate a group."""
+        while True:
+            session = await self._ask(lambda broker: broker.groups.coordinator_of(group_id))
+            connection = self.connect(session.kafka.port) if session is not None else None
+            if connection is not None:
+                return connection
+            await asyncio.sleep(self._chance.uniform(*BACKOFF_S))
+
     async def _learn(self, name: TopicPartition) -> bool:
         """Ask somebody who leads."""
+        leader = await self._ask(lambda broker: _leader(broker, name))
+        if leader is None or leader.session is None:
+            return False
+        return self._believe(name, leader.session.kafka.port, leader.epoch)
+
+    async def _ask(self, ask: Callable[[Broker], Coroutine[Any, Any, T]]) -> T | None:
+        """Somebody's answer, if there is one soon."""
         agent = self._world.any_agent(self._chance)
         if agent is None or (connection := self.connect(agent.address.port)) is None:
-            return False
+            return None
+
+        async def begin(broker: Broker) -> Finish[T]:
+            return lambda: ask(broker)
+
         try:
             async with asyncio.timeout(LOOKUP_S):
-                leader = await asyncio.shield(connection.send(_asking(name)))
+                return await asyncio.shield(connection.send(begin))
         except TimeoutError:
             connection.close()
-            return False
         except (StreamhouseError, Lost):
-            return False
-        return leader.session is not None and self._believe(name, leader.session.kafka.port, leader.epoch)
+            pass
+        return None
 
 
-def _asking(name: TopicPartition) -> Begin[Leader]:
-    async def ask(broker: Broker) -> Leader:
-        topic = await broker.topic(name.topic)
-        return (await broker.leaders([topic]))[PartitionId(topic.topic_id, name.partition)]
-
-    async def begin(broker: Broker) -> Finish[Leader]:
-        async def finish() -> Leader:
-            return await ask(broker)
-
-        return finish
-
-    return begin
+async def _leader(broker: Broker, name: TopicPartition) -> Leader:
+    topic = await broker.topic(name.topic)
+    return (await broker.leaders([topic]))[PartitionId(topic.topic_id, name.partition)]

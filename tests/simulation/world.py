@@ -21,6 +21,7 @@ from streamhouse.broker.wal.local import LocalWals
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids
 from streamhouse.errors import StreamhouseError
+from streamhouse.format.keys import WAL_PREFIX
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.stores.objects.base import ObjectStore
@@ -71,7 +72,12 @@ class Agent:
         ids = Ids(random.Random(f"ids-{world.options.seed}-{self.number}"))
         team = world.options.team > 0
         objects: ObjectStore = ObjectDoor(
-            world.loop, world.bucket, world.database, self.weather, detached=0.5 if team else 0.0
+            world.loop,
+            world.bucket,
+            world.database,
+            self.weather,
+            detached=0.3 if team else 0.0,
+            sending=self._sending if team else None,
         )
         if world.options.retries:
             objects = RetryingStore(objects, world.clock, ids, RETRIES)
@@ -108,7 +114,21 @@ class Agent:
         if self.world.chance.random() < 0.5:
             self.world.kill(self, power=False)
         else:
-            self.world.loop.pause(self.process, self.world.chance.uniform(5.0, 20.0))
+            self.sleep(self.world.chance)
+
+    def _sending(self, key: str) -> None:
+        """Some fall asleep with a PUT of their log under way, which arrives when they are long succeeded."""
+        world = self.world
+        if key.startswith(WAL_PREFIX) and not world.is_quiet and world.chance.random() < world.options.sleepy_puts:
+            self.sleep(world.chance)
+
+    def sleep(self, chance: random.Random) -> None:
+        """About as long as it takes others to recover it, or longer; it goes on as if nothing had happened."""
+        if not self.process.is_paused:
+            shortest_s = self.world.options.settings.lease.life_ms / 1000
+            seconds = shortest_s + (chance.uniform(0.0, 2.0) if chance.random() < 0.7 else chance.uniform(-1.0, 8.0))
+            self.world.loop.note(f"{self.process.name} sleeps for {seconds:.1f} s")
+            self.world.loop.pause(self.process, seconds)
 
     async def _live(self) -> None:
         try:
@@ -161,6 +181,7 @@ class World:
             drops=self.database.drops,
             span_ms=self.clock.span_ms,
             retention_ms=round(options.settings.groups.offsets_retention_s * 1000),
+            in_team=options.team > 0,
         )
         self.agents: list[Agent] = []
         self.lives: dict[int, Agent] = {}

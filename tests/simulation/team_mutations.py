@@ -1,0 +1,303 @@
+"""Team mutations: agents that share stores, with one guard of theirs taken out, to see whether the simulator notices.
+
+Owns        how each guard of leases, sessions, the object WAL and recovery is taken out
+Leaves      the guards of one agent to `mutations`, running seeds until one fails to `test_mutations`
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+from streamhouse.broker import recovery, tenure
+from streamhouse.broker.fetch import Fetcher
+from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.recovery import Recovered, Recovery
+from streamhouse.broker.tenure import Tenure
+from streamhouse.broker.wal import object_recovery
+from streamhouse.broker.wal.object_ledger import ObjectLedger
+from streamhouse.broker.wal.object_recovery import ObjectWalReading, ObjectWals
+from streamhouse.broker.wal.object_upload import Uploader
+from streamhouse.broker.wal.objects import ObjectWal
+from streamhouse.errors import LeaseLost, OffsetOutOfRange, SessionLost
+from streamhouse.model.lease import Session
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.stores.metadata import guard
+from streamhouse.stores.metadata.rows import partition_list, partition_params, state_of
+from streamhouse.stores.metadata.transaction import Transaction
+from streamhouse.stores.metadata.transactions import segments, sessions
+from streamhouse.stores.objects.base import Buffers
+from streamhouse.stores.objects.memory import MemoryObjectStore, _Object
+
+from .mutation import Mutation, Patch
+
+# --- the object WAL
+
+
+def dead_logs_not_sealed(patch: Patch) -> None:
+    async def no_seal(self: ObjectWalReading, sequence: int) -> None:
+        return None
+
+    patch.setattr(ObjectWalReading, "_seal", no_seal)
+
+
+def seals_removed_with_the_log(patch: Patch) -> None:
+    patch.setattr(object_recovery, "SEAL_BYTES", 0)
+
+
+def puts_overwrite(patch: Patch) -> None:
+    async def put(self: MemoryObjectStore, key: str, body: Buffers) -> None:
+        self._objects[key] = _Object(body=b"".join(body), modified_at_ms=self._clock.now_ms())
+
+    patch.setattr(MemoryObjectStore, "put_new", put)
+
+
+def acknowledged_out_of_sequence(patch: Patch) -> None:
+    def acknowledge(self: ObjectWal) -> None:
+        for window in [window for window in self._unacknowledged if window.sequence in self._landed]:
+            self._unacknowledged.remove(window)
+            self._landed.remove(window.sequence)
+            self._pending_bytes -= window.append_bytes
+            window.commit.set_result(None)
+
+    patch.setattr(ObjectWal, "_acknowledge", acknowledge)
+
+
+def any_object_taken_for_ours(patch: Patch) -> None:
+    async def is_ours(self: Uploader, *_: object) -> bool:
+        return True
+
+    patch.setattr(Uploader, "_is_ours", is_ours)
+
+
+def objects_deleted_before_the_mark_is_stored(patch: Patch) -> None:
+    truncate = ObjectWal.truncate
+
+    async def eager(self: ObjectWal, flushed: Mapping[PartitionId, int]) -> None:
+        await truncate(self, flushed)
+        await self.forget_below(self.needed_from)
+
+    patch.setattr(ObjectWal, "truncate", eager)
+
+
+def mark_past_what_is_not_flushed(patch: Patch) -> None:
+    patch.setattr(ObjectLedger, "needed_from", property(lambda self: self.durable_below))
+
+
+# --- recovery
+
+
+def recovery_from_the_first_object(patch: Patch) -> None:
+    read = ObjectWals.read
+
+    def from_zero(
+        self: ObjectWals, session: SessionId, *, start: int = 0
+    ) -> AbstractAsyncContextManager[ObjectWalReading]:
+        return read(self, session, start=0)
+
+    patch.setattr(ObjectWals, "read", from_zero)
+
+
+def mark_read_before_the_claim(patch: Patch) -> None:
+    """From the last roll, which is a second old."""
+    recover = Recovery.recover
+
+    async def remember(self: Recovery, dead: Session) -> Recovered:
+        async def stale(_: SessionId) -> Session:
+            return dead
+
+        patch.setattr(self, "_claimed", stale, raising=False)
+        return await recover(self, dead)
+
+    patch.setattr(Recovery, "recover", remember)
+
+
+def leases_freed_by_the_claim(patch: Patch) -> None:
+    claim = sessions.claim_recovery
+
+    async def hasty(tx: Transaction, dead: SessionId, by: SessionId, proven_dead: bool) -> int | None:
+        number = await claim(tx, dead, by, proven_dead)
+        if number is not None:
+            await tx.rows(tx.sql.free_leases, {"holder": dead})
+        return number
+
+    patch.setattr(sessions, "claim_recovery", hasty)
+
+
+def log_removed_before_the_recovery_is_finished(patch: Patch) -> None:
+    publish = recovery._Publication.publish
+
+    async def early(self: Any, reading: Any, held: Any) -> Any:
+        result = await publish(self, reading, held)
+        await reading.remove()
+        return result
+
+    patch.setattr(recovery._Publication, "publish", early)
+
+
+def living_sessions_claimed(patch: Patch) -> None:
+    """Whoever is behind with a heartbeat counts as dead."""
+    claim = sessions.claim_recovery
+
+    async def hasty(tx: Transaction, dead: SessionId, by: SessionId, proven_dead: bool) -> int | None:
+        return await claim(tx, dead, by, True)
+
+    patch.setattr(sessions, "claim_recovery", hasty)
+    patch.setattr("streamhouse.broker.cluster.Cluster.dead", lambda self: self.others())
+
+
+def claims_not_compared(patch: Patch) -> None:
+    still_to_do = sessions.is_still_to_do
+
+    async def careless(tx: Transaction, dead: SessionId, claim: int) -> bool:
+        session = await sessions._get(tx, dead)
+        return await still_to_do(tx, dead, session.claim)
+
+    patch.setattr(sessions, "is_still_to_do", careless)
+
+
+# --- leases
+
+
+def acknowledged_without_a_valid_lease(patch: Patch) -> None:
+    patch.setattr(Tenure, "is_valid", property(lambda self: not self._is_lost))
+
+
+def heartbeats_of_the_claimed_accepted(patch: Patch) -> None:
+    renew = sessions.renew_session
+
+    async def lenient(tx: Transaction, session_id: SessionId, ttl_ms: int, wal_start: int = 0) -> None:
+        try:
+            await renew(tx, session_id, ttl_ms, wal_start)
+        except SessionLost:
+            return
+
+    patch.setattr(sessions, "renew_session", lenient)
+
+
+def leases_stolen(patch: Patch) -> None:
+    acquire = sessions.acquire
+
+    async def steal(tx: Transaction, session_id: SessionId, partitions: Sequence[PartitionId]) -> Any:
+        wanted = {"partitions": partition_list(partitions)}
+        for state in [state_of(row) for row in await tx.rows(tx.sql.find_partitions, wanted)]:
+            if state.holder not in (None, session_id):
+                await tx.change(tx.sql.release_lease, {**partition_params(state.partition), "holder": state.holder})
+        return await acquire(tx, session_id, partitions)
+
+    patch.setattr(sessions, "acquire", steal)
+
+
+def epochs_stay(patch: Patch) -> None:
+    async def take(tx: Transaction, session_id: SessionId, free: Sequence[PartitionId]) -> None:
+        for partition in free:
+            await tx.change(tx.sql.take_lease, {**partition_params(partition), "holder": session_id, "epoch": 1})
+
+    patch.setattr(sessions, "_take", take)
+
+
+def released_before_the_flush(patch: Patch) -> None:
+    async def hasty(self: Tenure, logs: Sequence[PartitionLog], heirs: Mapping[Any, Any]) -> None:
+        for item in logs:
+            item.close(heirs[item.name])
+        await self._release([item.partition for item in logs])
+        await self._drop(logs, LeaseLost([item.name for item in logs], why="another agent leads it now"))
+
+    patch.setattr(Tenure, "hand_over", hasty)
+
+
+def producers_not_known_to_the_next_leader(patch: Patch) -> None:
+    patch.setattr(tenure, "decode_producers", lambda data: [])
+
+
+def old_leaders_say_out_of_range(patch: Patch) -> None:
+    def careless(self: Fetcher, log: PartitionLog, offset: int) -> None:
+        if not log.log_start <= offset <= log.next_offset:
+            raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
+
+    patch.setattr(Fetcher, "_check_range", careless)
+
+
+# --- commits
+
+
+def commits_not_fenced(patch: Patch) -> None:
+    """Neither the session's state nor holder and epoch."""
+    decide = guard.decide_publication
+
+    def lenient(commits: Any, *, holder: Any, may_publish: bool, states: Any, published: Any) -> Any:
+        return decide(commits, holder=holder, may_publish=True, states=states, published=published)
+
+    def chain(runs: Any, holder: Any, states: Any) -> Any:
+        ends: dict[PartitionId, int] = {}
+        for run in sorted(runs, key=lambda run: run.base):
+            if run.partition in states and run.base == ends.get(run.partition, states[run.partition].flushed_end):
+                ends[run.partition] = run.end
+        return ends, []
+
+    patch.setattr(segments, "decide_publication", lenient)
+    patch.setattr(guard, "_chain", chain)
+
+
+def expected_offset_not_checked(patch: Patch) -> None:
+    def chain(runs: Any, holder: Any, states: Any) -> Any:
+        ends: dict[PartitionId, int] = {}
+        failed: dict[PartitionId, None] = {}
+        for run in sorted(runs, key=lambda run: run.base):
+            state = states.get(run.partition)
+            if state is None or state.holder != holder or state.epoch != run.epoch:
+                failed[run.partition] = None
+            else:
+                ends[run.partition] = run.end
+        return ends, list(failed)
+
+    patch.setattr(guard, "_chain", chain)
+
+
+def repeated_commits_not_recognised(patch: Patch) -> None:
+    async def nothing(tx: Transaction, commits: Any) -> Mapping[str, frozenset[Any]]:
+        return {}
+
+    patch.setattr(segments, "_published", nothing)
+
+
+TEAM_MUTATIONS: Final = {
+    "a dead session's log is not sealed": Mutation(apply=dead_logs_not_sealed, profile="team-zombies"),
+    "seals are removed with the log": Mutation(apply=seals_removed_with_the_log, profile="team-zombies"),
+    "a PUT may overwrite": Mutation(apply=puts_overwrite, profile="team-zombies"),
+    "acks are not in the order of the log's numbers": Mutation(
+        apply=acknowledged_out_of_sequence, profile="team-zombies"
+    ),
+    "whatever has our name is taken for ours": Mutation(apply=any_object_taken_for_ours, profile="team-zombies"),
+    "log objects are deleted before the mark is stored": Mutation(
+        apply=objects_deleted_before_the_mark_is_stored, profile="team-kills"
+    ),
+    "the mark passes what is not flushed": Mutation(apply=mark_past_what_is_not_flushed, profile="team-kills"),
+    "recovery begins at the first object": Mutation(apply=recovery_from_the_first_object, profile="team-kills"),
+    "the mark is read before the claim": Mutation(apply=mark_read_before_the_claim, profile="team-kills"),
+    "a claim frees the leases": Mutation(apply=leases_freed_by_the_claim, profile="team-kills"),
+    "a dead log is removed before its recovery is finished": Mutation(
+        apply=log_removed_before_the_recovery_is_finished, profile="team-kills", tweaks={"doom": 0.5}
+    ),
+    "living sessions are recovered": Mutation(apply=living_sessions_claimed, profile="team-calm"),
+    "claims are not compared": Mutation(apply=claims_not_compared, profile="team-zombies"),
+    "appends are acknowledged without a valid lease": Mutation(
+        apply=acknowledged_without_a_valid_lease, profile="team-zombies"
+    ),
+    "heartbeats of a claimed session are accepted": Mutation(
+        apply=heartbeats_of_the_claimed_accepted, profile="team-zombies"
+    ),
+    "leases of the living are taken": Mutation(apply=leases_stolen, profile="team-moves"),
+    "a lease keeps its epoch": Mutation(apply=epochs_stay, profile="team-moves"),
+    "a lease is released before the flush": Mutation(apply=released_before_the_flush, profile="team-moves"),
+    "the next leader doesn't know the producers": Mutation(
+        apply=producers_not_known_to_the_next_leader, profile="team-moves"
+    ),
+    "an old leader says that an offset is out of range": Mutation(
+        apply=old_leaders_say_out_of_range, profile="team-zombies"
+    ),
+    "commits are not fenced": Mutation(apply=commits_not_fenced, profile="team-zombies"),
+    "the expected offset of a commit is not checked": Mutation(
+        apply=expected_offset_not_checked, profile="team-everything"
+    ),
+    "a repeated commit is not recognised": Mutation(apply=repeated_commits_not_recognised, profile="team-stores"),
+}
