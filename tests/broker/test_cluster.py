@@ -310,3 +310,17 @@ async def test_groups_let_go_by_a_late_heartbeat_go_to_the_agent_that_should_coo
     assert set(found.values()) == {first, second}
     for group, agent in found.items():
         assert not isinstance((await agent.groups.fetch({group: None}))[group], Exception)
+
+
+async def test_a_session_that_is_still_being_recovered_holds_up_nothing_in_the_next_one(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    groups = [f"readers-{number}" for number in range(20)]
+    await team.pass_time(3)
+    for agent in (first, second):
+        await agent.groups.fetch(dict.fromkeys(groups))
+    before = current(first).session.session_id
+    team.world.metadata.refuse("finish_recovery", times=1000)
+    assert await team.world.sqlite.claim_recovery(before, by=current(second).session.session_id, proven_dead=True)
+    await team.pass_time(team.world.settings.lease.renew_s + 4)
+    assert current(first).session.session_id != before
+    await first.groups.balance()

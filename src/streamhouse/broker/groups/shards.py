@@ -212,17 +212,15 @@ class Shards:
     async def _release_unheld(self) -> None:
         """Also leases of shards that were let go in a bad moment, or could not be loaded: they last while the session
         does, so others could never take them."""
-        held = {shard.partition for shard in self}
+        session_id, held = self.session("").session_id, {shard.partition for shard in self}
+        # What earlier sessions held went with them.
+        self._leased = {partition: by for partition, by in self._leased.items() if by == session_id}
         unheld = [partition for partition in self._leased if partition not in held]
         owners = await self._placement.owners(unheld)
-        by_session: dict[SessionId, list[PartitionId]] = {}
-        for partition in unheld:
-            owner, session_id = owners[partition], self._leased[partition]
-            if owner is not None and owner.session_id != session_id:
-                by_session.setdefault(session_id, []).append(partition)
-        for session_id, partitions in by_session.items():
-            await self._metadata.release(session_id, partitions)
-            for partition in partitions:
+        leaving = [each for each in unheld if (owner := owners[each]) is not None and owner.session_id != session_id]
+        if leaving:
+            await self._metadata.release(session_id, leaving)
+            for partition in leaving:
                 del self._leased[partition]
 
     def watch(self) -> None:
