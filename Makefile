@@ -18,6 +18,9 @@ CLUSTER ?=
 SEEDS  ?= 200
 KILLS  ?= 50
 FRAMES ?= 1000000
+MINUTES ?= 3
+SEED   ?=
+REPORT ?= chaos.html
 JOBS   ?= auto
 ARGS   ?=
 
@@ -67,11 +70,11 @@ types: $(STAMP) ## mypy --strict
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## tests without real clients and without kills: seconds; ARGS='-k wal -x'
-	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash and not java and not s3 and not postgres' $(ARGS)
+	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash and not chaos and not java and not s3 and not postgres' $(ARGS)
 
 .PHONY: test
 test: lint types ## everything that must be green: lint, types, all tests that need no Java
-	$(BIN)/pytest -n $(JOBS) -m 'not java' $(ARGS)
+	$(BIN)/pytest -n $(JOBS) -m 'not java and not chaos' $(ARGS)
 
 .PHONY: check
 check: test ## what CI runs
@@ -91,6 +94,10 @@ simulate: $(STAMP) ## the broker on a seeded event loop with faults; SEEDS=200; 
 .PHONY: crash
 crash: $(STAMP) ## kill -9 an agent under load and look for lost records; KILLS=50
 	CRASH_KILLS=$(KILLS) $(BIN)/pytest -m crash $(ARGS)
+
+.PHONY: chaos
+chaos: $(STAMP) ## real agents, PostgreSQL and S3 under faults, and a page that says the verdict; MINUTES=3 SEED=17 REPORT=chaos.html
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --report $(REPORT) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(STAMP) ## mutated frames of every API through a live agent; FRAMES=1000000

@@ -52,6 +52,7 @@ def _few(anomalies: Iterable[Anomaly]) -> Iterator[Anomaly]:
 
 
 def log_is_well_formed(history: History) -> Iterator[Anomaly]:
+    """Offsets grow, and every record is one of ours with all its bytes."""
     for partition, records in history.log.items():
         before = -1
         for offset, record in records:
@@ -76,6 +77,7 @@ def log_survives_agents(history: History) -> Iterator[Anomaly]:
 
 
 def nothing_comes_from_nowhere(history: History) -> Iterator[Anomaly]:
+    """Every record in the log was sent by somebody."""
     sent = {send.record for send in history.sends}
     for partition, records in history.log.items():
         for offset, record in records:
@@ -123,6 +125,7 @@ def _after_a_pause(faults: Iterable[Fault], send: Send) -> bool:
 
 
 def offsets_are_given_once(history: History) -> Iterator[Anomaly]:
+    """No offset is acknowledged for two records."""
     given: dict[tuple[int, int], RecordId] = {}
     for send in history.sends:
         if send.acked and send.offset is not None:
@@ -150,6 +153,7 @@ def acks_follow_time(history: History) -> Iterator[Anomaly]:
 
 
 def idempotent_records_are_stored_once(history: History) -> Iterator[Anomaly]:
+    """Whatever was retried, refused or lost on the way."""
     idempotent = set(history.idempotent)
     for record, offsets in _places(history.log).items():
         if record.producer in idempotent and len(offsets) > 1:
@@ -157,6 +161,7 @@ def idempotent_records_are_stored_once(history: History) -> Iterator[Anomaly]:
 
 
 def order_is_kept(history: History) -> Iterator[Anomaly]:
+    """Records of a producer stand in the log, and are acknowledged, in the order in which it sent them."""
     yield from _idempotent_order(history)
     yield from _order_of_acks(history)
 
@@ -298,6 +303,7 @@ def _told(group: str, partition: int) -> str:
 
 
 def nobody_is_in_trouble(history: History) -> Iterator[Anomaly]:
+    """No client gives up, no agent ends by itself, every agent is ready in time and stops when told to."""
     for each in history.troubles:
         yield Anomaly(kind="trouble", text=f"{each.who}: {each.text}", at=each.at)
 

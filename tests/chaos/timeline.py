@@ -77,6 +77,8 @@ class _Timeline:
         for life, following in pairwise([*lives, Life(self._end, agent, "end")]):
             title = f"{agent} {life.state}: {life.at:.1f} s to {following.at:.1f} s"
             yield self._bar(life.at, following.at, top, 24, f"var(--{life.state})", title)
+            if life.state == "down" and life.at > (self._history.healed_at or self._end):
+                yield _text(self._x(life.at) + 4, top + 16, "killed, to read again", "inside")
 
     def _deed(self, fault: Fault, top: float) -> str:
         x = self._x(fault.begun_at)
@@ -132,7 +134,7 @@ class _Timeline:
     def _rate(self) -> Iterator[str]:
         found = list(seconds(self._history, 0.5))
         most = max((each.acks * 2 for each in found), default=1)
-        yield from self._frame("acks per second", [(0, "0"), (most, str(most))], top_value=most)
+        yield from self._frame("acks / s", [(0, "0"), (most, str(most))], top_value=most)
         base = self._top + CHART
         points = [(self._x(each.at + 0.25), base - each.acks * 2 / most * (CHART - 8)) for each in found]
         if points:
