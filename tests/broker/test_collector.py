@@ -6,10 +6,13 @@ import pytest
 
 from streamhouse.broker import collector as module
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config import RetentionSettings
-from streamhouse.errors import OffsetOutOfRange, Unavailable
-from streamhouse.format.keys import segment_key
+from streamhouse.errors import OffsetOutOfRange, SessionLost, Unavailable
+from streamhouse.format.keys import segment_key, wal_key
+from streamhouse.model.lease import Address
 from streamhouse.model.names import SessionId
+from streamhouse.stores.metadata.base import NewSession
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import (
     CLICKS,
@@ -297,3 +300,54 @@ async def test_maintenance_runs_by_itself_and_survives_a_store_that_is_away(make
     assert (broker.collector.deleted_objects, broker.collector.deleted_orphans) == (1, 1)
     assert len(await world.object_keys()) == 1
     await world.stop(broker, task)
+
+
+# --- what ended sessions left of their logs
+
+
+class _Logs:
+    """Logs in the object store, of sessions that ended, that live, or that nobody ever heard of."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.wals = ObjectWals(world.objects, world.settings.wal, clock=world.clock, ids=world.ids)
+
+    async def session(self, letter: str) -> SessionId:
+        session_id = SessionId("s-" + letter * 32)
+        new = NewSession(session_id=session_id, kafka=Address("a", 1), http=Address("a", 2), ttl_ms=10**9, wal="object")
+        await self.world.sqlite.open_session(new)
+        return session_id
+
+    async def left(self) -> set[str]:
+        return {meta.key[len("wal/s-")] async for meta in self.world.objects.list("wal/")}
+
+
+async def test_what_ended_sessions_left_goes_when_it_is_old_and_nothing_else_does(world: World) -> None:
+    logs = _Logs(world)
+    broker = Broker(world.doors(alone=False, wals=logs.wals))
+    await broker.start()
+    ended, live = await logs.session("a"), await logs.session("b")
+    for session_id in (ended, live, SessionId("s-" + "c" * 32)):
+        await world.objects.put_new(wal_key(session_id, 0), [b"seal"])
+    await world.sqlite.end_session(ended)
+    assert await broker.collector.sweep_logs() == 0
+    world.clock.skip(world.settings.wal.seal_retention_s + 1)
+    assert await broker.collector.sweep_logs() == 1
+    assert await logs.left() == {"b", "c"}
+    await broker.reader.aclose()
+
+
+async def test_a_session_is_forgotten_after_what_it_left(world: World) -> None:
+    logs = _Logs(world)
+    broker = Broker(world.doors(alone=False, wals=logs.wals))
+    await broker.start()
+    ended = await logs.session("a")
+    await world.sqlite.end_session(ended)
+    world.clock.skip(world.settings.wal.seal_retention_s + 1)
+    await broker.collector.sweep_logs()
+    await world.sqlite.end_session(ended)  # it is still known
+    world.clock.skip(world.settings.wal.seal_retention_s + 1)
+    await broker.collector.sweep_logs()
+    with pytest.raises(SessionLost):
+        await world.sqlite.end_session(ended)
+    await broker.reader.aclose()

@@ -1,7 +1,7 @@
 """Collector: retention moves log starts; objects that no row names any more are deleted, late.
 
 Data path   none: it works behind the data path's back
-Owns        when retention is looked at, when doomed objects go, the search for orphans
+Owns        when retention is looked at, when doomed objects go, the search for orphans and for what ended sessions left
 Leaves      the policy to `model.retention`, marking to the metadata store
 
 Deleting always goes: row marked in a transaction -> grace time -> object deleted -> row removed. An object that no
@@ -11,12 +11,13 @@ taken after the listing.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Final
 
-from streamhouse.errors import InvalidConfig, StreamhouseError, Unavailable
-from streamhouse.format.keys import SEGMENTS_PREFIX, parse_segment_key
-from streamhouse.model.names import PartitionId
+from streamhouse.errors import InvalidConfig, SessionLost, StreamhouseError, Unavailable
+from streamhouse.format.keys import SEGMENTS_PREFIX, WAL_PREFIX, parse_segment_key, parse_wal_key
+from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.retention import retained_from
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic, TopicConfig
@@ -27,6 +28,8 @@ from .doors import Doors
 log = logging.getLogger(__name__)
 
 PAGE: Final = 1000
+SESSIONS_KEPT: Final = 2
+"""Ended sessions are known for so many times as long as what they left is kept."""
 
 
 class Collector:
@@ -56,6 +59,7 @@ class Collector:
             loops.create_task(self._every(self._settings.check_s, self.retain), name="retention")
             loops.create_task(self._every(self._settings.check_s, self._chore(self.collect)), name="collection")
             loops.create_task(self._every(self._settings.sweep_s, self._chore(self.sweep)), name="orphan-sweep")
+            loops.create_task(self._every(self._settings.sweep_s, self._chore(self.sweep_logs)), name="log-sweep")
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
         while True:
@@ -152,3 +156,30 @@ class Collector:
             self.deleted_orphans += 1
             log.info("orphan deleted", extra={"key": key})
         return len(orphans)
+
+    async def sweep_logs(self) -> int:
+        """Delete what sessions that ended long ago left of their logs, and then forget them; returns how many objects
+        went. In this order: the log of a session that the store doesn't know is left alone for ever."""
+        ended = await self._ended(await self._logged())
+        gone = await self._doors.wals.collect(ended.__contains__)
+        older_than_ms = round(SESSIONS_KEPT * self._doors.settings.wal.seal_retention_s * 1000)
+        await self._doors.metadata.forget_sessions(older_than_ms, PAGE)
+        return gone
+
+    async def _logged(self) -> set[SessionId]:
+        """Sessions that have objects of a log in the store."""
+        names = [parse_wal_key(meta.key) async for meta in self._doors.objects.list(WAL_PREFIX)]
+        return {name.session_id for name in names if name is not None}
+
+    async def _ended(self, sessions: Collection[SessionId]) -> set[SessionId]:
+        """Those that are over for good. A session begins before its log does, so one that has a log and is not called
+        has ended, or the store never heard of it: then the log belongs to other metadata, and is left alone."""
+        if not sessions:
+            return set()
+        alive = {session.session_id for session in (await self._doors.metadata.roll_call()).sessions}
+        ended: set[SessionId] = set()
+        for session_id in sorted(set(sessions) - alive):
+            with suppress(SessionLost):
+                await self._doors.metadata.end_session(session_id)  # changes nothing: it has ended
+                ended.add(session_id)
+        return ended
