@@ -76,7 +76,8 @@ class Nemesis:
             self._loop.pause(agent.process, self._chance.choice((0.2, 2.0, 9.0)) * self._chance.random())
 
     def _jump(self, _: Agent) -> None:
-        hours = self._chance.choice((-5, -0.001, 0.001, 0.01, 5))
+        # Seals are kept for longer than clocks of a team jump.
+        hours = self._chance.choice((-0.001, 0.001) if self._world.is_team else (-5, -0.001, 0.001, 0.01, 5))
         self._world.clock.jump(int(hours * 3600 * 1000 * self._chance.random()))
 
     def _around(self, agent: Agent) -> Sequence[Weather]:

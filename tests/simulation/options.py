@@ -59,6 +59,8 @@ GROUPS_SHARE: Final = 0.4
 EXPIRY_SHARE: Final = 0.3
 """Share of the seeds in which committed offsets expire before the end."""
 LONG_S: Final = 3600.0
+SEALS_KEPT_S: Final = 25.0
+"""Longer than the longest sleep of an agent and the latest arrival of a PUT together, as whoever sets it must."""
 _TEAM_SHARES: Final = {
     "team-calm": 1,
     "team-kills": 3,
@@ -196,6 +198,7 @@ def _in_team(options: Options, chance: random.Random, profile: str | None) -> Op
             close_s=chance.choice((0.3, 2.0)),
             read_ahead=chance.choice((0, 2, 16)),
             deletes=chance.choice((1, 4)),
+            seal_retention_s=SEALS_KEPT_S,
         ),
         cluster=ClusterSettings(
             refresh_s=chance.choice((0.3, 1.0)),

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streamhouse.broker.broker import Broker
 from streamhouse.broker.fetch import Wanted
 from streamhouse.errors import StreamhouseError, TopicExists
 from streamhouse.format.batch import Buffer, spans
@@ -29,10 +30,10 @@ from .consumers import Follower, RandomReader
 from .groups import Crowd
 from .loop import SimLoop, Violation
 from .nemesis import Nemesis
-from .network import Lost
+from .network import Connection, Lost
 from .options import Options, choose
 from .producers import IdempotentProducer, PlainProducer
-from .world import World
+from .world import Agent, World
 
 LIVELY_S = 120.0
 GROUPS_LIVELY_S = 30.0
@@ -165,6 +166,8 @@ class Scenario:
             client.result()
         for follower in followers:
             await self._lively(f"{follower.name} reaches the end", follower.catch_up())
+        if self.world.is_team:
+            await self._lively("everybody knows who leads", self._agree())
         await self._retire(members)
         await self._lively("hot reading", self._read_everything(admin))
         await self._lively("memory comes back", self._memory_is_free())
@@ -173,7 +176,9 @@ class Scenario:
         for auditor in self.crowd.auditors:
             await self._lively("what was committed", auditor.told())
         await self._lively("collection", self._collect())
+        self.world.is_closing = True
         await self._lively("stop", self._stop())
+        self._check_closed()
         for supervisor in supervisors:
             supervisor.cancel()
 
@@ -306,16 +311,54 @@ class Scenario:
                 raise Violation(f"the WAL was left after a graceful stop; {left}")
         self._check_objects()
 
+    async def _agree(self) -> None:
+        """The sessions are those of the agents that live, each partition has one of them, and all say the same."""
+        while True:
+            agents = await self.world.listening_agents()
+            tenures = [agent.broker.tenure for agent in agents]
+            own = sorted(tenure.session.session_id for tenure in tenures if tenure is not None)
+            told = [await self._leaders_by(agent) for agent in agents]
+            if own == self.world.database.unended_sessions() and None not in told and len(set(map(str, told))) == 1:
+                return
+            await asyncio.sleep(0.2)
+
+    async def _leaders_by(self, agent: Agent) -> list[int] | None:
+        """Who leads, as one agent tells; None when it can't, or when somebody has no leader."""
+
+        async def ask(broker: Broker) -> list[int]:
+            topics = [await broker.topic(plan.name) for plan in self.options.topics]
+            return [leader.node_id for _, leader in sorted((await broker.leaders(topics)).items())]
+
+        answer = Connection(self.loop, agent, self.world.chance).send(simply(ask))
+        try:
+            nodes = await answer
+        except (StreamhouseError, Lost):
+            return None
+        return None if -1 in nodes else nodes
+
+    def _check_closed(self) -> None:
+        """Nobody is left, and nothing but what rows name."""
+        if sessions := self.world.database.unended_sessions():
+            raise Violation(f"sessions were left when all had stopped; {sessions}")
+        if left := [key for key in self.world.bucket._objects if key.startswith(WAL_PREFIX)]:
+            raise Violation(f"logs were left when all had stopped; {left}")
+
     def _check_objects(self) -> None:
         there = set(self.world.bucket._objects)
         if missing := [key for key in self.world.database.keys("segment_objects") if key not in there]:
             raise Violation(f"published objects are missing; {missing}")
 
     async def _collect(self) -> None:
-        """In the end the objects are exactly those that rows name: doomed ones and orphans are collected."""
+        """In the end the objects are exactly those that rows name, and the logs of the living: doomed ones and orphans
+        are collected, and so is what the dead left of their logs."""
         while True:
             known = {*self.world.database.keys("segment_objects"), *self.world.database.keys("doomed_objects")}
-            orphans = [key for key in self.world.bucket._objects if key not in known and not key.startswith(WAL_PREFIX)]
+            alive = self.world.database.unended_sessions()
+            orphans = [
+                key
+                for key in self.world.bucket._objects
+                if key not in known and not (key.startswith(WAL_PREFIX) and any(f"/{each}/" in key for each in alive))
+            ]
             if not orphans and not self.world.database.keys("doomed_objects"):
                 return
             await asyncio.sleep(0.5)
