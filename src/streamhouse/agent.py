@@ -40,6 +40,7 @@ from streamhouse.stores.objects.prove import prove_store
 from streamhouse.telemetry import configure_logging
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.server import HttpServer
+from streamhouse.wire.kafka.peers import KafkaPeers
 from streamhouse.wire.kafka.server import KafkaServer
 from streamhouse.wire.listen import advertised, bind
 
@@ -137,6 +138,8 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         if not alone and not _is_postgres(metadata_url):
             await _require_no_other_agent(metadata, local)
         remote = ObjectWals(objects, settings.wal, clock=clock, ids=ids)
+        peers = KafkaPeers()
+        stack.push_async_callback(peers.aclose)
         broker = Broker(
             Doors(
                 settings=settings,
@@ -149,6 +152,7 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
                 kafka=_advertised("kafka", settings.kafka.advertise, kafka_listener, alone=alone),
                 http=_advertised("http", settings.http.advertise, http_listener, alone=alone),
                 alone=alone,
+                peers=peers,
             )
         )
         await broker.start()

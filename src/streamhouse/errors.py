@@ -75,6 +75,13 @@ class Overloaded(Retriable):
         self.retry_after_s = retry_after_s
 
 
+class NotReserved(Retriable):
+    """The partition's leader may hand out no more offsets until the metadata store has reserved some for it."""
+
+    def __init__(self, partition: object, *, end: int, until: int) -> None:
+        super().__init__(f"offsets are not reserved yet; partition={partition} end={end} reserved_until={until}")
+
+
 class Unavailable(Retriable):
     """A store did not answer, or answered that it cannot serve now."""
 

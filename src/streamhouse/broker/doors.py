@@ -10,12 +10,13 @@ from typing import Protocol
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import Settings
+from streamhouse.errors import Unavailable
 from streamhouse.model.lease import Address
-from streamhouse.model.names import SessionId
+from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
 
-from .wal.base import Wal, WalRecovery
+from .wal.base import Buffer, Wal, WalRecovery
 
 
 class Wals(WalRecovery, Protocol):
@@ -29,6 +30,25 @@ class Wals(WalRecovery, Protocol):
     async def open(self, session: SessionId) -> Wal:
         """Begin the log of a new session."""
         ...
+
+
+class Peers(Protocol):
+    """The other agents, as any client reaches them."""
+
+    async def append(self, at: Address, partition: PartitionId, batch: Buffer) -> int:
+        """Append a batch where another agent leads; returns its offset once it is acknowledged.
+
+        What may be tried again is `Retriable`: then it may have been stored, or not. What would be refused again is
+        `Rejected`.
+        """
+        ...
+
+
+class NoPeers:
+    """For whoever has none."""
+
+    async def append(self, at: Address, partition: PartitionId, batch: Buffer) -> int:
+        raise Unavailable(f"other agents can't be reached from here; address={at}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +68,7 @@ class Doors:
     http: Address
     alone: bool
     other_wals: Mapping[str, WalRecovery] = field(default_factory=dict)
+    peers: Peers = field(default_factory=NoPeers)
 
     def wals_of(self, kind: str) -> WalRecovery | None:
         """Where logs of this kind can be read; None when this agent can't."""

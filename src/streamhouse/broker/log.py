@@ -23,6 +23,7 @@ from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import TopicConfig
 
 from .producers import ProducerTable
+from .reserve import UNLIMITED, Reserve
 from .wal.base import Buffer, Wal, WalEntry
 
 
@@ -68,6 +69,7 @@ class PartitionLog:
         *,
         producers: ProducerTable,
         wal: Wal,
+        reserve: Reserve = UNLIMITED,
     ) -> None:
         self.name = name
         self.partition: PartitionId = state.partition
@@ -84,6 +86,7 @@ class PartitionLog:
         """Batches that had been placed and were never acknowledged; known once the log is sealed."""
         self.flushing = False
         self._wal = wal
+        self._reserve = reserve
         self._producers = producers
         self._stored_producers = producers.copy()
         self._tail: list[TailBatch] = []
@@ -126,15 +129,17 @@ class PartitionLog:
         idempotent = header.producer_id >= 0
         if idempotent and (known := self._producers.judge(self.name, header)) is not None:
             return Placed(self, known.base_offset, known.end_offset, -1, None)
+        base = self.next_offset
+        end = base + header.last_offset_delta + 1
+        if end > self._reserve.ask_at:
+            self._reserve.need(end)
         append_time_ms = -1
         if self.config.log_append_time:
             append_time_ms = now_ms
             batches.stamp_append_time(data, now_ms)
             header = batches.read_header(data)
-        base = self.next_offset
         batches.place(data, base_offset=base, leader_epoch=self.epoch)
         header = header._replace(base_offset=base, leader_epoch=self.epoch)
-        end = base + header.last_offset_delta + 1
         commit = self._wal.append((WalEntry(self.partition, self.epoch, base, end, data),))
         self.next_offset = end
         self._tail.append(TailBatch(header, base, end, data, now))

@@ -24,6 +24,7 @@ class ProducerTable:
         self._entries = {entry.producer_id: entry for entry in entries}
         self._limit = limit
         self._expire_ms = expire_ms
+        self._doubtful: set[int] = set()
 
     def __repr__(self) -> str:
         return f"<ProducerTable producers={len(self._entries)}>"
@@ -32,7 +33,15 @@ class ProducerTable:
         return len(self._entries)
 
     def copy(self) -> "ProducerTable":
-        return ProducerTable(self._entries.values(), limit=self._limit, expire_ms=self._expire_ms)
+        copied = ProducerTable(self._entries.values(), limit=self._limit, expire_ms=self._expire_ms)
+        copied._doubtful = set(self._doubtful)
+        return copied
+
+    def doubt(self) -> "ProducerTable":
+        """Later batches of these producers may be on a disk that nobody can read. What is remembered still tells
+        duplicates; where a producer is, it is asked once, and until then no snapshot says so."""
+        self._doubtful = set(self._entries)
+        return self
 
     def knows(self, header: BatchHeader) -> bool:
         """Whether this incarnation of the producer has stored anything that is remembered."""
@@ -49,7 +58,7 @@ class ProducerTable:
                 partition, producer_id=header.producer_id, epoch=header.producer_epoch, current=entry.epoch
             )
         if header.producer_epoch > entry.epoch:
-            if header.base_sequence != 0:
+            if header.base_sequence != 0 and header.producer_id not in self._doubtful:
                 raise OutOfOrderSequence(
                     partition, producer_id=header.producer_id, expected=0, got=header.base_sequence
                 )
@@ -59,6 +68,8 @@ class ProducerTable:
                 return span
         expected = (entry.batches[-1].last_sequence + 1) % SEQUENCES
         if header.base_sequence == expected:
+            return None
+        if header.producer_id in self._doubtful and precedes(expected, header.base_sequence):
             return None
         # Only a full window has forgotten anything. Before the first batch of one that isn't full nothing was stored:
         # the producer began there, or what came before was lost with its WAL entry.
@@ -84,6 +95,7 @@ class ProducerTable:
         )
         # Taken out and put in again, so that the dictionary is ordered by last use and the first is the longest silent.
         entry = self._entries.pop(header.producer_id, None)
+        self._doubtful.discard(header.producer_id)
         same = entry is not None and entry.epoch == header.producer_epoch
         kept = entry.batches[1 - WINDOW :] if entry is not None and same else ()
         self._entries[header.producer_id] = ProducerEntry(
@@ -102,9 +114,13 @@ class ProducerTable:
                 self.record(header, base_offset, now_ms=now_ms)
 
     def entries(self, *, now_ms: int) -> list[ProducerEntry]:
-        """What the snapshot holds: everybody who was heard of within the expiry."""
+        """What the snapshot holds: everybody who was heard of within the expiry, and of whom nothing is in doubt."""
         horizon = now_ms - self._expire_ms
-        return [entry for entry in self._entries.values() if entry.last_timestamp_ms >= horizon]
+        return [
+            entry
+            for entry in self._entries.values()
+            if entry.last_timestamp_ms >= horizon and entry.producer_id not in self._doubtful
+        ]
 
 
 def precedes(sequence: int, other: int) -> bool:

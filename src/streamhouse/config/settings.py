@@ -144,6 +144,16 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     rescue_delay_s: Annotated[
         float, about("how long a dead session is left to the agent whose turn it is before others recover it", ge=0)
     ] = 2.0
+    reserve_offsets: Annotated[
+        int, about("disk WAL: offsets that a partition's leader reserves ahead; more are asked for at half", gt=1)
+    ] = 1_000_000
+    disk_wait_s: Annotated[
+        float,
+        about("disk WAL: how long after the lease of a dead agent others wait for its disk before they go on", ge=0),
+    ] = 60.0
+    returns_at_once: Annotated[
+        int, about("disk WAL: partitions to which a disk that came back is appended again at the same time", gt=0)
+    ] = 16
 
 
 class WalSettings(Section, frozen=True, kw_only=True):

@@ -230,6 +230,21 @@ def correct_max_timestamp(buffer: bytearray | memoryview, max_timestamp_ms: int)
     return read_header(buffer)
 
 
+def as_new(batch: Buffer) -> bytearray:
+    """A copy of a stored batch as a client without idempotence would have sent it: no offset, no producer, and the
+    records' own times. For records that are appended a second time."""
+    header = read_header(batch)
+    fresh = header._replace(
+        base_offset=0,
+        leader_epoch=-1,
+        attributes=header.attributes & ~(_LOG_APPEND_TIME | _TRANSACTIONAL),
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=-1,
+        base_sequence=NO_SEQUENCE,
+    )
+    return pack_batch(fresh, memoryview(batch)[HEADER_BYTES:])
+
+
 def seal(buffer: bytearray | memoryview) -> None:
     """Write the checksum of what the batch says now, in place; the buffer holds exactly one batch."""
     _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_ATTRIBUTES_AT:]))

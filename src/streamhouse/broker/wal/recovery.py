@@ -107,12 +107,25 @@ class DiskWalReading:
 
     async def entries(self) -> AsyncIterator[WalEntry]:
         self._damage = DamageReport()
-        for name in await _in_thread(self._file_names):
-            before = self._damage
-            async for entry in self._entries_of(name):
+        for name in await self.files():
+            async for entry in self.entries_in(name):
                 yield entry
-            self._damage = replace(self._damage, files=self._damage.files + 1)
-            self._report(name, before)
+
+    async def files(self) -> list[str]:
+        """The log's files, in order."""
+        return await _in_thread(self._file_names)
+
+    async def entries_in(self, name: str) -> AsyncIterator[WalEntry]:
+        """The good entries of one file."""
+        before = self._damage
+        async for entry in self._entries_of(name):
+            yield entry
+        self._damage = replace(self._damage, files=self._damage.files + 1)
+        self._report(name, before)
+
+    async def remove_file(self, name: str) -> None:
+        """Delete one file durably: everything in it is published elsewhere."""
+        await _in_thread(lambda: self._files.remove(self._directory, [name]))
 
     async def _entries_of(self, name: str) -> AsyncIterator[WalEntry]:
         """One file is in memory at a time, and one bounded list of its entries."""
