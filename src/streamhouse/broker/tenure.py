@@ -156,9 +156,11 @@ class Tenure:
         async with self._opening.setdefault(name, asyncio.Lock()):
             if (found := self.find_open(name, topic)) is not None:
                 return found
+            opened = await self._open(name, topic)
+            # Only now: the topic whose lease is ours has the name. Somebody may ask for one that has lost it long ago.
             if (stale := self._logs.get(name)) is not None:
                 await self._drop([stale], LeaseLost([name], why="another topic has the name now"))
-            opened = self._logs[name] = await self._open(name, topic)
+            self._logs[name] = opened
             return opened
 
     def find_open(self, name: TopicPartition, topic: Topic) -> PartitionLog | None:

@@ -1,0 +1,19 @@
+"""A topic that is deleted and created again: whoever still means the old one does no harm to the new one."""
+
+import pytest
+
+from streamhouse.errors import StreamhouseError
+from tests.broker.support import ORDERS, World, batch, current, produce, values_of
+
+
+async def test_a_request_that_means_the_deleted_topic_leaves_the_log_of_its_namesake_alone(world: World) -> None:
+    broker = await world.start_with(ORDERS)
+    old = await broker.topic(ORDERS.topic)
+    await produce(broker, batch(b"old"))
+    await broker.delete_topic(old)
+    await broker.create_topic(ORDERS.topic, partitions=old.partitions, overrides={})
+    assert (await produce(broker, batch(b"new"))).base_offset == 0
+    with pytest.raises(StreamhouseError):
+        await current(broker).open_log(old, ORDERS.partition)
+    assert (await produce(broker, batch(b"newer"))).base_offset == 1
+    assert await values_of(broker) == {0: b"new", 1: b"newer"}
