@@ -147,3 +147,42 @@ def test_a_snapshot_judges_as_the_table_it_was_made_of(counts: list[int], first:
     restored = ProducerTable(decode_producers(encode_producers(producers.entries(now_ms=0))), limit=10, expire_ms=1)
     for each in (*batches[-WINDOW:], header(sequence)):
         assert restored.judge(NAME, each) == producers.judge(NAME, each)
+
+
+def test_a_producer_in_doubt_says_where_it_is_once() -> None:
+    producers = table()
+    store(producers, header(0), header(1))
+    producers.doubt()
+    store(producers, header(7))
+    with pytest.raises(OutOfOrderSequence):
+        producers.judge(NAME, header(9))
+    assert producers.judge(NAME, header(8)) is None
+
+
+def test_a_producer_in_doubt_is_still_known_by_what_it_had_stored() -> None:
+    producers = table()
+    store(producers, *(header(sequence) for sequence in range(10, 10 + WINDOW)))
+    producers.doubt()
+    found = producers.judge(NAME, header(10 + WINDOW - 1))
+    assert found is not None and found.base_offset == 100 + WINDOW - 1
+    with pytest.raises(DuplicateSequence):
+        producers.judge(NAME, header(3))
+    with pytest.raises(StaleProducerEpoch):
+        producers.copy().judge(NAME, header(0, epoch=-1))
+
+
+def test_a_producer_in_doubt_may_have_begun_a_new_epoch_unseen() -> None:
+    producers = table()
+    store(producers, header(0))
+    with pytest.raises(OutOfOrderSequence):
+        producers.judge(NAME, header(3, epoch=1))
+    producers.doubt()
+    assert producers.copy().judge(NAME, header(3, epoch=1)) is None
+
+
+def test_no_snapshot_says_what_is_in_doubt() -> None:
+    producers = table()
+    store(producers, header(0), header(0, producer=8))
+    producers.doubt()
+    store(producers, header(5))
+    assert [entry.producer_id for entry in producers.copy().entries(now_ms=0)] == [7]
