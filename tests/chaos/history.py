@@ -148,8 +148,10 @@ class History:
     agents: list[str] = field(default_factory=list)
     idempotent: list[str] = field(default_factory=list)
     """producers whose records are stored once and in order"""
+    unordered: list[str] = field(default_factory=list)
+    """plain producers that may have several requests under way in a partition"""
     stubborn: list[str] = field(default_factory=list)
-    """producers with several requests under way that nothing puts into order"""
+    """those of them that talk to one agent only, and wait for nobody"""
     sends: list[Send] = field(default_factory=list)
     consumed: list[Consumed] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)

@@ -13,6 +13,7 @@ from .cluster import ChaosAgent, ChaosCluster
 from .faults import CUTS, HICCUP, JOIN, KILL, RESTART, STORE_HOLE, STORE_RESET, TERM, Planned
 from .history import Fault, History, Life, Note
 
+REFUSAL = "exit code 2"
 HOLES = tuple(kind for kind in CUTS if kind.endswith("hole"))
 
 
@@ -148,7 +149,13 @@ class Nemesis:
     # --- what is told ---------------------------------------------------------------------------------------------
 
     def _on_end(self, agent: ChaosAgent) -> None:
-        self._trouble(agent.name, f"ended by itself ({agent.ending}); see {agent.log_path.name}")
+        """An agent that finds no store when it starts says so and ends; whoever starts it does so again."""
+        text = f"ended by itself ({agent.ending}); see {agent.log_path.name}"
+        states = [life.state for life in self._history.lives if life.agent == agent.name]
+        if states[-1:] == ["starting"] and agent.ending == REFUSAL:
+            self._history.note(self._now(), agent.name, text)
+        else:
+            self._trouble(agent.name, text)
         self._life(agent, "starting")
 
     def _life(self, agent: ChaosAgent, state: str) -> None:

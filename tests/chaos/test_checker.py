@@ -75,6 +75,21 @@ def test_a_plain_record_may_be_stored_twice() -> None:
     assert check(history) == []
 
 
+def test_a_producer_with_several_requests_under_way_is_not_asked_for_order() -> None:
+    history = right()
+    reorder_acks_of_a_plain_producer(history)
+    history.unordered.append("plain")
+    assert check(history) == []
+
+
+def test_what_nobody_answered_may_be_written_while_the_log_is_read() -> None:
+    history = right()
+    late = RecordId("plain", 0, 5)
+    history.sends.append(Send(record=late, sent_at=9.8, answered_at=9.9, error="closed"))
+    history.log_again[0].append(Stored(10, late))
+    assert check(history) == []
+
+
 # --- each anomaly -------------------------------------------------------------------------------------------------
 
 
