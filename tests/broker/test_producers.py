@@ -164,7 +164,8 @@ def test_a_producer_in_doubt_is_still_known_by_what_it_had_stored() -> None:
     store(producers, *(header(sequence) for sequence in range(10, 10 + WINDOW)))
     producers.doubt()
     found = producers.judge(NAME, header(10 + WINDOW - 1))
-    assert found is not None and found.base_offset == 100 + WINDOW - 1
+    assert found is not None
+    assert found.base_offset == 100 + WINDOW - 1
     with pytest.raises(DuplicateSequence):
         producers.judge(NAME, header(3))
     with pytest.raises(StaleProducerEpoch):

@@ -13,6 +13,7 @@ from streamhouse.format.batch import (
     HEADER_BYTES,
     BatchHeader,
     BatchSpan,
+    as_new,
     check_batch,
     correct_max_timestamp,
     place,
@@ -175,6 +176,23 @@ def test_append_time_replaces_the_largest_timestamp_and_seals_again() -> None:
     assert header.is_log_append_time
     assert (header.max_timestamp_ms, header.base_timestamp_ms) == (123_456, 1000)
     assert DefaultRecordBatch(batch).validate_crc()
+
+
+@given(base=OFFSETS, epoch=st.integers(0, 1000), count=st.integers(1, 5))
+def test_a_stored_batch_made_new_is_what_a_plain_client_sends(base: int, epoch: int, count: int) -> None:
+    stored = a_batch(count, producer_id=7, producer_epoch=2, base_sequence=40)
+    stamp_append_time(stored, 123_456)
+    place(stored, base_offset=base, leader_epoch=epoch)
+    before = bytes(stored)
+    new = as_new(memoryview(stored))
+    header = check_batch(new)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+    assert (header.is_log_append_time, header.is_transactional) == (False, False)
+    correct_max_timestamp(new, 1000 + count - 1)
+    plain = a_batch(count)
+    place(plain, base_offset=0, leader_epoch=-1)
+    assert new == plain
+    assert stored == before, "the original is left alone"
 
 
 def test_a_largest_timestamp_that_lies_is_corrected_and_sealed() -> None:

@@ -65,9 +65,8 @@ class KafkaPeers:
             (told,) = answer.responses[0].partition_responses
         except (*_AWAY, IndexError, ValueError) as error:
             self._drop(at, link)
-            raise Unavailable(
-                f"another agent doesn't answer; address={at} why={error or type(error).__name__}"
-            ) from error
+            why = str(error) or type(error).__name__
+            raise Unavailable(f"another agent doesn't answer; address={at} why={why}") from error
         if told.error_code != ErrorCode.NONE:
             raise _refusal(told.error_code, told.error_message, at, partition)
         return told.base_offset
