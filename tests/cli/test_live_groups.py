@@ -142,3 +142,11 @@ def test_a_data_folder_keeps_its_groups_over_a_restart(tmp_path: Path) -> None:
     found = subprocess.run(read, check=True, capture_output=True, text=True, env=environment(), timeout=LIMIT_S)
     assert found.stdout == "b\n"
     assert second.stop()[0] == 0
+
+
+def test_several_groups_of_one_coordinator_are_listed(live: Live) -> None:
+    told(live("produce", "many-readers", "hello"))
+    for group in ("one", "three", "two"):
+        told(live("consume", "many-readers", "--group", group, "--from-beginning", "-n", "1"))
+    listed = {each["group"] for each in json.loads(told(live("groups", "list", "--json")))}
+    assert listed >= {"one", "two", "three"}

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import UnknownMemberIdError
-from aiokafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from aiokafka.protocol.admin import DeleteGroupsRequest, ListGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
 from streamhouse.client.admin import Admin
 from streamhouse.client.failures import from_code
 from streamhouse.client.nouns import Group, GroupMember, Place
+from streamhouse.client.requests import GroupDescriptions
 from streamhouse.errors import GroupNotFound, NonEmptyGroup
 
 _NOT_THERE: Final = "Dead"
@@ -52,7 +53,7 @@ class Groups:
         return group
 
     async def _describe(self, names: Iterable[str], node: int) -> list[Group]:
-        answer = await self._admin.send(DescribeGroupsRequest([*names]), subject="groups", node=node)
+        answer = await self._admin.send(GroupDescriptions([*names]), subject="groups", node=node)
         return [_group(told) for told in answer.groups]
 
     async def committed(self, name: str) -> dict[Place, int]:
