@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.errors import InvalidPartitions, SessionLost, TopicExists
-from streamhouse.model.lease import SessionState
+from streamhouse.model.lease import Address, SessionState
 from streamhouse.model.names import PartitionId, SessionId, TopicId
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.contracts.clocks import ManualClock
@@ -135,6 +135,16 @@ class LeaseContract(MetadataScene):
         await store.claim_recovery(names[2], by=names[3], proven_dead=True)
         assert (await store.open_session(new_session(names[5]))).node_id == 4
         assert [session.node_id for session in (await store.roll_call()).sessions] == [1, 2, 3, 4]
+
+    async def test_a_node_id_never_means_another_address(self, store: MetadataStore) -> None:
+        here, there = Address("10.0.0.1", 9092), Address("10.0.0.2", 9092)
+        first, second, third, fourth = (replace(new_session(SessionId(f"s-{n:032x}")), kafka=here) for n in range(4))
+        assert (await store.open_session(first)).node_id == 1
+        await store.end_session(first.session_id)
+        assert (await store.open_session(replace(second, kafka=there))).node_id == 2
+        assert (await store.open_session(third)).node_id == 1
+        await store.end_session(third.session_id)
+        assert (await store.open_session(replace(fourth, kafka=Address("10.0.0.1", 9093)))).node_id == 3
 
     async def test_opening_a_live_session_again_returns_it_renewed(
         self, store: MetadataStore, clock: ManualClock

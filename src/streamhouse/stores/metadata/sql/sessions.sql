@@ -11,11 +11,16 @@ SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state,
 FROM sessions WHERE state <> 'ended' ORDER BY node_id;
 
 -- name: lowest_free_node_id
--- The lowest positive number that no unended session uses: one, or one above a number in use.
+-- The lowest positive number that no unended session uses and that never meant another address: one that this address
+-- had, one, or one above a number that is known. Clients keep connections by number: what they believe to be node 3 must
+-- never be somebody else.
 SELECT MIN(candidates.node_id) AS node_id
-FROM (SELECT 1 AS node_id UNION ALL SELECT node_id + 1 FROM sessions WHERE state <> 'ended') AS candidates
+FROM (SELECT 1 AS node_id UNION ALL SELECT node_id FROM sessions UNION ALL SELECT node_id + 1 FROM sessions)
+    AS candidates
 WHERE NOT EXISTS (
-    SELECT 1 FROM sessions WHERE sessions.node_id = candidates.node_id AND sessions.state <> 'ended'
+    SELECT 1 FROM sessions
+    WHERE sessions.node_id = candidates.node_id
+      AND (sessions.state <> 'ended' OR kafka_host <> :kafka_host OR kafka_port <> :kafka_port)
 );
 
 -- name: insert_session

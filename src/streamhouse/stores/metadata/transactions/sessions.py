@@ -33,7 +33,7 @@ async def open_session(tx: Transaction, new: NewSession) -> Session:
     if await _find(tx, new.session_id) is not None:
         await renew_session(tx, new.session_id, new.ttl_ms)  # the answer to the first call was lost
     else:
-        node = await tx.row(tx.sql.lowest_free_node_id)
+        node = await tx.row(tx.sql.lowest_free_node_id, {"kafka_host": new.kafka.host, "kafka_port": new.kafka.port})
         assert node is not None
         now_ms = await tx.now_ms()
         times = {"now_ms": now_ms, "expires_at_ms": now_ms + new.ttl_ms}
