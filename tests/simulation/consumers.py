@@ -119,11 +119,12 @@ class RandomReader(Client):
         if partition is None:
             return
         log = self.history.of(partition, name)
-        before = log.before()
+        before, led = log.before(), self.opened(broker, name)
         offset = self.chance.randint(0, log.high_watermark)
         start = await broker.administration.delete_records(name, offset)
         self.world.loop.note(f"delete {name} below {offset} -> {start}")
-        self.history.saw_bounds(log, before, high_watermark=before.high_watermark, log_start=start)
+        if self.speaks(broker, name, led):
+            self.history.saw_bounds(log, before, high_watermark=before.high_watermark, log_start=start)
         bounds = self.world.database.bounds(partition)
         if start < offset or (bounds is not None and bounds[0] < start):
             self.history.violated(f"records were said to be deleted; {name} offset={offset} start={start} {bounds}")

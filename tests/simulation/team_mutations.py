@@ -145,16 +145,6 @@ def living_sessions_claimed(patch: Patch) -> None:
     patch.setattr("streamhouse.broker.cluster.Cluster.dead", lambda self: self.others())
 
 
-def claims_not_compared(patch: Patch) -> None:
-    still_to_do = sessions.is_still_to_do
-
-    async def careless(tx: Transaction, dead: SessionId, claim: int) -> bool:
-        session = await sessions._get(tx, dead)
-        return await still_to_do(tx, dead, session.claim)
-
-    patch.setattr(sessions, "is_still_to_do", careless)
-
-
 # --- leases
 
 
@@ -276,10 +266,9 @@ TEAM_MUTATIONS: Final = {
     "the mark is read before the claim": Mutation(apply=mark_read_before_the_claim, profile="team-kills"),
     "a claim frees the leases": Mutation(apply=leases_freed_by_the_claim, profile="team-kills"),
     "a dead log is removed before its recovery is finished": Mutation(
-        apply=log_removed_before_the_recovery_is_finished, profile="team-kills", tweaks={"doom": 0.5}
+        apply=log_removed_before_the_recovery_is_finished, profile="team-stores"
     ),
     "living sessions are recovered": Mutation(apply=living_sessions_claimed, profile="team-calm"),
-    "claims are not compared": Mutation(apply=claims_not_compared, profile="team-zombies"),
     "appends are acknowledged without a valid lease": Mutation(
         apply=acknowledged_without_a_valid_lease, profile="team-zombies"
     ),
@@ -293,7 +282,7 @@ TEAM_MUTATIONS: Final = {
         apply=producers_not_known_to_the_next_leader, profile="team-moves"
     ),
     "an old leader says that an offset is out of range": Mutation(
-        apply=old_leaders_say_out_of_range, profile="team-zombies"
+        apply=old_leaders_say_out_of_range, profile="team-zombies", tweaks={"readers": 3, "doom": 0.0, "team": 2}
     ),
     "commits are not fenced": Mutation(apply=commits_not_fenced, profile="team-zombies"),
     "the expected offset of a commit is not checked": Mutation(
