@@ -281,7 +281,7 @@ async def test_a_zombie_never_says_that_an_offset_is_out_of_range(team: Team) ->
 async def test_a_lease_whose_log_could_not_be_opened_goes_to_the_agent_that_should_lead(team: Team) -> None:
     first = await team.join()
     await team.topic()
-    team.world.metadata.refuse("last_run", times=PARTITIONS)
+    team.world.metadata.refuse("last_runs", times=PARTITIONS)
     for name in names():
         with pytest.raises(Retriable):
             await first.append(name, batch(b"a"))

@@ -256,7 +256,7 @@ async def test_the_snapshot_in_a_run_is_the_producers_state_at_its_end(world: Wo
     gate.set()
     await flushing
     runs = await runs_of(world, await broker.open_log(ORDERS))
-    snapshots = [decode_producers(await broker.reader.producers(run)) for run in runs]
+    snapshots = [decode_producers((await broker.reader.snapshots([run]))[run.partition]) for run in runs]
     sequences = [[span.last_sequence for entry in entries for span in entry.batches] for entries in snapshots]
     assert sequences == [[0], [0, 1]]
 

@@ -285,7 +285,7 @@ async def test_the_snapshot_of_producers_is_read_and_not_kept_with_the_index() -
     encoded = encode_segment([run])
     await shelf.bucket.put_new(KEY, encoded.body)
     row = encoded.layouts[0].run(KEY)
-    assert await shelf.reader.producers(row) == b"snapshot"
+    assert await shelf.reader.snapshots([row]) == {PARTITION: b"snapshot"}
     assert (await shelf.reader.index(row)).producers == b""
 
 

@@ -8,6 +8,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.config import AgentSettings
 from streamhouse.errors import AppendFailed, LeaseHeld, LeaseLost, Retriable, SessionLost, Stopping
 from streamhouse.model.lease import SessionState
+from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import (
     CLICKS,
@@ -301,15 +302,45 @@ async def test_a_log_is_opened_once_however_many_want_it(world: World) -> None:
     opened = await asyncio.gather(*(broker.open_log(ORDERS) for _ in range(20)))
     assert len({id(log) for log in opened}) == 1
     assert world.metadata.count("acquire") == 1
-    assert len(current(broker)._opening) == 0
+    assert current(broker)._opening.pending() == []
 
 
-async def test_a_failed_opening_is_tried_again_by_the_next_who_waits(world: World) -> None:
+async def test_a_failed_opening_fails_for_all_who_wait_and_is_tried_again_by_the_next(world: World) -> None:
     broker = await world.start_with()
-    world.metadata.refuse("last_run")
+    world.metadata.refuse("last_runs")
     opened = await asyncio.gather(*(broker.open_log(ORDERS) for _ in range(3)), return_exceptions=True)
-    assert [isinstance(log, Exception) for log in opened] == [True, False, False]
-    assert opened[1] is opened[2]
+    assert [isinstance(log, Exception) for log in opened] == [True, True, True]
+    assert (await broker.open_log(ORDERS)).closed is None
+
+
+async def test_logs_that_are_wanted_together_are_opened_together(world: World) -> None:
+    broker = await world.start()
+    await broker.create_topic("wide", partitions=500, overrides={})
+    names = [TopicPartition("wide", number) for number in range(500)]
+    for name in names:
+        await produce(broker, batch(b"a"), name)
+    await current(broker).flusher.flush_all()
+    world.kill()
+    broker = await world.start()
+    world.metadata.calls.clear()
+    world.objects.calls.clear()
+    await broker.open_ahead(names)
+    assert (world.metadata.count("acquire"), world.metadata.count("last_runs")) == (1, 1)
+    assert world.objects.count("get_range") == 1
+    assert all(current(broker).find_log(name) is not None for name in names)
+
+
+async def test_whoever_gives_up_waiting_for_a_log_leaves_the_others_alone(world: World) -> None:
+    broker = await world.start_with(ORDERS, CLICKS)
+    gate = world.metadata.hold("acquire")
+    first, second = (asyncio.ensure_future(broker.open_log(ORDERS)) for _ in range(2))
+    await settle()
+    third = asyncio.ensure_future(broker.open_log(CLICKS))
+    await settle()
+    first.cancel()
+    gate.set()
+    assert (await second).name == ORDERS
+    assert (await third).name == CLICKS
 
 
 async def test_a_lease_that_another_session_holds_is_not_opened(world: World) -> None:

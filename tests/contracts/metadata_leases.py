@@ -93,7 +93,7 @@ class LeaseContract(MetadataScene):
         assert list(await ready.partitions([ORDERS])) == []
         assert list(await ready.held_by(ALICE)) == []
         assert await spans(ready, part(0)) == []
-        assert await ready.last_run(part(0)) is None
+        assert list(await ready.last_runs([part(0)])) == []
 
     async def test_deleting_a_topic_twice_is_no_error(self, ready: MetadataStore) -> None:
         await ready.delete_topic(ORDERS)

@@ -71,7 +71,7 @@ class ReplacementContract(MetadataScene):
         state = await state_of(ready, part(0))
         commit = merged(old)
         assert await ready.replace_runs(ALICE, old, commit)
-        assert await ready.last_run(part(0)) == commit.runs[0]
+        assert list(await ready.last_runs([part(0)])) == [commit.runs[0]]
         await publish(ready, ALICE, state, 30)
         assert await spans(ready, part(0)) == [(0, 20), (20, 30)]
 

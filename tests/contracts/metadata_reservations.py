@@ -117,7 +117,7 @@ class ReservationContract(MetadataScene):
 
     async def test_the_next_leader_publishes_behind_the_gap_and_everything_is_found(self, ready: MetadataStore) -> None:
         first, _ = await self.abandoned(ready)
-        [last] = [await ready.last_run(part(0))]
+        [last] = await ready.last_runs([part(0)])
         assert last is not None
         assert (last.base, last.end) == (4, 10)
         [taken] = await lead(ready, BOB, part(0))

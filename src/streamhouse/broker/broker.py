@@ -7,6 +7,7 @@ Leaves      frames and codes to the wires, each promise's mechanics to its own m
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -61,6 +62,8 @@ INLINE_BYTES: Final = 256 * 1024
 
 PRODUCER_ID_BLOCK: Final = 1000
 
+MAX_IMPATIENT: Final = 10_000
+
 LEASE_LOOK_S: Final = 0.1
 """How often a lease that is on its way is asked for, where its coming isn't heard."""
 
@@ -104,6 +107,8 @@ class Broker:
         self._tenure: Tenure | None = None
         self._stopping = asyncio.Event()
         self._topics_changed = asyncio.Event()
+        self._impatient: dict[PartitionId, float] = {}
+        """Partitions whose lease was waited for in vain, and when."""
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
         self._refusals = Refusals(limit=doors.settings.producers.max_per_partition)
@@ -349,19 +354,44 @@ class Broker:
     async def _open_ours(self, name: TopicPartition, topic: Topic) -> PartitionLog:
         """Take the lease of a partition that this agent should lead; waits a little for one that is on its way."""
         partition = PartitionId(topic.topic_id, name.partition)
-        deadline = self._doors.clock.monotonic() + self._settings.cluster.handover_wait_s
+        asked = self._doors.clock.monotonic()
         while True:
             await self.cluster.require_ours(name, partition)
             try:
                 opened = await self._current().open_log(topic, name.partition)
             except LeaseHeld:
-                if self._doors.alone or (left := deadline - self._doors.clock.monotonic()) <= 0:
+                left = self._patience_s(partition, asked)
+                if left <= 0:
                     self.cluster.forget_leases(topic.topic_id)
                     raise
                 await self.cluster.wait_news(min(left, LEASE_LOOK_S))
             else:
-                self.cluster.forget_leases(topic.topic_id)
+                self._impatient.pop(partition, None)
+                self.cluster.took(partition, opened.epoch)
                 return opened
+
+    def _patience_s(self, partition: PartitionId, asked: float) -> float:
+        """How much longer a request waits for a lease. When one has waited in vain, those behind it don't."""
+        wait_s, now = self._settings.cluster.handover_wait_s, self._doors.clock.monotonic()
+        left = asked + wait_s - now
+        if self._doors.alone or now - self._impatient.get(partition, -math.inf) < wait_s:
+            return 0.0
+        if left <= 0:
+            if len(self._impatient) >= MAX_IMPATIENT:
+                self._impatient.clear()
+            self._impatient[partition] = now
+        return left
+
+    async def open_ahead(self, names: Sequence[TopicPartition]) -> None:
+        """Open together what a request is about to ask for one by one. What can't be opened says so when it is."""
+        tenure = self._current()
+        missing = [name for name in names if tenure.find_log(name) is None]
+        if len(missing) <= 1:
+            return
+        with suppress(StreamhouseError):  # first what all of them need, so that they come to their leases together
+            topics = [await self.catalogue.find(topic) for topic in dict.fromkeys(name.topic for name in missing)]
+            await self.leaders(topics)
+        await asyncio.gather(*(self.open_log(name) for name in missing), return_exceptions=True)
 
     # --- appending
 
@@ -452,6 +482,7 @@ class Broker:
     async def fetch(
         self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> list[Fetched]:
+        await self.open_ahead([item.name for item in wanted])
         found = await self._fetcher.fetch(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
         self.traffic.fetched(size_bytes=sum(item.size_bytes for item in found))
         return found

@@ -33,7 +33,7 @@ from .dynamic import Dynamic
 
 FRESH_S: Final = 300.0
 MISS_S: Final = 1.0
-MISS_AMONG_OTHERS_S: Final = 0.1
+MISS_AMONG_OTHERS_S: Final = 0.02
 """Where other agents create topics too, and the news of it may be slower than a client."""
 CHANGE_TRIES: Final = 10
 

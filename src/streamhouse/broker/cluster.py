@@ -12,12 +12,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from streamhouse.errors import NotLeader, Unavailable
 from streamhouse.model.change import Change, ChangeKind
 from streamhouse.model.lease import PartitionState, RollCall, Session, SessionState
-from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicId, TopicPartition
+from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.placement import partition_key, preferred_node
 from streamhouse.model.topic import Topic
 
@@ -45,7 +46,7 @@ class Leader(NamedTuple):
 
 class _Leases(NamedTuple):
     asked_at: float
-    states: Mapping[PartitionId, PartitionState]
+    states: dict[PartitionId, PartitionState]
 
 
 class Cluster:
@@ -251,6 +252,12 @@ class Cluster:
         if state is not None and (holder := self.find(state.holder)) is not None:
             return Leader(holder, state.epoch)
         return Leader(self.owner_of(partition, state.pinned_to if state is not None else None), -1)
+
+    def took(self, partition: PartitionId, epoch: Epoch) -> None:
+        """This agent leads the partition now."""
+        known = self._leases.get(partition.topic_id)
+        if known is not None and self._own is not None and (state := known.states.get(partition)) is not None:
+            known.states[partition] = replace(state, holder=self._own.session_id, epoch=epoch)
 
     def forget_leases(self, topic_id: TopicId | None) -> None:
         """What is known of a topic's leases, or of all, is old."""

@@ -8,6 +8,7 @@ Invariant   bytes that don't match their checksum are never served: that range f
 """
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -124,9 +125,18 @@ class SegmentReader:
 
         return (await self.indexes.get((run.object_key, run.index_position), make)).content
 
-    async def producers(self, run: Run) -> bytes:
-        """The producers' snapshot at the run's end; for whoever opens the log, so it is not kept."""
-        return (await self._get_index(run)).producers
+    async def snapshots(self, runs: Sequence[Run]) -> Mapping[PartitionId, bytes]:
+        """The producers' snapshots at the ends of runs that stand side by side in one object: one ranged GET. For
+        whoever opens their logs, so they are not kept."""
+        start = runs[0].index_position
+        async with self._cold.turn(runs[0].partition):
+            data = memoryview(await self._get(runs[0], start, runs[-1].index_position + runs[-1].index_length))
+        return {
+            run.partition: segments.decode_run_index(
+                data[run.index_position - start : run.index_position - start + run.index_length], key=run.object_key
+            ).producers
+            for run in runs
+        }
 
     async def _get_index(self, run: Run) -> segments.RunIndex:
         async with self._cold.turn(run.partition):

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from streamhouse.errors import LeaseLost, Misconfigured, SessionLost
-from streamhouse.format.batch import read_header
+from streamhouse.errors import LeaseLost, Misconfigured, SessionLost, StreamhouseError
+from streamhouse.format.batch import BatchHeader, read_header
 from streamhouse.format.keys import segment_key
-from streamhouse.format.producers import decode_producers, encode_producers
+from streamhouse.format.producers import encode_producers
 from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.lease import PartitionState, Session
 from streamhouse.model.names import PartitionId, SessionId
@@ -28,6 +28,7 @@ from streamhouse.model.segment import SegmentCommit, SegmentObject
 from .doors import Doors
 from .producers import ProducerTable
 from .reader import SegmentReader
+from .snapshots import load_producers
 from .wal.base import Buffer, WalEntry, WalReading
 
 log = logging.getLogger(__name__)
@@ -57,23 +58,27 @@ class _Rescue:
     """One partition during a recovery."""
 
     state: PartitionState
-    producers: ProducerTable
     next_offset: int
     base: int
     batches: list[Buffer] = field(default_factory=list)
+    placed: list[tuple[BatchHeader, int]] = field(default_factory=list)
+    producers: ProducerTable | None = None
+    """As they stood at `base`; known when the first segment is made."""
 
     def wants(self, entry: WalEntry) -> bool:
         return entry.epoch == self.state.epoch and entry.base >= self.next_offset
 
-    def take(self, entry: WalEntry, *, now_ms: int) -> int:
+    def take(self, entry: WalEntry) -> int:
         """Keep the entry's batch; a gap before it (a damaged entry) stays a gap. Returns the records gained."""
         header = read_header(entry.batch)
-        self.producers.replay([(header, entry.base)], now_ms=now_ms)
+        self.placed.append((header, entry.base))
         self.batches.append(entry.batch)
         self.next_offset = entry.end
         return header.record_count
 
     def run_input(self, *, now_ms: int) -> RunInput:
+        assert self.producers is not None
+        self.producers.replay(self.placed, now_ms=now_ms)
         return RunInput(
             partition=self.state.partition,
             epoch=self.state.epoch,
@@ -86,6 +91,7 @@ class _Rescue:
     def published(self) -> None:
         self.base = self.next_offset
         self.batches = []
+        self.placed = []
 
 
 class Recovery:
@@ -198,11 +204,13 @@ class _Publication:
             state = states.get(entry.partition)
             if state is None or entry.epoch != state.epoch or entry.base < state.flushed_end:
                 continue
-            rescue = rescues.get(entry.partition) or await self._begin(state)
-            rescues[entry.partition] = rescue
+            rescue = rescues.get(entry.partition)
+            if rescue is None:
+                rescue = _Rescue(state=state, next_offset=state.flushed_end, base=state.flushed_end)
+                rescues[entry.partition] = rescue
             if not rescue.wants(entry):
                 continue
-            records += rescue.take(entry, now_ms=self._doors.clock.now_ms())
+            records += rescue.take(entry)
             size += len(entry.batch)
             if size >= self._doors.settings.flush.segment_bytes:
                 await self._put(list(rescues.values()))
@@ -210,17 +218,21 @@ class _Publication:
         await self._put(list(rescues.values()))
         return self._commits, records
 
-    async def _begin(self, state: PartitionState) -> _Rescue:
-        settings = self._doors.settings.producers
-        last = await self._doors.metadata.last_run(state.partition)
-        entries = decode_producers(await self._reader.producers(last)) if last is not None else []
-        table = ProducerTable(entries, limit=settings.max_per_partition, expire_ms=round(settings.expire_s * 1000))
-        return _Rescue(state=state, producers=table, next_offset=state.flushed_end, base=state.flushed_end)
+    async def _know_producers(self, rescues: Sequence[_Rescue]) -> None:
+        unknown = {rescue.state.partition: rescue for rescue in rescues if rescue.producers is None}
+        tables = await load_producers(
+            list(unknown), self._doors.settings.producers, metadata=self._doors.metadata, reader=self._reader
+        )
+        for partition, table in tables.items():
+            if isinstance(table, StreamhouseError):
+                raise table
+            unknown[partition].producers = table
 
     async def _put(self, rescues: Sequence[_Rescue]) -> None:
         full = [rescue for rescue in rescues if rescue.batches]
         if not full:
             return
+        await self._know_producers(full)
         now_ms = self._doors.clock.now_ms()
         inputs = [rescue.run_input(now_ms=now_ms) for rescue in full]
         encode = partial(encode_segment, inputs, block_bytes=self._doors.settings.flush.block_bytes)

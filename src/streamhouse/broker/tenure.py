@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from weakref import WeakValueDictionary
 
 from streamhouse.errors import (
     AppendFailed,
@@ -28,7 +27,6 @@ from streamhouse.errors import (
     StreamhouseError,
     Unavailable,
 )
-from streamhouse.format.producers import decode_producers
 from streamhouse.model.lease import PartitionState, Session
 from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.topic import Topic, TopicConfig
@@ -39,8 +37,10 @@ from .budget import MemoryBudget
 from .doors import Doors
 from .flush import Flusher
 from .log import PartitionLog
+from .opening import Opening
 from .producers import ProducerTable
 from .reader import SegmentReader
+from .snapshots import load_producers
 from .wal.base import Wal
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,8 @@ class Tenure:
         self._is_lost = False
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._leased: dict[PartitionId, TopicPartition] = {}
-        self._opening: WeakValueDictionary[TopicPartition, asyncio.Lock] = WeakValueDictionary()
+        self._opening = Opening(self._open_many)
+        self._leasing = asyncio.Lock()
         self._end_reason: StreamhouseError | None = None
         self._ending = asyncio.Event()
         self._stop_asked = asyncio.Event()
@@ -152,59 +153,75 @@ class Tenure:
         name = TopicPartition(topic.name, partition)
         if (found := self.find_open(name, topic)) is not None:
             return found
-        # The lock is there for as long as somebody holds it or waits for it.
-        async with self._opening.setdefault(name, asyncio.Lock()):
-            if (found := self.find_open(name, topic)) is not None:
-                return found
-            opened = await self._open(name, topic)
-            # Only now: the topic whose lease is ours has the name. Somebody may ask for one that has lost it long ago.
-            if (stale := self._logs.get(name)) is not None:
-                await self._drop([stale], LeaseLost([name], why="another topic has the name now"))
-            self._logs[name] = opened
-            return opened
+        return await self._opening.open(PartitionId(topic.topic_id, partition), topic)
 
     def find_open(self, name: TopicPartition, topic: Topic) -> PartitionLog | None:
         """The log, if it is open and its topic still is the one of that name."""
         found = self._logs.get(name)
         return found if found is not None and found.partition.topic_id == topic.topic_id else None
 
-    async def _open(self, name: TopicPartition, topic: Topic) -> PartitionLog:
-        self._require_open(name)
-        partition = PartitionId(topic.topic_id, name.partition)
-        self._leased[partition] = name  # also if the answer is lost
-        states = await self._doors.metadata.acquire(self.session.session_id, [partition])
-        if not states:
-            del self._leased[partition]
-            raise LeaseHeld([name], why="another session holds it")
-        opened = await self._load(name, states[0], topic)
-        self._require_open(name)
+    async def _open_many(
+        self, wanted: Mapping[PartitionId, Topic]
+    ) -> Mapping[PartitionId, PartitionLog | StreamhouseError]:
+        async with self._leasing:
+            names = {at: TopicPartition(topic.name, at.partition) for at, topic in wanted.items()}
+            found: dict[PartitionId, PartitionLog | StreamhouseError] = {
+                at: opened for at, topic in wanted.items() if (opened := self.find_open(names[at], topic)) is not None
+            }
+            taken = await self._take([at for at in wanted if at not in found], names)
+            ours = {at: state for at, state in taken.items() if not isinstance(state, StreamhouseError)}
+            # Only now: the topic whose lease is ours has the name. Somebody may ask for one that has lost it long ago.
+            await self._drop_namesakes([names[at] for at in ours])
+            self._require_open(list(ours))
+            found |= {at: state for at, state in taken.items() if isinstance(state, StreamhouseError)}
+            found |= {at: self._made(names[at], state, wanted[at]) for at, state in ours.items()}
+            return found
+
+    async def _drop_namesakes(self, names: Sequence[TopicPartition]) -> None:
+        stale = [self._logs[name] for name in names if name in self._logs]
+        if stale:
+            why = LeaseLost([item.name for item in stale], why="another topic has the name now")
+            await self._drop(stale, why)
+
+    async def _take(
+        self, partitions: Sequence[PartitionId], names: Mapping[PartitionId, TopicPartition]
+    ) -> Mapping[PartitionId, "tuple[PartitionState, ProducerTable] | StreamhouseError"]:
+        """Leases, and what the next leader must know of producers, of all of them at once."""
+        self._require_open(partitions)
+        self._leased.update({at: names[at] for at in partitions})  # also if the answer is lost
+        states = {
+            state.partition: state for state in await self._doors.metadata.acquire(self.session.session_id, partitions)
+        }
+        found: dict[PartitionId, tuple[PartitionState, ProducerTable] | StreamhouseError] = {}
+        for at in partitions:
+            if at not in states:
+                del self._leased[at]
+                found[at] = LeaseHeld([names[at]], why="another session holds it")
+        tables = await load_producers(
+            list(states), self._doors.settings.producers, metadata=self._doors.metadata, reader=self._reader
+        )
+        self._require_open(partitions)
+        for at, table in tables.items():
+            found[at] = table if isinstance(table, StreamhouseError) else (states[at], table)
+        return found
+
+    def _made(self, name: TopicPartition, taken: tuple[PartitionState, ProducerTable], topic: Topic) -> PartitionLog:
+        state, producers = taken
+        opened = PartitionLog(name, state, self._config_of(topic), producers=producers, wal=self.wal)
+        self._logs[name] = opened
         return opened
 
-    async def _load(self, name: TopicPartition, state: PartitionState, topic: Topic) -> PartitionLog:
-        settings = self._doors.settings.producers
-        last = await self._doors.metadata.last_run(state.partition)
-        entries = decode_producers(await self._reader.producers(last)) if last is not None else []
-        return PartitionLog(
-            name,
-            state,
-            self._config_of(topic),
-            producers=ProducerTable(
-                entries, limit=settings.max_per_partition, expire_ms=round(settings.expire_s * 1000)
-            ),
-            wal=self.wal,
-        )
-
-    def _require_open(self, name: TopicPartition) -> None:
+    def _require_open(self, partitions: Sequence[PartitionId]) -> None:
         if self._end_reason is not None:
-            raise LeaseLost([name], why=f"the session is ending: {self._end_reason}")
+            raise LeaseLost(partitions, why=f"the session is ending: {self._end_reason}")
 
     async def configure(self, name: str, find: Callable[[str], Awaitable[Topic]]) -> None:
         """Give the logs of a topic the settings that `find` tells; no log that is being opened is missed, because it
         may have been begun with older ones."""
-        for lock in [lock for partition, lock in self._opening.items() if partition.topic == name]:
-            async with lock:
-                pass
         topic = await find(name)
+        if opening := [done for at, done in self._opening.pending() if at.topic_id == topic.topic_id]:
+            await asyncio.wait(opening)
+            topic = await find(name)
         config = self._config_of(topic)
         for item in self.logs():
             if item.partition.topic_id == topic.topic_id:
@@ -230,7 +247,7 @@ class Tenure:
     async def release_unopened(self, partition: PartitionId, name: TopicPartition) -> None:
         """Give up such a lease, unless its log is open by now: it lasts while the session does, and nobody else could
         ever lead."""
-        async with self._opening.setdefault(name, asyncio.Lock()):
+        async with self._leasing:
             if name not in self._logs and partition in self._leased:
                 await self._doors.metadata.release(self.session.session_id, [partition])
                 del self._leased[partition]

@@ -109,7 +109,8 @@ async def test_commits_that_were_answered_survive_kills_and_none_happens_twice(
     stop.set()
     await writer
     assert len(await spans(store, part(0))) == min(acknowledged, 1000)
-    assert (await store.last_run(part(0))).end == acknowledged  # type: ignore[union-attr]
+    (last,) = await store.last_runs([part(0)])
+    assert last.end == acknowledged
 
 
 async def test_a_network_that_swallows_everything_holds_nobody_beyond_the_deadline(

@@ -68,7 +68,7 @@ ADVANCE: Final = {
 
 CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "runs_from": PLACE,
-    "last_run": PLACE,
+    "last_runs": {"partitions": partition_list([part(0), part(1)])},
     "run_at_time": {**PLACE, "timestamp_ms": RUNS // 3},
     "latest_so_far": PLACE,
     "epoch_end": {**PLACE, "epoch": 7},

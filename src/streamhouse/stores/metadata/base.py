@@ -280,8 +280,9 @@ class MetadataStore(Protocol):
         """Up to `limit` runs with `end > from_offset`, by offset."""
         ...
 
-    async def last_run(self, partition: PartitionId) -> Run | None:
-        """The newest run, which always stays, because it carries the producers' state."""
+    async def last_runs(self, partitions: Sequence[PartitionId]) -> Sequence[Run]:
+        """The newest run of each, which always stays, because it carries the producers' state; ordered. Partitions
+        without runs are left out."""
         ...
 
     async def run_at_time(self, partition: PartitionId, *, timestamp_ms: int, from_offset: int) -> Run | None:

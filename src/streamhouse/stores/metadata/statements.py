@@ -88,7 +88,7 @@ class Statements:
     # runs
     insert_run: str
     runs_from: str
-    last_run: str
+    last_runs: str
     run_at_time: str
     latest_so_far: str
     latest_run: str

@@ -234,8 +234,8 @@ class SqlMetadataStore:
         work = partial(segments.list_runs, partition=partition, from_offset=from_offset, limit=limit)
         return await self._engine.look(work)
 
-    async def last_run(self, partition: PartitionId) -> Run | None:
-        return await self._engine.look(partial(segments.last_run, partition=partition))
+    async def last_runs(self, partitions: Sequence[PartitionId]) -> Sequence[Run]:
+        return await self._engine.look(partial(segments.last_runs, partitions=partitions))
 
     async def run_at_time(self, partition: PartitionId, *, timestamp_ms: int, from_offset: int) -> Run | None:
         work = partial(segments.run_at_time, partition=partition, timestamp_ms=timestamp_ms, from_offset=from_offset)

@@ -31,14 +31,18 @@ WHERE r.topic_id = :topic_id AND r.partition = :partition
   AND r.end_offset > :from_offset
 ORDER BY r.base_offset LIMIT :limit;
 
--- name: last_run
--- The newest run of a partition.
+-- name: last_runs
+-- The newest run of each partition in a JSON array of [topic id, partition]; those without runs are left out.
 SELECT r.topic_id, r.partition, r.base_offset, r.end_offset, r.stored_base, r.epoch, o.key AS object_key,
        r.position, r.length, r.index_position, r.index_length, r.records, r.max_timestamp_ms
-FROM runs AS r
+FROM json_each(:partitions) AS wanted
+JOIN runs AS r ON r.topic_id = wanted.value ->> 0 AND r.partition = CAST(wanted.value ->> 1 AS INTEGER)
+    AND r.base_offset = (
+        SELECT MAX(newest.base_offset) FROM runs AS newest
+        WHERE newest.topic_id = wanted.value ->> 0 AND newest.partition = CAST(wanted.value ->> 1 AS INTEGER)
+    )
 JOIN segment_objects AS o ON o.object_id = r.object_id
-WHERE r.topic_id = :topic_id AND r.partition = :partition
-ORDER BY r.base_offset DESC LIMIT 1;
+ORDER BY r.topic_id, r.partition;
 
 -- name: run_at_time
 -- The first run, at or above an offset, that has a record as late as the timestamp. No run before the first one whose

@@ -55,9 +55,8 @@ async def list_runs(tx: Transaction, partition: PartitionId, from_offset: int, l
     return [run_of(row) for row in await tx.rows(tx.sql.runs_from, params)]
 
 
-async def last_run(tx: Transaction, partition: PartitionId) -> Run | None:
-    row = await tx.row(tx.sql.last_run, partition_params(partition))
-    return None if row is None else run_of(row)
+async def last_runs(tx: Transaction, partitions: Sequence[PartitionId]) -> Sequence[Run]:
+    return [run_of(row) for row in await tx.rows(tx.sql.last_runs, {"partitions": partition_list(partitions)})]
 
 
 async def run_at_time(tx: Transaction, partition: PartitionId, timestamp_ms: int, from_offset: int) -> Run | None:

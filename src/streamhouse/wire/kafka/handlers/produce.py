@@ -73,6 +73,7 @@ async def handle(context: Context, request: ProduceRequest) -> Answer:
     acks = request.acks
     if acks not in ACKS:
         return _refuse_all(context, request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1; acks={acks}")
+    await _open_ahead(context, request)
     topics = [await _place_topic(context, topic) for topic in request.topic_data]
     if acks != 0:
         return Acknowledgement(context, topics)
@@ -80,6 +81,21 @@ async def handle(context: Context, request: ProduceRequest) -> Answer:
     if refused:
         raise CloseConnection(f"produce without acks failed; code={refused[0].code.name} why={refused[0].text}")
     return None
+
+
+async def _open_ahead(context: Context, request: ProduceRequest) -> None:
+    if context.version < IDS_SINCE:
+        names = [(topic.name, part.index) for topic in request.topic_data for part in topic.partition_data]
+    else:
+        known = context.broker.catalogue.known
+        names = [
+            (found.name, part.index)
+            for topic in request.topic_data
+            if (found := known(TopicId(topic.topic_id))) is not None
+            for part in topic.partition_data
+        ]
+    if len(names) > 1:
+        await context.broker.open_ahead([TopicPartition(name, index) for name, index in names])
 
 
 def _refuse_all(context: Context, request: ProduceRequest, code: ErrorCode, text: str) -> Answer:
