@@ -82,6 +82,14 @@ def test_a_producer_with_several_requests_under_way_is_not_asked_for_order() -> 
     assert check(history) == []
 
 
+def test_an_ack_that_follows_from_the_next_one_has_no_offset() -> None:
+    history = right()
+    history.sends[4].offset = None
+    assert check(history) == []
+    drop(history, 4)
+    assert kinds(history) == {"ack without offset"}
+
+
 def test_what_nobody_answered_may_be_written_while_the_log_is_read() -> None:
     history = right()
     late = RecordId("plain", 0, 5)
