@@ -16,7 +16,7 @@ from .faults import CUTS, RESTART
 from .history import Fault, History, Leader
 
 PAUSE_S: Final = 0.5  # without an acknowledgement, in a partition that gets tens a second
-AFTERMATH_S: Final = 2.0  # beyond the lease: what a fault may still be the cause of
+AFTERMATH_S: Final = 1.0  # beyond its end, and beyond the lease: what a fault may still be the cause of
 
 
 class Pause(NamedTuple):
@@ -102,7 +102,7 @@ def _effect(fault: Fault, history: History, found: Sequence[Pause]) -> Effect:
 
 def window(fault: Fault, lease_ttl_s: float) -> tuple[float, float]:
     """From its beginning to when nothing of it should be felt any more."""
-    return fault.begun_at, (fault.ended_at or fault.begun_at) + lease_ttl_s + AFTERMATH_S
+    return fault.begun_at, max(fault.ended_at or 0.0, fault.begun_at + lease_ttl_s) + AFTERMATH_S
 
 
 def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:

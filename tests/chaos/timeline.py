@@ -78,7 +78,7 @@ class _Timeline:
             title = f"{agent} {life.state}: {life.at:.1f} s to {following.at:.1f} s"
             yield self._bar(life.at, following.at, top, 24, f"var(--{life.state})", title)
             if life.state == "down" and life.at > (self._history.healed_at or self._end):
-                yield _text(self._x(life.at) + 4, top + 16, "killed, to read again", "inside")
+                yield _text(self._x(life.at) + 4, top + 16, "killed", "inside")
 
     def _deed(self, fault: Fault, top: float) -> str:
         x = self._x(fault.begun_at)
