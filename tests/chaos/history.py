@@ -123,7 +123,7 @@ class Leader(NamedTuple):
 
 
 class Life(NamedTuple):
-    """From this time on a process is `starting`, `ready`, `paused`, `stopping` or `down`."""
+    """From this time on a process is `starting`, `ready`, `paused`, `waking`, `stopping` or `down`."""
 
     at: float
     agent: str

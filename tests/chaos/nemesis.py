@@ -13,7 +13,7 @@ from .cluster import ChaosAgent, ChaosCluster
 from .faults import CUTS, HICCUP, JOIN, KILL, RESTART, STORE_HOLE, STORE_RESET, TERM, Planned
 from .history import Fault, History, Life, Note
 
-REFUSAL = "exit code 2"
+REFUSALS = ("exit code 1", "exit code 2")
 HOLES = tuple(kind for kind in CUTS if kind.endswith("hole"))
 
 
@@ -69,7 +69,7 @@ class Nemesis:
         await asyncio.sleep(planned.lasts_s)
         agent.resume()
         fault.ended_at = self._now()
-        self._life(agent, "starting")
+        self._life(agent, "waking")
         await self._until_ready(agent)
 
     async def _join(self, agent: ChaosAgent, planned: Planned, fault: Fault) -> None:
@@ -152,7 +152,7 @@ class Nemesis:
         """An agent that finds no store when it starts says so and ends; whoever starts it does so again."""
         text = f"ended by itself ({agent.ending}); see {agent.log_path.name}"
         states = [life.state for life in self._history.lives if life.agent == agent.name]
-        if states[-1:] == ["starting"] and agent.ending == REFUSAL:
+        if states[-1:] == ["starting"] and agent.ending in REFUSALS:
             self._history.note(self._now(), agent.name, text)
         else:
             self._trouble(agent.name, text)

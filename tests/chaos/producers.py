@@ -8,12 +8,14 @@ Whoever can't go on (an idempotent producer after a fatal error) is replaced und
 """
 
 import asyncio
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
@@ -87,7 +89,8 @@ class Ledger:
 
 
 class LibrdkafkaProducer(threading.Thread):
-    def __init__(self, ledger: Ledger, bootstrap: str, *, idempotent: bool, per_second: float) -> None:
+    def __init__(self, ledger: Ledger, bootstrap: str, *, idempotent: bool, per_second: float, log_path: Path) -> None:
+        """Why it retries, waits or begins another epoch goes to `log_path`."""
         super().__init__(name=ledger.name, daemon=True)
         self._ledger = ledger
         self._every_s = 1 / per_second
@@ -105,7 +108,8 @@ class LibrdkafkaProducer(threading.Thread):
             "retry.backoff.ms": 50,
             "retry.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 5000,
-            "log_level": 0,
+            "debug": "eos",
+            "logger": _logger(log_path),
         }
         self._producer = Producer(self._settings)
 
@@ -288,14 +292,15 @@ AnyProducer = LibrdkafkaProducer | AiokafkaProducer | StubbornProducer
 
 
 def make_producers(
-    history: History, now: Callable[[], float], bootstrap: str, *, per_second: float
+    history: History, now: Callable[[], float], bootstrap: str, *, per_second: float, logs: Path
 ) -> Iterator[AnyProducer]:
     """Two of each library. Requests of librdkafka's plain one to an old and to a new leader may meet: no order then."""
     history.unordered.append("librdkafka-plain")
     for idempotent in (True, False):
         kind = "idempotent" if idempotent else "plain"
         ledger = Ledger(f"librdkafka-{kind}", history, now, idempotent=idempotent)
-        yield LibrdkafkaProducer(ledger, bootstrap, idempotent=idempotent, per_second=per_second)
+        log_path = logs / f"{ledger.name}.log"
+        yield LibrdkafkaProducer(ledger, bootstrap, idempotent=idempotent, per_second=per_second, log_path=log_path)
         ledger = Ledger(f"aiokafka-{kind}", history, now, idempotent=idempotent)
         yield AiokafkaProducer(ledger, bootstrap, idempotent=idempotent, per_second=per_second)
 
@@ -321,6 +326,15 @@ def _batch(value: bytes) -> bytes:
     )
     builder.append(0, timestamp=None, key=None, value=value, headers=[])
     return bytes(builder.build())
+
+
+def _logger(path: Path) -> logging.Logger:
+    """One that writes to a file and belongs to nobody else."""
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
+    logger = logging.Logger(path.stem, logging.DEBUG)
+    logger.addHandler(handler)
+    return logger
 
 
 async def _closed(producer: Any) -> None:

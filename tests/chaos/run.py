@@ -169,7 +169,8 @@ class _Run:
 
     def _make_producers(self) -> list[AnyProducer]:
         history, per_second = self._history, self._options.per_second
-        made = list(make_producers(history, self._now, self._cluster.bootstrap, per_second=per_second))
+        logs = self._options.folder / "logs"
+        made = list(make_producers(history, self._now, self._cluster.bootstrap, per_second=per_second, logs=logs))
         for agent in self._cluster.regular:
             host, port = agent.kafka.host, agent.kafka.port
             made.append(make_stubborn(history, self._now, agent.name, host, port, per_second=per_second / 3))
