@@ -50,6 +50,10 @@ class LiveAgent:
         return self._process.pid
 
     @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
     def output(self) -> str:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 

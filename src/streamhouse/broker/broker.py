@@ -51,6 +51,7 @@ from .reader import SegmentReader
 from .recovery import Recovered, Recovery
 from .refusals import Refusals
 from .rescue import Rescue
+from .returns import Returns
 from .rules import Breach, find_breach
 from .tenure import Tenure
 from .traffic import Traffic
@@ -104,6 +105,7 @@ class Broker:
         self.groups = Groups(doors, catalogue=self.catalogue, tenancy=self._current, cluster=self.cluster)
         self.moves = Moves(doors, cluster=self.cluster, groups=self.groups)
         self.rescue = Rescue(doors, cluster=self.cluster)
+        self.returns = Returns(doors, cluster=self.cluster, append=self.append, acknowledge=self.acknowledge)
         self._tenure: Tenure | None = None
         self._stopping = asyncio.Event()
         self._topics_changed = asyncio.Event()
@@ -174,6 +176,7 @@ class Broker:
         beside = [
             asyncio.ensure_future(self.moves.run(tenure)),
             asyncio.ensure_future(self.rescue.run(recovery)),
+            asyncio.ensure_future(self.returns.run(tenure.session.session_id)),
             asyncio.ensure_future(self._leave(tenure)),
         ]
         try:

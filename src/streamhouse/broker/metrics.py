@@ -38,10 +38,19 @@ class BrokerMetrics(Collector):
         yield _counter("fetched_bytes", "Bytes of batches handed to readers.", traffic.fetched_bytes)
         yield _counter("refused_appends", "Appends refused because memory was full.", self._broker.budget.refused)
         yield _counter("recovered_records", "Records recovered from dead sessions.", self._broker.recovered.records)
+        yield from self._returns()
         collector = self._broker.collector
         yield _counter("deleted_objects", "Objects deleted by retention.", collector.deleted_objects)
         yield _counter("deleted_orphans", "Objects deleted that no row named.", collector.deleted_orphans)
         yield from self._compaction()
+
+    def _returns(self) -> Iterable[Metric]:
+        returns, rescued = self._broker.returns, self._broker.rescue.recovered
+        yield _counter("abandoned_sessions", "Dead sessions whose disk was not waited for.", rescued.abandoned_sessions)
+        yield _counter("returned_records", "Records of this disk appended again, as new ones.", returns.records)
+        yield _counter("returned_skipped_records", "Those of deleted topics, left out.", returns.skipped_records)
+        waiting = "Logs on this disk that are not wholly appended again."
+        yield GaugeMetricFamily("streamhouse_returns_waiting", waiting, returns.waiting)
 
     def _compaction(self) -> Iterable[Metric]:
         compactor = self._broker.compactor

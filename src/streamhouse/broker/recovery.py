@@ -44,12 +44,14 @@ class Recovered:
     sessions: int = 0
     records: int = 0
     skipped_entries: int = 0
+    abandoned_sessions: int = 0
 
     def __add__(self, other: "Recovered") -> "Recovered":
         return Recovered(
             sessions=self.sessions + other.sessions,
             records=self.records + other.records,
             skipped_entries=self.skipped_entries + other.skipped_entries,
+            abandoned_sessions=self.abandoned_sessions + other.abandoned_sessions,
         )
 
 
@@ -114,10 +116,13 @@ class Recovery:
                 total += await self._recover(session_id, claim)
         return total
 
-    async def recover(self, dead: Session) -> Recovered:
-        """Recover a session whose time is up by the store's clock, unless somebody else does."""
+    async def recover(self, dead: Session, *, may_abandon: bool = False) -> Recovered:
+        """Recover a session whose time is up by the store's clock, unless somebody else does.
+
+        One whose log can't be read here is left to its own agent, or abandoned where that may be.
+        """
         if not await self._is_readable(dead):
-            return Recovered()
+            return await self._abandon(dead) if may_abandon else Recovered()
         claim = await self._doors.metadata.claim_recovery(dead.session_id, by=self._by, proven_dead=False)
         return Recovered() if claim is None else await self._recover(dead.session_id, claim)
 
@@ -127,6 +132,18 @@ class Recovery:
         if wals is None:
             return False
         return dead.wal == "object" or dead.session_id in await wals.dead_sessions(self._by)
+
+    async def _abandon(self, dead: Session) -> Recovered:
+        """Its partitions go on above all that it had reserved; what its disk holds is appended again by `returns`."""
+        claim = await self._doors.metadata.claim_recovery(dead.session_id, by=self._by, proven_dead=False)
+        if claim is None:
+            return Recovered()
+        await self._doors.metadata.abandon_recovery(dead.session_id, claim)
+        log.warning(
+            "session abandoned: nobody reaches its disk, and its partitions go on above what it had reserved",
+            extra={"session": dead.session_id, "node": dead.node_id, "kafka": str(dead.kafka)},
+        )
+        return Recovered(abandoned_sessions=1)
 
     async def _recover(self, dead: SessionId, claim: int) -> Recovered:
         # Read after the claim: no heartbeat moves the mark any more, and nothing above it was deleted.
@@ -156,8 +173,11 @@ class Recovery:
         raise SessionLost(dead, why="somebody else has recovered it")
 
     async def _remove_ended(self, dead: SessionId) -> None:
-        """A session that ended had flushed everything. One that the store never heard of is another story: its log
-        belongs to other metadata, and may be all that is left of what was acknowledged."""
+        """A session that ended had flushed everything, unless it was abandoned: then its log is for `returns`. One that
+        the store never heard of is another story: its log belongs to other metadata, and may be all that is left of
+        what was acknowledged."""
+        if await self._doors.metadata.abandoned_ranges(dead):
+            return
         try:
             await self._doors.metadata.end_session(dead)
         except SessionLost as error:
@@ -221,7 +241,10 @@ class _Publication:
     async def _know_producers(self, rescues: Sequence[_Rescue]) -> None:
         unknown = {rescue.state.partition: rescue for rescue in rescues if rescue.producers is None}
         tables = await load_producers(
-            list(unknown), self._doors.settings.producers, metadata=self._doors.metadata, reader=self._reader
+            {at: rescue.state.flushed_end for at, rescue in unknown.items()},
+            self._doors.settings.producers,
+            metadata=self._doors.metadata,
+            reader=self._reader,
         )
         for partition, table in tables.items():
             if isinstance(table, StreamhouseError):

@@ -1,7 +1,7 @@
 """Rescue: sessions whose agents died are recovered by those that live.
 
 Data path   dead session's WAL -> **rescue** -> recovery -> segments, free leases
-Owns        which dead session is whose turn, when others step in
+Owns        which dead session is whose turn, when others step in, how long a disk that nobody reaches is waited for
 Leaves      who is dead to the metadata store's clock, the claim to its transaction, the work to `recovery`
 """
 
@@ -49,9 +49,13 @@ class Rescue:
             if self._cluster.does(each.session_id) or now - self._seen[each.session_id] >= self._settings.rescue_delay_s
         ]
 
+    def _is_past_hope(self, dead: Session) -> bool:
+        """Whether its agent had its time to come back with its disk; by the store's clock, as it was last told."""
+        return self._cluster.roll.now_ms - dead.expires_at_ms >= self._settings.disk_wait_s * 1000
+
     async def _recover(self, recovery: Recovery, dead: Session) -> None:
         try:
-            self.recovered += await recovery.recover(dead)
+            self.recovered += await recovery.recover(dead, may_abandon=self._is_past_hope(dead))
         except StreamhouseError as error:
             log.warning("session not recovered yet", extra={"session": dead.session_id, "why": str(error)})
         self._cluster.ask()

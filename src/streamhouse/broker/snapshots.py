@@ -26,17 +26,29 @@ GAP_BYTES: Final = 64 * 1024
 
 
 async def load_producers(
-    partitions: Sequence[PartitionId], settings: ProducerSettings, *, metadata: MetadataStore, reader: SegmentReader
+    flushed_ends: Mapping[PartitionId, int],
+    settings: ProducerSettings,
+    *,
+    metadata: MetadataStore,
+    reader: SegmentReader,
 ) -> Mapping[PartitionId, ProducerTable | StreamhouseError]:
     """The producers' tables of these partitions, as they stood at their flushed ends; an error in the place of one
-    that can't be read."""
-    runs = await metadata.last_runs(partitions) if partitions else ()
+    that can't be read.
+
+    Between the newest run and the flushed end lies what a session with a disk of its own was not waited for with: of
+    that nobody knows what producers sent.
+    """
+    runs = await metadata.last_runs(list(flushed_ends)) if flushed_ends else ()
     read = await asyncio.gather(*(_read(span, reader) for span in spans(runs)))
     snapshots = {partition: data for each in read for partition, data in each.items()}
     found: dict[PartitionId, ProducerTable | StreamhouseError] = {}
-    for partition in partitions:
+    ends = {run.partition: run.end for run in runs}
+    for partition, flushed_end in flushed_ends.items():
         data = snapshots.get(partition, b"")
-        found[partition] = data if isinstance(data, StreamhouseError) else _table(data, settings)
+        table = data if isinstance(data, StreamhouseError) else _table(data, settings)
+        if isinstance(table, ProducerTable) and ends.get(partition, flushed_end) < flushed_end:
+            table.doubt()
+        found[partition] = table
     return found
 
 

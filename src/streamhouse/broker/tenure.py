@@ -40,6 +40,7 @@ from .log import PartitionLog
 from .opening import Opening
 from .producers import ProducerTable
 from .reader import SegmentReader
+from .reserve import Reservations
 from .snapshots import load_producers
 from .wal.base import Wal
 
@@ -68,6 +69,7 @@ class Tenure:
         self._is_lost = False
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._leased: dict[PartitionId, TopicPartition] = {}
+        self._reservations = Reservations(doors, session.session_id)
         self._opening = Opening(self._open_many)
         self._leasing = asyncio.Lock()
         self._end_reason: StreamhouseError | None = None
@@ -197,8 +199,12 @@ class Tenure:
             if at not in states:
                 del self._leased[at]
                 found[at] = LeaseHeld([names[at]], why="another session holds it")
+        await self._reservations.begin(states.values())
         tables = await load_producers(
-            list(states), self._doors.settings.producers, metadata=self._doors.metadata, reader=self._reader
+            {at: state.flushed_end for at, state in states.items()},
+            self._doors.settings.producers,
+            metadata=self._doors.metadata,
+            reader=self._reader,
         )
         self._require_open(partitions)
         for at, table in tables.items():
@@ -207,7 +213,8 @@ class Tenure:
 
     def _made(self, name: TopicPartition, taken: tuple[PartitionState, ProducerTable], topic: Topic) -> PartitionLog:
         state, producers = taken
-        opened = PartitionLog(name, state, self._config_of(topic), producers=producers, wal=self.wal)
+        reserve = self._reservations.of(state.partition)
+        opened = PartitionLog(name, state, self._config_of(topic), producers=producers, wal=self.wal, reserve=reserve)
         self._logs[name] = opened
         return opened
 
@@ -308,9 +315,10 @@ class Tenure:
             heartbeat = loops.create_task(self._heartbeat(), name="heartbeat")
             watch = loops.create_task(self._watch_wal(), name="wal-watch")
             flush = loops.create_task(self._flush(), name="flush")
+            reserve = loops.create_task(self._reservations.run(), name="reserve")
             await self._ending.wait()
             await self._close(flush)
-            for task in (heartbeat, watch, flush):
+            for task in (heartbeat, watch, flush, reserve):
                 task.cancel()
 
     @asynccontextmanager
