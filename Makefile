@@ -16,6 +16,7 @@ DIR    ?= ./cluster
 AGENTS ?= 3
 CLUSTER ?=
 SEEDS  ?= 200
+PROFILE ?=
 KILLS  ?= 50
 FRAMES ?= 1000000
 MINUTES ?= 3
@@ -88,8 +89,8 @@ test-java: $(STAMP) ## Kafka's Java client and command-line tools against a live
 	$(BIN)/pytest -m java $(ARGS)
 
 .PHONY: simulate
-simulate: $(STAMP) ## the broker on a seeded event loop with faults; SEEDS=200; one again: ARGS='--seed 17 --trace'
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+simulate: $(STAMP) ## one agent, or a team, on a seeded event loop with faults; SEEDS=200 PROFILE=team-zombies; one again: ARGS='--seed 17 --trace'
+	$(BIN)/python -W ignore -m tests.simulation --seeds $(SEEDS) $(if $(PROFILE),--profile $(PROFILE)) $(ARGS)
 
 .PHONY: crash
 crash: $(STAMP) ## kill -9 an agent under load and look for lost records; KILLS=50

@@ -5,13 +5,15 @@ import pytest
 from tests.simulation.group_mutations import GROUP_MUTATIONS
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.scenario import run_seed
+from tests.simulation.team_mutations import TEAM_MUTATIONS
 
-ALL = {**MUTATIONS, **GROUP_MUTATIONS}
+ALL = {**MUTATIONS, **GROUP_MUTATIONS, **TEAM_MUTATIONS}
 
 
 @pytest.mark.parametrize("name", list(ALL))
 def test_a_missing_guard_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutation = ALL[name]
     mutation.apply(monkeypatch)
-    outcomes = (run_seed(seed, profile=mutation.profile, tweaks=mutation.tweaks) for seed in range(mutation.seeds))
+    seeds = range(mutation.start, mutation.start + mutation.seeds)
+    outcomes = (run_seed(seed, profile=mutation.profile, tweaks=mutation.tweaks) for seed in seeds)
     assert any(outcome.failure for outcome in outcomes), f"nobody noticed: {name}"

@@ -10,7 +10,7 @@ from tests.simulation.options import ALL_PROFILES
 from tests.simulation.scenario import Outcome, run_seed
 
 CHUNKS = 20
-SEEDS_PER_CHUNK = 10
+SEEDS_PER_CHUNK = 5
 
 
 def explain(outcome: Outcome) -> str:
