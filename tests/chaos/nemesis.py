@@ -23,6 +23,7 @@ class Nemesis:
         self._history = history
         self._now = now
         self._cut: dict[tuple[str, str], int] = {}
+        self._busy: set[str] = set()
         cluster.on_end = self._on_end
 
     async def run(self, plan: Iterable[Planned], say: Callable[[str], None]) -> None:
@@ -38,9 +39,18 @@ class Nemesis:
 
     async def _perform(self, planned: Planned) -> None:
         agents = [self._cluster.agents[name] for name in planned.targets if name in self._cluster.agents]
-        if planned.kind != JOIN and planned.kind not in CUTS and any(not agent.running for agent in agents):
-            self._history.note(self._now(), planned.kind, f"left out: {planned.targets} is away")
-            return
+        if planned.kind not in CUTS:
+            if self._busy.intersection(planned.targets):
+                self._history.note(self._now(), planned.kind, f"left out: {planned.targets[0]} is not back yet")
+                return
+            self._busy.update(planned.targets)
+        try:
+            await self._do(agents, planned)
+        finally:
+            if planned.kind not in CUTS:
+                self._busy.difference_update(planned.targets)
+
+    async def _do(self, agents: list[ChaosAgent], planned: Planned) -> None:
         fault = Fault(kind=planned.kind, targets=list(planned.targets), begun_at=self._now())
         self._history.faults.append(fault)
         if planned.kind in CUTS:
