@@ -166,6 +166,25 @@ async def test_a_consumer_passes_the_gap(team: DiskTeam) -> None:
     assert await team.read(name) == {0: b"flushed", gap_end: b"later"}
 
 
+@pytest.mark.parametrize("is_flushed", [False, True])
+async def test_a_consumer_that_had_read_in_the_gap_is_not_told_that_the_log_was_truncated(
+    team: DiskTeam, is_flushed: bool
+) -> None:
+    first, second, (name, *_) = await two_hosts(team)
+    await team.produce(name, batch(b"a"))
+    if is_flushed:
+        await current(first.up).flusher.flush_all()
+        await team.produce(name, batch(b"b"))
+    epoch = first.up.leader_epoch(name)
+    await die_and_be_succeeded(team, first)
+    for _ in range(2):
+        await team.produce(name, batch(b"later"))
+        told = await second.up.epoch_end(name, epoch)
+        assert told is not None
+        assert (told.offset, told.leader_epoch) == (AHEAD + 1, epoch)
+        await current(second.up).flusher.flush_all()
+
+
 async def test_an_idempotent_producer_goes_on_with_the_next_leader(team: DiskTeam) -> None:
     first, second, (name, *_) = await two_hosts(team)
     assert await team.produce(name, idempotent(b"a", sequence=0)) == 0

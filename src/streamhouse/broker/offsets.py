@@ -82,13 +82,22 @@ class Offsets:
         return await self.at_time(log, ANY_TIME)
 
     async def epoch_end(self, log: PartitionLog, epoch: int) -> FoundOffset | None:
-        """The last epoch at or before `epoch` in this log, and where it ends; None when the log knows none so old."""
+        """The last epoch at or before `epoch` in this log, and where the next one begins; None when the log knows none
+        so old.
+
+        Between the two may be a gap, where a disk took along what it had acknowledged. Told that the epoch ended
+        before it, a consumer that had read there would take the log for truncated, and begin somewhere else.
+        """
         if epoch == log.epoch:
             return FoundOffset(log.high_watermark, leader_epoch=epoch)
         if epoch > log.epoch:
             return None
         found = await self._metadata.epoch_end(log.partition, epoch)
-        return FoundOffset(found.end, leader_epoch=found.epoch) if found is not None else None
+        after = await self._metadata.runs(log.partition, from_offset=found.end if found is not None else 0, limit=1)
+        end = after[0].base if after else log.epoch_start
+        if found is None:
+            return FoundOffset(end, leader_epoch=epoch) if end > log.log_start else None
+        return FoundOffset(max(end, found.end), leader_epoch=found.epoch)
 
     async def _in_run(self, run: Run, from_offset: int, timestamp_ms: int) -> FoundOffset | None:
         index = await self._reader.index(run)

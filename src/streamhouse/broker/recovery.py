@@ -122,7 +122,8 @@ class Recovery:
         One whose log can't be read here is left to its own agent, or abandoned where that may be.
         """
         if not await self._is_readable(dead):
-            return await self._abandon(dead) if may_abandon else Recovered()
+            # Only leaders with a disk have reserved what they hand out.
+            return await self._abandon(dead) if may_abandon and dead.wal == "disk" else Recovered()
         claim = await self._doors.metadata.claim_recovery(dead.session_id, by=self._by, proven_dead=False)
         return Recovered() if claim is None else await self._recover(dead.session_id, claim)
 
