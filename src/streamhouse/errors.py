@@ -48,6 +48,16 @@ class NotLeader(Retriable):
         super().__init__(f"not the partition's leader; partition={partition} leader={node_id or 'unknown'}")
 
 
+class PredecessorRefused(Retriable):
+    """A batch that comes before this one was refused for now: both will come again, in order."""
+
+    def __init__(self, partition: object, *, producer_id: int, awaited: int, got: int) -> None:
+        super().__init__(
+            f"a batch before this one was refused; partition={partition} producer={producer_id} awaited={awaited}"
+            f" got={got}"
+        )
+
+
 class SessionLost(Retriable):
     """The metadata store no longer knows this agent's session; whoever held it must stop acting on it."""
 
@@ -216,6 +226,7 @@ class OutOfOrderSequence(Rejected):
     """An idempotent producer's batch does not follow its predecessor."""
 
     def __init__(self, partition: object, *, producer_id: int, expected: int, got: int) -> None:
+        self.expected = expected
         super().__init__(
             f"sequence out of order; partition={partition} producer={producer_id} expected={expected} got={got}"
         )

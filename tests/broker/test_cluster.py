@@ -7,7 +7,7 @@ import pytest
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config import FlushSettings, WalSettings
-from streamhouse.errors import AppendFailed, LeaseLost, NotLeader, Retriable
+from streamhouse.errors import AppendFailed, LeaseLost, NotLeader, OutOfOrderSequence, PredecessorRefused, Retriable
 from streamhouse.model.lease import Address
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from tests.broker.conftest import MakeWorld
@@ -324,3 +324,23 @@ async def test_a_session_that_is_still_being_recovered_holds_up_nothing_in_the_n
     await team.pass_time(team.world.settings.lease.renew_s + 4)
     assert current(first).session.session_id != before
     await first.groups.balance()
+
+
+async def test_successors_of_a_batch_that_was_refused_for_now_are_not_out_of_order(team: Team) -> None:
+    """Clients with several requests under way would begin another epoch, and store again what they are unsure of."""
+    broker = await team.join()
+    await team.topic()
+    (name, *_) = names()
+    for sequence in (0, 1):
+        await produce(broker, idempotent(b"%d" % sequence, sequence=sequence), name)
+    current(broker)._valid_until -= 1000  # the heartbeat is late
+    with pytest.raises(LeaseLost):
+        await broker.append(name, idempotent(b"2", sequence=2))
+    await current(broker).renew()
+    with pytest.raises(PredecessorRefused):
+        await broker.append(name, idempotent(b"3", sequence=3))
+    for sequence in (2, 3):
+        await produce(broker, idempotent(b"%d" % sequence, sequence=sequence), name)
+    assert list((await values_of(broker, name)).values()) == [b"0", b"1", b"2", b"3"]
+    with pytest.raises(OutOfOrderSequence):
+        await broker.append(name, idempotent(b"5", sequence=5))

@@ -19,6 +19,7 @@ from streamhouse.errors import (
     InvalidTopicName,
     LeaseHeld,
     OutOfOrderSequence,
+    PredecessorRefused,
     RecordTooLarge,
     Rejected,
     StreamhouseError,
@@ -47,6 +48,7 @@ from .log import PartitionLog, Placed
 from .moves import Moves, within
 from .offsets import FoundOffset, Offsets
 from .oversight import Oversight
+from .producers import precedes
 from .reader import SegmentReader
 from .recovery import Recovered, Recovery
 from .refusals import Refusals
@@ -429,22 +431,23 @@ class Broker:
         tenure = self._current()
         tenure.require_valid(opened.name)
         clock = self._doors.clock
+        awaited = self._refusals.awaited(opened.name, header) if self._refusals else None
+        if awaited is not None and not opened.knows_producer(header):
+            raise _not_yet(opened.name, header, awaited)
+        try:
+            placed = opened.append(header, data, now=clock.monotonic(), now_ms=clock.now_ms())
+        except OutOfOrderSequence as error:
+            # Clients that send several at once would take it for a loss, and begin anew: what others of their batches
+            # became is then forgotten, and stored again.
+            if awaited is None or precedes(awaited, error.expected):
+                raise
+            raise _not_yet(opened.name, header, awaited) from None
         if self._refusals:
-            self._check_turn(opened, header)
-        placed = opened.append(header, data, now=clock.monotonic(), now_ms=clock.now_ms())
+            self._refusals.stored(opened.name, header)
         if placed.commit is not None:
             self.budget.take(len(data))
             self.traffic.appended(records=header.record_count, size_bytes=len(data))
         return placed
-
-    def _check_turn(self, opened: PartitionLog, header: BatchHeader) -> None:
-        """Raise when a batch comes before one that was refused and that its producer will send again."""
-        if opened.knows_producer(header):
-            self._refusals.stored(opened.name, header)
-        elif (awaited := self._refusals.awaited(opened.name, header)) is not None:
-            raise OutOfOrderSequence(
-                opened.name, producer_id=header.producer_id, expected=awaited, got=header.base_sequence
-            )
 
     async def acknowledge(self, placed: Placed) -> None:
         """Wait until the append is durable and may still be acknowledged under its lease."""
@@ -521,6 +524,10 @@ class Broker:
             for opened in self._tenure.logs():
                 if opened.partition == partition:
                     opened.start_at(offset)
+
+
+def _not_yet(name: TopicPartition, header: BatchHeader, awaited: int) -> PredecessorRefused:
+    return PredecessorRefused(name, producer_id=header.producer_id, awaited=awaited, got=header.base_sequence)
 
 
 def _refuse_internal(topic: str, done: str) -> None:

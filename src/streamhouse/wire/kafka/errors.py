@@ -99,6 +99,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.AppendFailed: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     errors.SessionSealed: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     errors.Overloaded: ErrorCode.NOT_ENOUGH_REPLICAS,
+    errors.PredecessorRefused: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.NotReserved: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.Unavailable: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,
