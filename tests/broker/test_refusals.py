@@ -1,6 +1,6 @@
 """Whose turn it is after a refusal: the refused batch comes before its successors."""
 
-from streamhouse.broker.refusals import Refusals
+from streamhouse.broker.refusals import REMEMBERED_S, Refusals
 from streamhouse.format.batch import BatchHeader, read_header
 from streamhouse.format.records import Record, build_batch
 from streamhouse.model.names import TopicPartition
@@ -16,43 +16,52 @@ def header(sequence: int, *, producer: int = 7, epoch: int = 0) -> BatchHeader:
 
 def test_successors_of_a_refused_batch_wait_for_it() -> None:
     refusals = Refusals(limit=10)
-    refusals.refused(ORDERS, [header(0), header(1)])
-    assert refusals.awaited(ORDERS, header(1)) == 0
-    assert refusals.awaited(ORDERS, header(0)) is None
+    refusals.refused(ORDERS, [header(0), header(1)], now=0.0)
+    assert refusals.awaited(ORDERS, header(1), now=1.0) == 0
+    assert refusals.awaited(ORDERS, header(0), now=1.0) is None
 
 
 def test_nobody_waits_once_a_log_knows_the_producer() -> None:
     refusals = Refusals(limit=10)
-    refusals.refused(ORDERS, [header(0)])
+    refusals.refused(ORDERS, [header(0)], now=0.0)
     refusals.stored(ORDERS, header(0))
-    assert refusals.awaited(ORDERS, header(1)) is None
+    assert refusals.awaited(ORDERS, header(1), now=1.0) is None
     assert not refusals
 
 
 def test_other_partitions_producers_and_epochs_do_not_wait() -> None:
     refusals = Refusals(limit=10)
-    refusals.refused(ORDERS, [header(0)])
-    assert refusals.awaited(TopicPartition("orders", 1), header(1)) is None
-    assert refusals.awaited(ORDERS, header(1, producer=8)) is None
-    assert refusals.awaited(ORDERS, header(1, epoch=1)) is None
+    refusals.refused(ORDERS, [header(0)], now=0.0)
+    assert refusals.awaited(TopicPartition("orders", 1), header(1), now=1.0) is None
+    assert refusals.awaited(ORDERS, header(1, producer=8), now=1.0) is None
+    assert refusals.awaited(ORDERS, header(1, epoch=1), now=1.0) is None
 
 
 def test_the_earliest_refused_batch_counts_whatever_the_order_of_the_refusals() -> None:
     refusals = Refusals(limit=10)
-    refusals.refused(ORDERS, [header(5)])
-    refusals.refused(ORDERS, [header(3)])
-    refusals.refused(ORDERS, [header(9)])
-    assert refusals.awaited(ORDERS, header(5)) == 3
+    refusals.refused(ORDERS, [header(5)], now=0.0)
+    refusals.refused(ORDERS, [header(3)], now=0.0)
+    refusals.refused(ORDERS, [header(9)], now=0.0)
+    assert refusals.awaited(ORDERS, header(5), now=1.0) == 3
 
 
 def test_batches_without_a_producer_are_not_remembered() -> None:
     refusals = Refusals(limit=10)
-    refusals.refused(ORDERS, [read_header(build_batch([Record(value=b"v")]))])
+    refusals.refused(ORDERS, [read_header(build_batch([Record(value=b"v")]))], now=0.0)
     assert not refusals
 
 
 def test_only_so_many_producers_are_remembered() -> None:
     refusals = Refusals(limit=2)
-    refusals.refused(ORDERS, [header(0, producer=number) for number in range(5)])
+    refusals.refused(ORDERS, [header(0, producer=number) for number in range(5)], now=0.0)
     assert len(refusals) == 2
-    assert refusals.awaited(ORDERS, header(1, producer=4)) == 0
+    assert refusals.awaited(ORDERS, header(1, producer=4), now=1.0) == 0
+
+
+def test_a_batch_that_does_not_come_again_is_forgotten_and_its_successors_do_not_keep_it_alive() -> None:
+    refusals = Refusals(limit=10)
+    refusals.refused(ORDERS, [header(0)], now=0.0)
+    refusals.refused(ORDERS, [header(0)], now=REMEMBERED_S - 1)
+    refusals.refused(ORDERS, [header(1)], now=REMEMBERED_S + 1)
+    assert refusals.awaited(ORDERS, header(1), now=REMEMBERED_S + 1) == 0
+    assert refusals.awaited(ORDERS, header(1), now=2 * REMEMBERED_S) is None

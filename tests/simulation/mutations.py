@@ -283,7 +283,7 @@ def one_partition_in_two_flushes(patch: Patch) -> None:
 
 
 def refused_batches_overtaken(patch: Patch) -> None:
-    def forgetful(self: object, name: TopicPartition, headers: Iterable[Any]) -> None:
+    def forgetful(self: object, name: TopicPartition, headers: Iterable[Any], *, now: float) -> None:
         return
 
     patch.setattr("streamhouse.broker.refusals.Refusals.refused", forgetful)

@@ -189,7 +189,7 @@ class Broker:
             await asyncio.gather(*beside, return_exceptions=True)
         self.groups.release("the session is over")
         for item in tenure.logs():
-            self._refusals.refused(item.name, item.refused)
+            self._refusals.refused(item.name, item.refused, now=self._doors.clock.monotonic())
 
     def stop(self) -> None:
         """Hand over to other agents, or refuse new appends and flush; `run` returns when that is done."""
@@ -424,18 +424,19 @@ class Broker:
             raise
         except StreamhouseError:  # the same batch will come again
             with suppress(Rejected):
-                self._refusals.refused(name, [read_header(data)])
+                self._refusals.refused(name, [read_header(data)], now=self._doors.clock.monotonic())
             raise
 
     def _place(self, opened: PartitionLog, header: BatchHeader, data: memoryview) -> Placed:
         tenure = self._current()
         tenure.require_valid(opened.name)
         clock = self._doors.clock
-        awaited = self._refusals.awaited(opened.name, header) if self._refusals else None
+        now = clock.monotonic()
+        awaited = self._refusals.awaited(opened.name, header, now=now) if self._refusals else None
         if awaited is not None and not opened.knows_producer(header):
             raise _not_yet(opened.name, header, awaited)
         try:
-            placed = opened.append(header, data, now=clock.monotonic(), now_ms=clock.now_ms())
+            placed = opened.append(header, data, now=now, now_ms=clock.now_ms())
         except OutOfOrderSequence as error:
             # Clients that send several at once would take it for a loss, and begin anew: what others of their batches
             # became is then forgotten, and stored again.

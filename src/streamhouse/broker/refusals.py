@@ -7,21 +7,31 @@ Leaves      the rules of sequences to `producers`
 A log takes an unknown producer at its word (it may have forgotten it), so it would also take the second batch of a
 new one whose first was just refused: memory was full, or the lease could not be had. The first, sent again, would then
 come before everything that the log remembers, and look like a duplicate of something stored.
+
+A producer that hasn't sent a refused batch again for a while has stored it through another agent, or given it up.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from streamhouse.format.batch import BatchHeader
 from streamhouse.model.names import TopicPartition
 
 from .producers import precedes
 
+REMEMBERED_S: Final = 60.0
+
+
+class _Refused(NamedTuple):
+    sequence: int
+    at: float
+
 
 class Refusals:
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
-        self._first: OrderedDict[tuple[TopicPartition, int, int], int] = OrderedDict()
+        self._first: OrderedDict[tuple[TopicPartition, int, int], _Refused] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<Refusals producers={len(self._first)}>"
@@ -29,22 +39,26 @@ class Refusals:
     def __len__(self) -> int:
         return len(self._first)
 
-    def refused(self, name: TopicPartition, headers: Iterable[BatchHeader]) -> None:
+    def refused(self, name: TopicPartition, headers: Iterable[BatchHeader], *, now: float) -> None:
         """These batches were not stored, and their producers were told to send them again."""
         for header in headers:
             if header.producer_id < 0:
                 continue
             key = (name, header.producer_id, header.producer_epoch)
-            first = self._first.get(key)
-            if first is None or precedes(header.base_sequence, first):
-                self._first[key] = header.base_sequence
+            first = self._find(key, now)
+            if first is None or not precedes(first, header.base_sequence):
+                self._first[key] = _Refused(header.base_sequence, now)
                 if len(self._first) > self._limit:
                     self._first.popitem(last=False)
 
-    def awaited(self, name: TopicPartition, header: BatchHeader) -> int | None:
+    def awaited(self, name: TopicPartition, header: BatchHeader, *, now: float) -> int | None:
         """The refused sequence that must come before this batch, if there is one."""
-        first = self._first.get((name, header.producer_id, header.producer_epoch))
+        first = self._find((name, header.producer_id, header.producer_epoch), now)
         return first if first is not None and precedes(first, header.base_sequence) else None
+
+    def _find(self, key: tuple[TopicPartition, int, int], now: float) -> int | None:
+        found = self._first.get(key)
+        return found.sequence if found is not None and now - found.at < REMEMBERED_S else None
 
     def stored(self, name: TopicPartition, header: BatchHeader) -> None:
         """A log knows the producer now, and looks after the order itself."""
