@@ -226,7 +226,6 @@ class OutOfOrderSequence(Rejected):
     """An idempotent producer's batch does not follow its predecessor."""
 
     def __init__(self, partition: object, *, producer_id: int, expected: int, got: int) -> None:
-        self.expected = expected
         super().__init__(
             f"sequence out of order; partition={partition} producer={producer_id} expected={expected} got={got}"
         )

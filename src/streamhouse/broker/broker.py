@@ -48,7 +48,6 @@ from .log import PartitionLog, Placed
 from .moves import Moves, within
 from .offsets import FoundOffset, Offsets
 from .oversight import Oversight
-from .producers import precedes
 from .reader import SegmentReader
 from .recovery import Recovered, Recovery
 from .refusals import Refusals
@@ -437,10 +436,10 @@ class Broker:
             raise _not_yet(opened.name, header, awaited)
         try:
             placed = opened.append(header, data, now=now, now_ms=clock.now_ms())
-        except OutOfOrderSequence as error:
+        except OutOfOrderSequence:
             # Clients that send several at once would take it for a loss, and begin anew: what others of their batches
             # became is then forgotten, and stored again.
-            if awaited is None or precedes(awaited, error.expected):
+            if awaited is None:
                 raise
             raise _not_yet(opened.name, header, awaited) from None
         if self._refusals:
