@@ -90,7 +90,7 @@ def dedupe_state_lost_in_recovery(patch: Patch) -> None:
 
 
 def dedupe_state_of_recovered_entries_lost(patch: Patch) -> None:
-    def take(self: Any, entry: Any, *, now_ms: int) -> int:
+    def take(self: Any, entry: Any) -> int:
         self.batches.append(entry.batch)
         self.next_offset = entry.end
         return 1

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from streamhouse.broker import tenure
 from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.producers import ProducerTable
 from streamhouse.broker.recovery import Recovered, Recovery
 from streamhouse.broker.tenure import Tenure
 from streamhouse.broker.wal import object_recovery
@@ -184,7 +185,11 @@ def released_before_the_flush(patch: Patch) -> None:
 
 
 def producers_not_known_to_the_next_leader(patch: Patch) -> None:
-    patch.setattr(tenure, "decode_producers", lambda data: [])
+    async def blank(flushed_ends: Mapping[PartitionId, int], settings: Any, **_: object) -> Mapping[PartitionId, Any]:
+        limits = {"limit": settings.max_per_partition, "expire_ms": round(settings.expire_s * 1000)}
+        return {partition: ProducerTable([], **limits) for partition in flushed_ends}
+
+    patch.setattr(tenure, "load_producers", blank)
 
 
 # --- commits
