@@ -6,6 +6,7 @@ It can also refuse: connections end at once, and so do new ones.
 import asyncio
 import socket
 import struct
+from contextlib import suppress
 from typing import Self
 
 
@@ -50,6 +51,10 @@ class Tunnel:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        with suppress(asyncio.CancelledError):  # by ourselves; the server would tell of it as of a mistake
+            await self._pass_on(reader, writer)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if self._refuses:
                 return

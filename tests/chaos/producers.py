@@ -95,6 +95,7 @@ class LibrdkafkaProducer(threading.Thread):
         self._ledger = ledger
         self._every_s = 1 / per_second
         self._stopping = threading.Event()
+        self._logger = _logger(log_path)
         self._settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": idempotent,
@@ -109,7 +110,7 @@ class LibrdkafkaProducer(threading.Thread):
             "retry.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 5000,
             "debug": "eos",
-            "logger": _logger(log_path),
+            "logger": self._logger,
         }
         self._producer = Producer(self._settings)
 
@@ -154,6 +155,9 @@ class LibrdkafkaProducer(threading.Thread):
     async def finished(self) -> None:
         await asyncio.to_thread(self.join, FINISH_S)
         self._ledger.close()
+        for handler in tuple(self._logger.handlers):
+            self._logger.removeHandler(handler)
+            handler.close()
 
 
 class AiokafkaProducer:
