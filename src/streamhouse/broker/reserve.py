@@ -100,16 +100,13 @@ class Reservations:
 
     async def run(self) -> None:
         """Extend what is half used, until cancelled."""
-        wait = self._doors.settings.flush.retry_s
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if await self._extend_asked():
-                wait = self._doors.settings.flush.retry_s
-                continue
-            await self._doors.clock.sleep(self._doors.ids.jitter(wait))
-            wait = min(wait * 2, self._doors.settings.flush.retry_max_s)
-            self._wake.set()
+            if not await self._extend_asked():
+                # As often as a heartbeat that failed: producers may be waiting for it.
+                await self._doors.clock.sleep(self._doors.ids.jitter(min(1.0, self._doors.settings.lease.renew_s)))
+                self._wake.set()
 
     async def _extend_asked(self) -> bool:
         """False when it should be tried again. A session that seems lost may only be late: its heartbeat decides."""

@@ -82,13 +82,14 @@ class Returns:
         settings = self._doors.settings.flush
         wait = settings.retry_s
         while True:
+            before = self.records
             try:
                 if await self._round(wals, own):
                     return
             except (StreamhouseError, OSError) as error:
                 log.warning("records of this disk not appended again yet", extra={"why": str(error)})
+            wait = settings.retry_s if self.records > before else min(wait * 2, settings.retry_max_s)
             await self._doors.clock.sleep(self._doors.ids.jitter(wait))
-            wait = min(wait * 2, settings.retry_max_s)
 
     async def _round(self, wals: DiskWals, own: SessionId) -> bool:
         found: dict[SessionId, Sequence[AbandonedRange]] = {}
