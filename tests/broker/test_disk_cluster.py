@@ -282,7 +282,7 @@ def test_only_entries_of_the_lease_and_within_what_was_given_up_count() -> None:
     given_up = AbandonedRange(session_id=SessionId("s"), partition=partition, epoch=Epoch(5), from_offset=10, until=20)
     work = _Return(ranges={partition: given_up}, topics={}, acknowledged={partition: 12})
     entries = [(5, 9), (5, 10), (4, 12), (5, 12), (6, 12), (5, 19), (5, 20)]
-    wanted = [(e, base) for e, base in entries if work.wants(WalEntry(partition, e, base, base + 1, b""))]
+    wanted = [(e, base) for e, base in entries if work.wants(WalEntry(partition, Epoch(e), base, base + 1, b""))]
     assert wanted == [(5, 12), (5, 19)]
 
 
