@@ -254,7 +254,7 @@ def read_log(bootstrap: str, partitions: int) -> dict[int, list[Stored]]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader of everything", "log_level": 0})
     try:
         starts = [TopicPartition(TOPIC, number, 0) for number in range(partitions)]
-        ends = {part.partition: consumer.get_watermark_offsets(part, timeout=READ_TIMEOUT_S)[1] for part in starts}
+        ends = {part.partition: _end_of(consumer, part) for part in starts}
         consumer.assign(starts)
         found: dict[int, list[Stored]] = {number: [] for number in range(partitions)}
         missing = {number for number, end in ends.items() if end > 0}
@@ -271,6 +271,20 @@ def read_log(bootstrap: str, partitions: int) -> dict[int, list[Stored]]:
         return found
     finally:
         consumer.close()
+
+
+def _end_of(consumer: Consumer, part: TopicPartition) -> int:
+    """Asked again while agents that have just started find out who leads."""
+    deadline = time.monotonic() + READ_TIMEOUT_S
+    while True:
+        try:
+            end: int = consumer.get_watermark_offsets(part, timeout=CALL_TIMEOUT_S)[1]
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return end
 
 
 def _place(message: Message) -> tuple[int, int, bytes | None]:
