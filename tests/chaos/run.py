@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -82,6 +83,8 @@ class _Run:
             try:
                 await self._with_clients()
                 await self._read_back()
+            except (KafkaException, TimeoutError) as error:  # what was recorded until then is worth a page
+                self._trouble("run", f"could not be finished: {error!r}")
             finally:
                 for watcher in watchers:
                     watcher.cancel()
