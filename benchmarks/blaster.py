@@ -8,7 +8,7 @@ Threads share this process: nearly all their time goes to `send` and `recv`, whi
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -60,7 +60,7 @@ def produce(
     share = -(-requests // CONNECTIONS)
 
     def run(connection: Connection, deadline: float) -> Count:
-        done = _pipeline(connection, shot.request, requests=share, deadline=deadline, in_flight=in_flight)
+        done = pipeline(connection, shot.request, requests=share, deadline=deadline, in_flight=in_flight)
         return Count(requests=done, records=done * shot.records, bytes=done * shot.bytes)
 
     return _together(peer, run, max_s=max_s, settle_s=settle_s)
@@ -71,7 +71,7 @@ def consume(peer: Peer, topic: str, ends: Sequence[int], *, bytes_wanted: int, m
     share = -(-bytes_wanted // CONNECTIONS)
 
     def run(connection: Connection, deadline: float) -> Count:
-        return _read(connection, topic, ends, bytes_wanted=share, deadline=deadline)
+        return read(connection, topic, dict(enumerate(ends)), bytes_wanted=share, deadline=deadline)
 
     return _together(peer, run, max_s=max_s, settle_s=0.0)
 
@@ -97,7 +97,8 @@ def _together(peer: Peer, run: Callable[[Connection, float], Count], *, max_s: f
     )
 
 
-def _pipeline(connection: Connection, request: bytes, *, requests: int, deadline: float, in_flight: int) -> int:
+def pipeline(connection: Connection, request: bytes, *, requests: int, deadline: float, in_flight: int) -> int:
+    """Send a request again and again with several under way; how often it was answered."""
     sent = acked = 0
     while True:
         while sent < requests and sent - acked < in_flight and time.perf_counter() < deadline:
@@ -109,13 +110,14 @@ def _pipeline(connection: Connection, request: bytes, *, requests: int, deadline
         acked += 1
 
 
-def _read(connection: Connection, topic: str, ends: Sequence[int], *, bytes_wanted: int, deadline: float) -> Count:
-    offsets = [0] * len(ends)
+def read(connection: Connection, topic: str, ends: Mapping[int, int], *, bytes_wanted: int, deadline: float) -> Count:
+    """Read partitions, whose ends are given, from their beginning, and again from there when their end is reached."""
+    offsets = dict.fromkeys(ends, 0)
     requests = records = count_bytes = 0
     while count_bytes < bytes_wanted and time.perf_counter() < deadline:
         request = fetch_frame(
             topic,
-            list(enumerate(offsets)),
+            list(offsets.items()),
             max_bytes=FETCH_MAX_BYTES,
             partition_max_bytes=PARTITION_MAX_BYTES,
             max_wait_ms=500,

@@ -39,6 +39,24 @@ METRICS: Final[dict[str, Metric]] = {
     "client busy": Metric(unit="cores", better="lower", shown=False),
     "start-up": Metric(unit="s", better="lower"),
     "memory": Metric(unit="MB", better="lower"),
+    # of clusters
+    "ended": Metric(unit="s", better="lower"),
+    "least": Metric(unit="ms", better="lower"),
+    "median": Metric(unit="ms", better="lower"),
+    "longest": Metric(unit="ms", better="lower"),
+    "samples": Metric(unit="partitions", better="higher"),
+    "failed": Metric(unit="failed records", better="lower"),
+    "sent again": Metric(unit="requests sent again", better="lower"),
+    "settled": Metric(unit="s", better="lower"),
+    "store cpu": Metric(unit="S3 server CPU s/GB", better="lower"),
+    "metadata cpu": Metric(unit="PostgreSQL CPU s/GB", better="lower"),
+    "agent busy": Metric(unit="cores of an agent", better="lower"),
+    "put": Metric(unit="PUT/min", better="lower"),
+    "get": Metric(unit="GET/min", better="lower"),
+    "other": Metric(unit="other/min", better="lower"),
+    "per GB": Metric(unit="requests/GB", better="lower"),
+    "transactions": Metric(unit="transactions/s", better="lower"),
+    "cpu share": Metric(unit="agents' cores", better="lower"),
 }
 
 

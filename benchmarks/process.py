@@ -7,6 +7,7 @@ Leaves      which process, and when, to `peer` and the measures
 import os
 import resource
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,14 @@ LOOK_S: Final = 1.0
 
 def cpu_s(pid: int) -> float:
     """CPU seconds of a process and of its living descendants, all threads, user and system."""
-    return sum(_own_cpu_s(each) for each in [pid, *_descendants(pid)])
+    return _own_cpu_s(pid) + sum(_cpu_s_if_there(each) for each in _descendants(pid))
+
+
+def _cpu_s_if_there(pid: int) -> float:
+    try:
+        return _own_cpu_s(pid)
+    except (FileNotFoundError, ProcessLookupError):  # it ended while we looked
+        return 0.0
 
 
 def _own_cpu_s(pid: int) -> float:
@@ -26,10 +34,15 @@ def _own_cpu_s(pid: int) -> float:
 
 
 def _descendants(pid: int) -> list[int]:
+    return [found for child in children(pid) for found in (child, *_descendants(child))]
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that live; none when it has ended itself."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *_descendants(int(child))]
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
     return found
 
 

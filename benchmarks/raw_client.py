@@ -9,6 +9,7 @@ CreateTopics 5, DeleteTopics 4, ApiVersions 3. All are flexible: compact lengths
 every structure ends with a count of tagged fields, which is always zero here.
 """
 
+import select
 import socket
 import struct
 from collections.abc import Sequence
@@ -209,6 +210,10 @@ class Connection:
         if size > len(self._buffer):
             self._buffer = bytearray(size)
         return self._read(size)
+
+    def readable(self) -> bool:
+        """Whether an answer, or its beginning, is there."""
+        return bool(select.select([self.sock], [], [], 0.0)[0])
 
     def call(self, request: bytes) -> memoryview:
         self.send(request)

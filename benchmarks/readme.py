@@ -6,6 +6,7 @@ Leaves      everything else on the page to people
 """
 
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,31 +14,46 @@ from benchmarks import table
 from benchmarks.results import Run
 
 PAGE: Final = Path(__file__).resolve().parent / "README.md"
-BEGIN: Final = "<!-- numbers: begin (written by --write-readme) -->"
 CROWDED_CORES: Final = 0.5
-END: Final = "<!-- numbers: end -->"
+RATIOS: Final = "Ratios are StreamHouse : Kafka, bold where StreamHouse is ahead."
 
 
-def write(run: Run, page: Path = PAGE) -> None:
-    page.write_text(with_numbers(page.read_text(), run))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """Between which lines of the page a run's numbers stand, and what is said about all of them."""
+
+    begin: str
+    end: str
+    remark: str = ""
 
 
-def with_numbers(page: str, run: Run) -> str:
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
+BROKERS: Final = Marks(
+    begin="<!-- numbers: begin (written by --write-readme) -->", end="<!-- numbers: end -->", remark=RATIOS
+)
+CLUSTER: Final = Marks(
+    begin="<!-- cluster numbers: begin (written by --write-readme) -->", end="<!-- cluster numbers: end -->"
+)
+
+
+def write(run: Run, page: Path = PAGE, marks: Marks = BROKERS) -> None:
+    page.write_text(with_numbers(page.read_text(), run, marks))
+
+
+def with_numbers(page: str, run: Run, marks: Marks = BROKERS) -> str:
+    before, _, rest = page.partition(marks.begin)
+    _, mark, after = rest.partition(marks.end)
     if not mark:
         raise ValueError(f"no marks for the numbers; page={PAGE.name}")
-    return f"{before}{BEGIN}\n{_numbers(run)}\n{END}{after}"
+    return f"{before}{marks.begin}\n{_numbers(run, marks)}\n{marks.end}{after}"
 
 
-def _numbers(run: Run) -> str:
+def _numbers(run: Run, marks: Marks) -> str:
     versions = " and ".join(run.peers.values())
     busy = statistics.median(run.busy_cores) if run.busy_cores else 0.0
     head = (
         f"{versions}; {run.machine}; {run.plan} run of {run.began_at[:10]} at commit {run.commit}, {run.took_s:.0f} s; "
-        f"others kept {busy:.1f} cores busy (median, looked at before each turn). "
-        "Ratios are StreamHouse : Kafka, bold where StreamHouse is ahead."
-    )
+        f"others kept {busy:.1f} cores busy (median, looked at before each turn). {marks.remark}"
+    ).rstrip()
     if busy > CROWDED_CORES:
         head += (
             " **Provisional: the machine was crowded, so rates and tails say little; measure again when it is quiet.**"

@@ -118,10 +118,10 @@ def is_better(metric: str, ratio: float) -> bool:
     return ratio > 1 if METRICS[metric].better == "higher" else ratio < 1
 
 
-def save(run: Run) -> Path:
-    FOLDER.mkdir(exist_ok=True)
+def save(run: Run, folder: Path = FOLDER) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
     stamp = run.began_at.replace(":", "").replace("-", "")
-    path = FOLDER / f"{stamp}-{run.plan}-{run.commit}.json"
+    path = folder / f"{stamp}-{run.plan}-{run.commit}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1))
     return path
 
@@ -130,9 +130,9 @@ def load(path: Path) -> Run:
     return msgspec.json.decode(path.read_bytes(), type=Run)
 
 
-def newest() -> Path | None:
+def newest(folder: Path = FOLDER) -> Path | None:
     """The latest results file, by the time in its name; None when there is none."""
-    return max(FOLDER.glob("*.json"), default=None, key=lambda path: path.name)
+    return max(folder.glob("*.json"), default=None, key=lambda path: path.name)
 
 
 def now() -> str:

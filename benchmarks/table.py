@@ -48,7 +48,7 @@ def pivot(
     found = {(row.scenario, row.metric): row for row in of_measure}
     headers = [""]
     for metric in metrics:
-        headers += [f"{label(metric)} {SHORT.get(peer, peer)}" for peer in peers]
+        headers += [f"{label(metric)} {SHORT.get(peer, peer)}" if len(peers) > 1 else label(metric) for peer in peers]
         headers += ["SH : Kafka"] * both(peers)
     cells = [[scenario] for scenario in scenarios]
     favours: list[list[bool | None]] = [[None] for _ in scenarios]

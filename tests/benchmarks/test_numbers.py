@@ -106,10 +106,10 @@ def test_without_kafka_a_change_is_that_of_our_own_number() -> None:
 
 
 def test_the_page_keeps_its_words_and_gets_new_numbers() -> None:
-    page = f"before\n{readme.BEGIN}\nstale\n{readme.END}\nafter\n"
+    page = f"before\n{readme.BROKERS.begin}\nstale\n{readme.BROKERS.end}\nafter\n"
     written = readme.with_numbers(page, a_run({"streamhouse": [2000.0], "kafka": [1000.0]}))
     assert written.startswith("before\n")
-    assert written.endswith(f"{readme.END}\nafter\n")
+    assert written.endswith(f"{readme.BROKERS.end}\nafter\n")
     assert "stale" not in written
     assert "| produce x | 2,000 | 1,000 | **2.00** |" in written
 
