@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.fetch import Fetched, Wanted
-from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.log import PartitionLog, Placed
 from streamhouse.errors import Rejected, StreamhouseError, UnknownTopic
 from streamhouse.format.records import Record, build_batch
 from streamhouse.model.names import PartitionId, TopicPartition
@@ -139,6 +139,8 @@ class Client:
 
         async def begin(broker: Broker) -> Finish[int]:
             placed = await broker.append(sent.name, memoryview(bytearray(sent.data)))
+            if world.is_team and placed.commit is not None:
+                world.loop.create_task(self._witness(placed, sent), name="witness")
 
             async def finish() -> int:
                 await broker.acknowledge(placed)
@@ -153,6 +155,16 @@ class Client:
             return finish
 
         return begin
+
+    async def _witness(self, placed: Placed, sent: Sent) -> None:
+        """Whatever a high watermark has passed, anybody may have read: there is always somebody who does. It counts
+        whether or not its leader may still acknowledge it."""
+        try:
+            await placed.log.wait_for(placed.end)
+        except StreamhouseError:
+            return
+        log = self.history.of(placed.log.partition, sent.name)
+        self.history.shown(log, sent, placed.base_offset, epoch=placed.log.epoch)
 
     # --- reading
 

@@ -156,6 +156,10 @@ class History:
         log.high_watermark = max(log.high_watermark, base + sent.count)
         return fact
 
+    def shown(self, log: PartitionHistory, sent: Sent, base: int, *, epoch: int) -> None:
+        """An agent has shown `sent` at `base` to whoever read there."""
+        self._observe(log, sent, base, epoch)
+
     def stored(self, log: PartitionHistory, sent: Sent) -> bool:
         return sent.identity in log.where
 

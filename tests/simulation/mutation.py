@@ -16,5 +16,3 @@ class Mutation:
     tweaks: Mapping[str, Any] = field(default_factory=dict)
     """Options that show the absence sooner."""
     seeds: int = 60
-    start: int = 0
-    """The first seed that is tried: one that noticed, when it was written down. Others follow."""

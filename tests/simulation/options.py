@@ -45,7 +45,7 @@ TEAM_MOVES: Final = {"stop": 4, "drain": 3, "pin": 3, "deaf": 2}
 ZOMBIES: Final = {"zombie": 3, "pause": 2}
 TEAM_PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "team-calm": {},
-    "team-kills": KILLS,
+    "team-kills": {**KILLS, "object-storm": 3},
     "team-zombies": {**ZOMBIES, "object-storm": 3, "kill": 1},
     "team-stores": {**TEAM_STORES, "fuse": 2, "stop": 2},
     "team-moves": {**TEAM_MOVES, "metadata-storm": 1, "fuse": 1},

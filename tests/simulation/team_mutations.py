@@ -11,7 +11,6 @@ from typing import Any, Final
 from streamhouse.broker import tenure
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.producers import ProducerTable
-from streamhouse.broker.recovery import Recovered, Recovery
 from streamhouse.broker.tenure import Tenure
 from streamhouse.broker.wal import object_recovery
 from streamhouse.broker.wal.object_ledger import ObjectLedger
@@ -19,7 +18,6 @@ from streamhouse.broker.wal.object_recovery import ObjectWalReading, ObjectWals
 from streamhouse.broker.wal.object_upload import Uploader
 from streamhouse.broker.wal.objects import ObjectWal
 from streamhouse.errors import LeaseLost, SessionLost
-from streamhouse.model.lease import Session
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.stores.metadata import guard
 from streamhouse.stores.metadata.rows import partition_list, partition_params, state_of
@@ -92,23 +90,9 @@ def recovery_from_the_first_object(patch: Patch) -> None:
     def from_zero(
         self: ObjectWals, session: SessionId, *, start: int = 0
     ) -> AbstractAsyncContextManager[ObjectWalReading]:
-        return read(self, session, start=0)
+        return read(self, session)
 
     patch.setattr(ObjectWals, "read", from_zero)
-
-
-def mark_read_before_the_claim(patch: Patch) -> None:
-    """From the last roll, which is a second old."""
-    recover = Recovery.recover
-
-    async def remember(self: Recovery, dead: Session) -> Recovered:
-        async def stale(_: SessionId) -> Session:
-            return dead
-
-        patch.setattr(self, "_claimed", stale, raising=False)
-        return await recover(self, dead)
-
-    patch.setattr(Recovery, "recover", remember)
 
 
 def leases_freed_by_the_claim(patch: Patch) -> None:
@@ -220,40 +204,50 @@ def repeated_commits_not_recognised(patch: Patch) -> None:
     patch.setattr(segments, "_published", nothing)
 
 
+SLEEPERS: Final = {
+    "groups": (),
+    "churns": False,
+    "team": 2,
+    "faults_s": 10.0,
+    "calm_between_s": 3.0,
+    "sleepy_puts": 0.05,
+    "doom": 0.0,
+}
+"""Two agents that fall asleep with a PUT under way, again and again, and little else."""
+STORMS: Final = {**SLEEPERS, "calm_between_s": 0.7, "sleepy_puts": 0.0}
+"""Two agents, trouble in short intervals."""
+
 TEAM_MUTATIONS: Final = {
-    "a dead session's log is not sealed": Mutation(apply=dead_logs_not_sealed, profile="team-zombies", start=6),
-    "seals are removed with the log": Mutation(apply=seals_removed_with_the_log, profile="team-zombies", start=5),
-    "a PUT may overwrite": Mutation(apply=puts_overwrite, profile="team-zombies", start=5),
+    "a dead session's log is not sealed": Mutation(apply=dead_logs_not_sealed, profile="team-zombies", tweaks=SLEEPERS),
+    "seals are removed with the log": Mutation(
+        apply=seals_removed_with_the_log, profile="team-zombies", tweaks=SLEEPERS
+    ),
+    "a PUT may overwrite": Mutation(apply=puts_overwrite, profile="team-zombies", tweaks=SLEEPERS),
     "acks are not in the order of the log's numbers": Mutation(
-        apply=acknowledged_out_of_sequence, profile="team-zombies", start=9
+        apply=acknowledged_out_of_sequence, profile="team-kills", tweaks=STORMS
     ),
     "whatever has our name is taken for ours": Mutation(
-        apply=any_object_taken_for_ours, profile="team-zombies", start=5
+        apply=any_object_taken_for_ours, profile="team-zombies", tweaks=SLEEPERS
     ),
     "log objects are deleted before the mark is stored": Mutation(
-        apply=objects_deleted_before_the_mark_is_stored, profile="team-kills", start=6
+        apply=objects_deleted_before_the_mark_is_stored, profile="team-kills"
     ),
-    "the mark passes what is not flushed": Mutation(apply=mark_past_what_is_not_flushed, profile="team-kills", start=6),
-    "recovery begins at the first object": Mutation(
-        apply=recovery_from_the_first_object, profile="team-kills", start=6
-    ),
-    "the mark is read before the claim": Mutation(apply=mark_read_before_the_claim, profile="team-kills"),
+    "the mark passes what is not flushed": Mutation(apply=mark_past_what_is_not_flushed, profile="team-kills"),
+    "recovery begins at the first object": Mutation(apply=recovery_from_the_first_object, profile="team-kills"),
     "a claim frees the leases": Mutation(apply=leases_freed_by_the_claim, profile="team-kills"),
     "living sessions are recovered": Mutation(apply=living_sessions_claimed, profile="team-calm"),
     "appends are acknowledged without a valid lease": Mutation(
-        apply=acknowledged_without_a_valid_lease, profile="team-zombies", start=38
+        apply=acknowledged_without_a_valid_lease, profile="team-zombies", tweaks=SLEEPERS
     ),
     "heartbeats of a claimed session are accepted": Mutation(
-        apply=heartbeats_of_the_claimed_accepted, profile="team-zombies", start=3
+        apply=heartbeats_of_the_claimed_accepted, profile="team-zombies"
     ),
-    "leases of the living are taken": Mutation(apply=leases_stolen, profile="team-moves", start=1),
+    "leases of the living are taken": Mutation(apply=leases_stolen, profile="team-moves"),
     "a lease keeps its epoch": Mutation(apply=epochs_stay, profile="team-moves"),
-    "a lease is released before the flush": Mutation(apply=released_before_the_flush, profile="team-moves", start=5),
+    "a lease is released before the flush": Mutation(apply=released_before_the_flush, profile="team-moves"),
     "the next leader doesn't know the producers": Mutation(
-        apply=producers_not_known_to_the_next_leader, profile="team-moves", start=4
+        apply=producers_not_known_to_the_next_leader, profile="team-moves"
     ),
-    "commits are not fenced": Mutation(apply=commits_not_fenced, profile="team-zombies", start=3),
-    "a repeated commit is not recognised": Mutation(
-        apply=repeated_commits_not_recognised, profile="team-stores", start=5
-    ),
+    "commits are not fenced": Mutation(apply=commits_not_fenced, profile="team-zombies"),
+    "a repeated commit is not recognised": Mutation(apply=repeated_commits_not_recognised, profile="team-stores"),
 }
