@@ -21,5 +21,5 @@ def test_every_test_that_the_page_names_is_there() -> None:
 def test_every_mutation_that_the_page_names_is_there() -> None:
     cells = [line.split("|")[4] for line in PAGE.splitlines() if line.count("|") == 5]
     named = {name for cell in cells if "sim: " in cell for name in re.findall(r'"([^"]+)"', cell)}
-    assert len(named) > 40
+    assert len(named) > 30
     assert named - {*MUTATIONS, *GROUP_MUTATIONS, *TEAM_MUTATIONS} == set()
