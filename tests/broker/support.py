@@ -172,6 +172,7 @@ class ManualWal:
         self.size_bytes = 0
         self.pending_bytes = 0
         self.needed_from = 0
+        self.needed_objects = 0
         self.costs = WalCosts()
 
     def append(self, entries: Sequence[WalEntry]) -> asyncio.Future[None]:

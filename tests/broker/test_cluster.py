@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.flush import wal_objects_allowed
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config import FlushSettings, WalSettings
 from streamhouse.errors import AppendFailed, LeaseLost, NotLeader, OutOfOrderSequence, PredecessorRefused, Retriable
@@ -345,3 +346,19 @@ async def test_successors_of_a_batch_that_was_refused_for_now_are_not_out_of_ord
     assert list((await values_of(broker, name)).values()) == [b"0", b"1", b"2", b"3"]
     with pytest.raises(OutOfOrderSequence):
         await broker.append(name, idempotent(b"5", sequence=5))
+
+
+async def test_whoever_dies_leaves_no_longer_log_than_can_be_read_in_the_time_for_taking_over(
+    make_world: MakeWorld,
+) -> None:
+    never = FlushSettings(block_bytes=256, age_s=1e6)
+    world = await make_world(flush=never, wal=WalSettings(window_ms=0, recovery_per_s=1))
+    allowed = wal_objects_allowed(world.settings)
+    team = Team(world)
+    agent = await team.join()
+    await team.topic(partitions=1)
+    for _ in range(3 * allowed):
+        await team.produce(ORDERS, b"a")
+        await world.clock.advance(never.check_s)
+        assert current(agent).wal.needed_objects <= allowed + 1
+    assert current(agent).flusher.flushed_segments >= 2

@@ -14,9 +14,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from streamhouse.config import FlushSettings
+from streamhouse.config import FlushSettings, Settings
 from streamhouse.errors import Internal, LeaseLost, Unavailable
 from streamhouse.format.keys import segment_key
 from streamhouse.format.producers import encode_producers
@@ -35,6 +35,9 @@ from .wal.base import Wal
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+LEAST_WAL_OBJECTS: Final = 32
+"""However short the time for taking over: each flush has a price, too."""
 
 
 class Buffered(NamedTuple):
@@ -66,6 +69,11 @@ def packs_due(
     if due:
         packs.extend(_fill(small, settings.segment_bytes))
     return packs
+
+
+def wal_objects_allowed(settings: Settings) -> int:
+    """How many objects of the WAL may wait for a flush, so that whoever takes over has read them in time."""
+    return max(LEAST_WAL_OBJECTS, round(settings.lease.takeover_s * settings.wal.recovery_per_s))
 
 
 def _fill(small: Sequence[Buffered], limit_bytes: int) -> list[list[PartitionId]]:
@@ -119,6 +127,7 @@ class Flusher:
     ) -> None:
         self._doors = doors
         self._settings = doors.settings.flush
+        self._wal_objects = wal_objects_allowed(doors.settings)
         self._session_id = session_id
         self._logs = logs
         self._dropped = dropped
@@ -138,8 +147,12 @@ class Flusher:
         """Look for what is due until `stop`; a failure that isn't the stores' takes the tenure down."""
         async with asyncio.TaskGroup() as packs:
             while not self._stopping:
-                self._start(packs, pressed=self._budget.is_short)
+                self._start(packs, pressed=self._budget.is_short or self._is_wal_long())
                 await self._doors.clock.sleep(self._settings.check_s)
+
+    def _is_wal_long(self) -> bool:
+        """Whether recovery would take too long; not while a flush that may shorten it is under way."""
+        return not self._running and self._wal.needed_objects >= self._wal_objects
 
     def stop(self) -> None:
         """Begin no further flush; `run` returns when those under way are done."""

@@ -183,6 +183,10 @@ class WalSettings(Section, frozen=True, kw_only=True):
         float, about("object WAL: how long an ending log waits for what is not durable before it is refused", ge=0)
     ] = 5.0
     read_ahead: Annotated[int, about("object WAL: objects that recovery reads ahead", ge=0)] = 16
+    recovery_per_s: Annotated[
+        int,
+        about("object WAL: objects that recovery reads in a second; flushes leave what lease.takeover_s allows", gt=0),
+    ] = 150
     deletes: Annotated[int, about("object WAL: deletions under way at once", gt=0)] = 8
     seal_retention_s: Annotated[
         float, about("object WAL: what ended sessions left, seals above all, is kept for so long", gt=0)

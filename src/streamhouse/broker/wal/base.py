@@ -68,6 +68,11 @@ class Wal(Protocol):
         found by number."""
         ...
 
+    @property
+    def needed_objects(self) -> int:
+        """How many objects recovery of this log would read, one by one; 0 where files are not found by number."""
+        ...
+
     async def forget_below(self, sequence: int) -> None:
         """Recovery will begin at `sequence`, or later: that is written down where it looks. What is below may go.
 

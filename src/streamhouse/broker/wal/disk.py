@@ -157,6 +157,10 @@ class DiskWal:
     def needed_from(self) -> int:
         return 0
 
+    @property
+    def needed_objects(self) -> int:
+        return 0
+
     async def forget_below(self, sequence: int) -> None:
         """Nothing to do: `truncate` removes files by itself, and whoever reads a directory sees which are left."""
 

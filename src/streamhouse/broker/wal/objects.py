@@ -131,6 +131,10 @@ class ObjectWal:
         return self._ledger.needed_from
 
     @property
+    def needed_objects(self) -> int:
+        return self._ledger.durable_below - self._ledger.needed_from
+
+    @property
     def costs(self) -> WalCosts:
         return WalCosts(
             windows=self._windows,
