@@ -49,17 +49,6 @@ def puts_overwrite(patch: Patch) -> None:
     patch.setattr(MemoryObjectStore, "put_new", put)
 
 
-def acknowledged_out_of_sequence(patch: Patch) -> None:
-    def acknowledge(self: ObjectWal) -> None:
-        for window in [window for window in self._unacknowledged if window.sequence in self._landed]:
-            self._unacknowledged.remove(window)
-            self._landed.remove(window.sequence)
-            self._pending_bytes -= window.append_bytes
-            window.commit.set_result(None)
-
-    patch.setattr(ObjectWal, "_acknowledge", acknowledge)
-
-
 def any_object_taken_for_ours(patch: Patch) -> None:
     async def is_ours(self: Uploader, *_: object) -> bool:
         return True
@@ -214,8 +203,6 @@ SLEEPERS: Final = {
     "doom": 0.0,
 }
 """Two agents that fall asleep with a PUT under way, again and again, and little else."""
-STORMS: Final = {**SLEEPERS, "calm_between_s": 0.7, "sleepy_puts": 0.0}
-"""Two agents, trouble in short intervals."""
 
 TEAM_MUTATIONS: Final = {
     "a dead session's log is not sealed": Mutation(apply=dead_logs_not_sealed, profile="team-zombies", tweaks=SLEEPERS),
@@ -223,9 +210,6 @@ TEAM_MUTATIONS: Final = {
         apply=seals_removed_with_the_log, profile="team-zombies", tweaks=SLEEPERS
     ),
     "a PUT may overwrite": Mutation(apply=puts_overwrite, profile="team-zombies", tweaks=SLEEPERS),
-    "acks are not in the order of the log's numbers": Mutation(
-        apply=acknowledged_out_of_sequence, profile="team-kills", tweaks=STORMS
-    ),
     "whatever has our name is taken for ours": Mutation(
         apply=any_object_taken_for_ours, profile="team-zombies", tweaks=SLEEPERS
     ),
