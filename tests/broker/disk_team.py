@@ -97,7 +97,7 @@ class DiskTeam:
     def up(self) -> list[DiskAgent]:
         return [each for each in self.hosts if each.is_up]
 
-    async def pass_time(self, seconds: float, *, step: float = 0.05) -> None:
+    async def pass_time(self, seconds: float, *, step: float = 0.1) -> None:
         for _ in range(round(seconds / step)):
             await self.world.clock.advance(step)
 

@@ -388,7 +388,7 @@ async def test_a_zombie_that_wakes_before_it_is_given_up_goes_on_as_it_was(team:
 # --- everything at once
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 async def test_no_offset_comes_twice_and_nothing_acknowledged_is_lost_whoever_dies(team: DiskTeam, seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(3):
@@ -397,7 +397,7 @@ async def test_no_offset_comes_twice_and_nothing_acknowledged_is_lost_whoever_di
     acked: dict[TopicPartition, list[tuple[int, bytes]]] = {name: [] for name in NAMES}
     sent = 0
     for _ in range(60):
-        for _ in range(chance.randrange(6)):
+        for _ in range(chance.randrange(4)):
             name, value = chance.choice(NAMES), b"%d" % sent
             sent += 1
             if (offset := await team.try_produce(name, batch(value))) is not None:
@@ -426,7 +426,7 @@ async def something_happens(team: DiskTeam, chance: random.Random) -> None:
         case "flush" if host.is_up and not host.metadata.is_cut and host.up.tenure is not None:
             await host.up.tenure.flusher.flush_once(list(host.up.tenure.logs()))
         case "long time":
-            await team.pass_time(LEASE.ttl_s + DISK_WAIT_S * chance.random() * 2, step=0.1)
+            await team.pass_time(LEASE.ttl_s + DISK_WAIT_S * chance.random() * 2, step=0.25)
         case _:
             await team.pass_time(chance.random(), step=0.1)
 
@@ -438,7 +438,7 @@ async def come_back(team: DiskTeam) -> None:
     for host in team.hosts:
         if not host.is_up:
             await host.start()
-    await team.pass_time(LEASE.ttl_s + DISK_WAIT_S + 15, step=0.1)
+    await team.pass_time(LEASE.ttl_s + DISK_WAIT_S + 15, step=0.25)
 
 
 def check(acked: Sequence[tuple[int, bytes]], found: dict[int, bytes | None]) -> None:
