@@ -362,3 +362,13 @@ async def test_whoever_dies_leaves_no_longer_log_than_can_be_read_in_the_time_fo
         await world.clock.advance(never.check_s)
         assert current(agent).wal.needed_objects <= allowed + 1
     assert current(agent).flusher.flushed_segments >= 2
+
+
+async def test_a_cluster_at_rest_does_not_read_the_topics_again_and_again(team: Team) -> None:
+    await team.join()
+    await team.join()
+    await team.topic()
+    await team.pass_time(5)
+    asked = team.world.metadata.count("topics")
+    await team.pass_time(30)
+    assert team.world.metadata.count("topics") == asked

@@ -98,6 +98,14 @@ class Catalogue:
             raise UnknownTopic(name)
         return topic
 
+    async def find_known(self, name: str) -> Topic:
+        """As `find`, for those who look all the time: one that isn't known is not asked for again. What other agents
+        create is told by the store."""
+        await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
+        if (topic := self._by_name.get(name)) is None:
+            raise UnknownTopic(name)
+        return topic
+
     async def find_by_id(self, topic_id: TopicId) -> Topic:
         if (topic := self._by_id.get(topic_id)) is not None and self._is_fresh(FRESH_S):
             self.hits += 1

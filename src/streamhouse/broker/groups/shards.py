@@ -157,11 +157,11 @@ class Shards:
             raise NotCoordinator(group_id, why="another agent coordinates it")
         return found
 
-    async def hold_all(self) -> None:
+    async def hold_all(self, *, often: bool = False) -> None:
         """Take and load every shard that this agent should hold and nobody else does; nothing when there was never a
-        group."""
+        group. Whoever calls it often leaves it to the store to tell of the first one."""
         try:
-            topic = await self._catalogue.find(OFFSETS_TOPIC)
+            topic = await (self._catalogue.find_known if often else self._catalogue.find)(OFFSETS_TOPIC)
             await self._take("", topic, await self._ours(topic, range(topic.partitions)))
         except UnknownTopic:
             return
@@ -207,7 +207,7 @@ class Shards:
             self.drop(shard, "another agent coordinates it now")
         async with self._opening:  # nobody is between taking a lease and keeping its shard
             await self._release_unheld()
-        await self.hold_all()
+        await self.hold_all(often=True)
 
     async def _release_unheld(self) -> None:
         """Also leases of shards that were let go in a bad moment, or could not be loaded: they last while the session
