@@ -108,6 +108,10 @@ fuzz: $(STAMP) ## mutated frames of every API through a live agent; FRAMES=10000
 bench: $(STAMP) ## throughput and latency, as a table and a plot, in benchmarks/results
 	$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: bench-cluster
+bench-cluster: $(STAMP) ## failover, hand-over, rates and upkeep of a cluster, as tables, in benchmarks/results/cluster
+	$(BIN)/python -m benchmarks.cluster $(ARGS)
+
 # --- what is generated --------------------------------------------------------------------------------------------
 
 .PHONY: messages
