@@ -386,3 +386,16 @@ async def test_what_a_dropped_log_had_in_flight_is_not_acknowledged(world: World
     with pytest.raises(Retriable):
         await broker.acknowledge(placed)
     assert placed.log.high_watermark == 0
+
+
+async def test_a_tenure_that_is_over_leaves_nobody_waiting_for_a_log(world: World) -> None:
+    broker = await world.start_with(ORDERS)
+    task = world.run(broker)
+    world.metadata.hold("acquire")
+    topic = await broker.topic(ORDERS.topic)
+    tenure = current(broker)
+    wanted = asyncio.ensure_future(tenure.open_log(topic, ORDERS.partition))
+    await settle()
+    await world.stop(broker, task)
+    with pytest.raises(LeaseLost):
+        await wanted

@@ -48,6 +48,16 @@ class Opening(Generic[K, A, V]):
                 self._worker = asyncio.get_running_loop().create_task(self._work(), name="opening")
         return await asyncio.shield(asked.done)
 
+    async def aclose(self, why: StreamhouseError) -> None:
+        """Open nothing more: whoever waits is told why, and nothing is left running."""
+        for _, done in self.pending():
+            if not done.done():
+                done.set_exception(why)
+                done.exception()  # nobody may be waiting any more
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+
     async def _work(self) -> None:
         # Begins with the next turn of the loop, so whoever asks in this one comes along.
         try:

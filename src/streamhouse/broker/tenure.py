@@ -318,6 +318,7 @@ class Tenure:
             reserve = loops.create_task(self._reservations.run(), name="reserve")
             await self._ending.wait()
             await self._close(flush)
+            await self._opening.aclose(LeaseLost([], why=f"the session is ending: {self._end_reason}"))
             for task in (heartbeat, watch, flush, reserve):
                 task.cancel()
 
