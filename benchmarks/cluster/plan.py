@@ -42,7 +42,7 @@ FULL: Final = ClusterPlan(
     trickle_s=32.0,  # longer than records wait for their segment, so that the flushes are in it
     loaded_s=8.0,
     joins=3,
-    patience_s=60.0,
+    patience_s=30.0,
 )
 QUICK: Final = ClusterPlan(
     kills=1,
