@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from streamhouse.broker.broker import JUDGED_RECORDS, PRODUCER_ID_BLOCK, Broker
+from streamhouse.broker.appending import JUDGED_RECORDS
+from streamhouse.broker.broker import PRODUCER_ID_BLOCK, Broker
 from streamhouse.broker.fetch import Wanted
 from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.config import BufferSettings, ProducerSettings, TopicSettings, WalSettings

@@ -1,33 +1,26 @@
 """Broker: what the platform promises, in our own vocabulary; the one door for every protocol.
 
 Data path   wire -> **broker** -> log, fetch, offsets, catalogue ... -> stores
-Owns        the tenure in force and the beginning of the next one; admission (checks, budget) before a log sees a batch
+Owns        the tenure in force and the beginning of the next one; which logs are opened here
 Leaves      frames and codes to the wires, each promise's mechanics to its own module
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from streamhouse.config import Settings
 from streamhouse.errors import (
     AppendFailed,
-    BadRecords,
     InvalidTopicName,
     LeaseHeld,
-    OutOfOrderSequence,
-    PredecessorRefused,
-    RecordTooLarge,
-    Rejected,
     StreamhouseError,
     Unavailable,
     UnknownTopic,
 )
-from streamhouse.format.batch import BatchHeader, check_batch, correct_max_timestamp, read_header
-from streamhouse.format.records import RecordsSummary, find_records, validate_records
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.lease import Session
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
@@ -35,6 +28,7 @@ from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic
 
 from .administration import Administration
+from .appending import Appending
 from .budget import MemoryBudget
 from .catalogue import Catalogue
 from .checkup import Checkup
@@ -50,17 +44,12 @@ from .offsets import FoundOffset, Offsets
 from .oversight import Oversight
 from .reader import SegmentReader
 from .recovery import Recovered, Recovery
-from .refusals import Refusals
 from .rescue import Rescue
 from .returns import Returns
-from .rules import Breach, find_breach
 from .tenure import Tenure
 from .traffic import Traffic
 
 log = logging.getLogger(__name__)
-
-INLINE_BYTES: Final = 256 * 1024
-"""Compressed batches above this are opened for validation in a thread, below it on the event loop."""
 
 PRODUCER_ID_BLOCK: Final = 1000
 
@@ -68,9 +57,6 @@ MAX_IMPATIENT: Final = 10_000
 
 LEASE_LOOK_S: Final = 0.1
 """How often a lease that is on its way is asked for, where its coming isn't heard."""
-
-JUDGED_RECORDS: Final = 10_000
-"""Of a batch that breaks a rule so many records are looked at one by one; librdkafka's batches are no longer."""
 
 
 class Broker:
@@ -114,9 +100,11 @@ class Broker:
         """Partitions whose lease was waited for in vain, and when."""
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
-        self._refusals = Refusals(limit=doors.settings.producers.max_per_partition)
         self.recovered = Recovered()
         self.traffic = Traffic()
+        self._appending = Appending(
+            doors, open_log=self.open_log, tenure=self._current, budget=self.budget, traffic=self.traffic
+        )
         self.compactor = Compactor(
             doors, topics=self.topics, config_of=self.catalogue.config_of, tenancy=self._current, reader=self.reader
         )
@@ -174,21 +162,18 @@ class Broker:
 
     async def _serve(self, tenure: Tenure) -> None:
         recovery = Recovery(self._doors, by=tenure.session.session_id, reader=self.reader)
-        beside = [
-            asyncio.ensure_future(self.moves.run(tenure)),
-            asyncio.ensure_future(self.rescue.run(recovery)),
-            asyncio.ensure_future(self.returns.run(tenure.session.session_id)),
-            asyncio.ensure_future(self._leave(tenure)),
-        ]
-        try:
+        async with asyncio.TaskGroup() as loops:  # what none of them expected takes the agent down
+            beside = [
+                loops.create_task(self.moves.run(tenure), name="moves"),
+                loops.create_task(self.rescue.run(recovery), name="rescue"),
+                loops.create_task(self.returns.run(tenure.session.session_id), name="returns"),
+                loops.create_task(self._leave(tenure), name="leave"),
+            ]
             await tenure.run()
-        finally:
             for task in beside:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
         self.groups.release("the session is over")
-        for item in tenure.logs():
-            self._refusals.refused(item.name, item.refused, now=self._doors.clock.monotonic())
+        self._appending.over(tenure.logs())
 
     def stop(self) -> None:
         """Hand over to other agents, or refuse new appends and flush; `run` returns when that is done."""
@@ -399,80 +384,19 @@ class Broker:
 
     # --- appending
 
-    async def append(self, name: TopicPartition, data: memoryview) -> Placed:
+    def append(self, name: TopicPartition, data: memoryview) -> Awaitable[Placed]:
         """Check, admit and place one batch; the answer's `durable()` says when it may be acknowledged.
 
         The buffer becomes the log's: it is written into (offset, epoch) and must not be touched by the caller again.
         """
         _refuse_internal(name.topic, "written to")
-        try:
-            opened = await self.open_log(name)
-            if len(data) > opened.config.max_message_bytes:
-                raise RecordTooLarge(name, size_bytes=len(data), limit_bytes=opened.config.max_message_bytes)
-            header = check_batch(data)
-            summary = await self._validate(data, header)
-            if (breach := find_breach(summary, opened.config, now_ms=self._doors.clock.now_ms())) is not None:
-                raise await self._bad_records(name, data, header, breach)
-            if summary.max_timestamp_ms != header.max_timestamp_ms:
-                header = correct_max_timestamp(data, summary.max_timestamp_ms)
-            if not self.budget.fits_freely(len(data)):
-                await self.budget.admit(len(data))
-                opened = await self.open_log(name)
-            return self._place(opened, header, data)
-        except Rejected:
-            raise
-        except StreamhouseError:  # the same batch will come again
-            with suppress(Rejected):
-                self._refusals.refused(name, [read_header(data)], now=self._doors.clock.monotonic())
-            raise
-
-    def _place(self, opened: PartitionLog, header: BatchHeader, data: memoryview) -> Placed:
-        tenure = self._current()
-        tenure.require_valid(opened.name)
-        clock = self._doors.clock
-        now = clock.monotonic()
-        awaited = self._refusals.awaited(opened.name, header, now=now) if self._refusals else None
-        if awaited is not None and not opened.knows_producer(header):
-            raise _not_yet(opened.name, header, awaited)
-        try:
-            placed = opened.append(header, data, now=now, now_ms=clock.now_ms())
-        except OutOfOrderSequence:
-            # Clients that send several at once would take it for a loss, and begin anew: what others of their batches
-            # became is then forgotten, and stored again.
-            if awaited is None:
-                raise
-            raise _not_yet(opened.name, header, awaited) from None
-        if self._refusals:
-            self._refusals.stored(opened.name, header)
-        if placed.commit is not None:
-            self.budget.take(len(data))
-            self.traffic.appended(records=header.record_count, size_bytes=len(data))
-        return placed
+        return self._appending.append(name, data)
 
     async def acknowledge(self, placed: Placed) -> None:
         """Wait until the append is durable and may still be acknowledged under its lease."""
         await placed.durable()
         if not self._current().vouches_for(placed.log):
             raise AppendFailed(f"lease ended before the append was acknowledged; partition={placed.log.name}")
-
-    async def _validate(self, data: memoryview, header: BatchHeader) -> RecordsSummary:
-        limit = self._settings.producers.max_decompressed_bytes
-        if header.codec == 0 or len(data) <= INLINE_BYTES:
-            return validate_records(data, header, limit_bytes=limit)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, lambda: validate_records(data, header, limit_bytes=limit))
-
-    async def _bad_records(
-        self, name: TopicPartition, data: memoryview, header: BatchHeader, breach: Breach
-    ) -> BadRecords:
-        """The refusal of a batch that breaks a rule, with the records to blame."""
-        limit_bytes = self._settings.producers.max_decompressed_bytes
-
-        def blame() -> list[int]:
-            return find_records(data, header, breach.is_broken_by, among=JUDGED_RECORDS, limit_bytes=limit_bytes)
-
-        to_blame = await asyncio.get_running_loop().run_in_executor(None, blame)
-        return breach.error(f"{breach.text} partition={name}", records=to_blame)
 
     async def allocate_producer_id(self) -> int:
         """An id that nobody ever had; taken from the metadata store a thousand at a time."""
@@ -524,10 +448,6 @@ class Broker:
             for opened in self._tenure.logs():
                 if opened.partition == partition:
                     opened.start_at(offset)
-
-
-def _not_yet(name: TopicPartition, header: BatchHeader, awaited: int) -> PredecessorRefused:
-    return PredecessorRefused(name, producer_id=header.producer_id, awaited=awaited, got=header.base_sequence)
 
 
 def _refuse_internal(topic: str, done: str) -> None:

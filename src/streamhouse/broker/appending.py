@@ -1,0 +1,133 @@
+"""Appending: what happens to a batch before a log sees it.
+
+Data path   broker -> **appending** (checks, rules, memory, turn) -> log
+Owns        admission; which batches were refused for now, so that their successors don't overtake them
+Leaves      offsets to `log`, the lease to `tenure`, what a rule is to `rules`
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from streamhouse.errors import (
+    BadRecords,
+    OutOfOrderSequence,
+    PredecessorRefused,
+    RecordTooLarge,
+    Rejected,
+    StreamhouseError,
+)
+from streamhouse.format.batch import BatchHeader, check_batch, correct_max_timestamp, read_header
+from streamhouse.format.records import RecordsSummary, find_records, validate_records
+from streamhouse.model.names import TopicPartition
+
+from .budget import MemoryBudget
+from .doors import Doors
+from .log import PartitionLog, Placed
+from .refusals import Refusals
+from .rules import Breach, find_breach
+from .tenure import Tenure
+from .traffic import Traffic
+
+INLINE_BYTES: Final = 256 * 1024
+"""Compressed batches above this are opened for validation in a thread, below it on the event loop."""
+
+JUDGED_RECORDS: Final = 10_000
+"""Of a batch that breaks a rule so many records are looked at one by one; librdkafka's batches are no longer."""
+
+
+class Appending:
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        open_log: Callable[[TopicPartition], Awaitable[PartitionLog]],
+        tenure: Callable[[], Tenure],
+        budget: MemoryBudget,
+        traffic: Traffic,
+    ) -> None:
+        self._doors = doors
+        self._settings = doors.settings.producers
+        self._open_log = open_log
+        self._tenure = tenure
+        self._budget = budget
+        self._traffic = traffic
+        self._refusals = Refusals(limit=doors.settings.producers.max_per_partition)
+
+    def __repr__(self) -> str:
+        return f"<Appending {self._refusals!r} {self._budget!r}>"
+
+    def over(self, logs: Iterable[PartitionLog]) -> None:
+        """Logs have ended: what they had placed and never acknowledged will come again."""
+        for item in logs:
+            self._refusals.refused(item.name, item.refused, now=self._doors.clock.monotonic())
+
+    async def append(self, name: TopicPartition, data: memoryview) -> Placed:
+        """Check, admit and place one batch, or say why not and whether it may come again."""
+        try:
+            opened = await self._open_log(name)
+            if len(data) > opened.config.max_message_bytes:
+                raise RecordTooLarge(name, size_bytes=len(data), limit_bytes=opened.config.max_message_bytes)
+            header = check_batch(data)
+            summary = await self._validate(data, header)
+            if (breach := find_breach(summary, opened.config, now_ms=self._doors.clock.now_ms())) is not None:
+                raise await self._bad_records(name, data, header, breach)
+            if summary.max_timestamp_ms != header.max_timestamp_ms:
+                header = correct_max_timestamp(data, summary.max_timestamp_ms)
+            if not self._budget.fits_freely(len(data)):
+                await self._budget.admit(len(data))
+                opened = await self._open_log(name)
+            return self._place(opened, header, data)
+        except Rejected:
+            raise
+        except StreamhouseError:  # the same batch will come again
+            with suppress(Rejected):
+                self._refusals.refused(name, [read_header(data)], now=self._doors.clock.monotonic())
+            raise
+
+    def _place(self, opened: PartitionLog, header: BatchHeader, data: memoryview) -> Placed:
+        tenure = self._tenure()
+        tenure.require_valid(opened.name)
+        clock = self._doors.clock
+        now = clock.monotonic()
+        awaited = self._refusals.awaited(opened.name, header, now=now) if self._refusals else None
+        if awaited is not None and not opened.knows_producer(header):
+            raise _not_yet(opened.name, header, awaited)
+        try:
+            placed = opened.append(header, data, now=now, now_ms=clock.now_ms())
+        except OutOfOrderSequence:
+            # Clients that send several at once would take it for a loss, and begin anew: what others of their batches
+            # became is then forgotten, and stored again.
+            if awaited is None:
+                raise
+            raise _not_yet(opened.name, header, awaited) from None
+        if self._refusals:
+            self._refusals.stored(opened.name, header)
+        if placed.commit is not None:
+            self._budget.take(len(data))
+            self._traffic.appended(records=header.record_count, size_bytes=len(data))
+        return placed
+
+    async def _validate(self, data: memoryview, header: BatchHeader) -> RecordsSummary:
+        limit = self._settings.max_decompressed_bytes
+        if header.codec == 0 or len(data) <= INLINE_BYTES:
+            return validate_records(data, header, limit_bytes=limit)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, lambda: validate_records(data, header, limit_bytes=limit))
+
+    async def _bad_records(
+        self, name: TopicPartition, data: memoryview, header: BatchHeader, breach: Breach
+    ) -> BadRecords:
+        """The refusal of a batch that breaks a rule, with the records to blame."""
+        limit_bytes = self._settings.max_decompressed_bytes
+
+        def blame() -> list[int]:
+            return find_records(data, header, breach.is_broken_by, among=JUDGED_RECORDS, limit_bytes=limit_bytes)
+
+        to_blame = await asyncio.get_running_loop().run_in_executor(None, blame)
+        return breach.error(f"{breach.text} partition={name}", records=to_blame)
+
+
+def _not_yet(name: TopicPartition, header: BatchHeader, awaited: int) -> PredecessorRefused:
+    return PredecessorRefused(name, producer_id=header.producer_id, awaited=awaited, got=header.base_sequence)
