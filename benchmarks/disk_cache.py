@@ -25,8 +25,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from streamhouse.broker.cache import Block
-from streamhouse.broker.tier.disk import DiskTier, open_disk_tier
+from streamhouse.broker.reading.cache import Block
+from streamhouse.broker.reading.tier.disk import DiskTier, open_disk_tier
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import FetchSettings
 from streamhouse.format.batch import place

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from streamhouse.broker.agent_settings import AGENT_SETTINGS
-from streamhouse.broker.configs import FACTS, Changed, agent_configs
+from streamhouse.broker.settings.agent_settings import AGENT_SETTINGS
+from streamhouse.broker.settings.configs import FACTS, Changed, agent_configs
 from streamhouse.config import Address, Settings
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
 

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.doors import Doors
-from streamhouse.broker.fetch import Fetched, Wanted
 from streamhouse.broker.log import Placed
+from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.broker.tenure import Tenure
 from streamhouse.broker.wal.base import Buffer, WalCosts, WalEntry
 from streamhouse.broker.wal.local import LocalWals

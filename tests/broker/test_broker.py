@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from streamhouse.broker.appending import JUDGED_RECORDS
 from streamhouse.broker.broker import PRODUCER_ID_BLOCK, Broker
-from streamhouse.broker.fetch import Wanted
 from streamhouse.broker.metrics import BrokerMetrics
+from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.config import BufferSettings, ProducerSettings, TopicSettings, WalSettings
 from streamhouse.errors import (
     CorruptBatch,

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch import Fetched, Wanted
 from streamhouse.broker.log import PartitionLog, Placed
+from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.errors import Rejected, StreamhouseError, UnknownTopic
 from streamhouse.format.records import Record, build_batch
 from streamhouse.model.names import PartitionId, TopicPartition

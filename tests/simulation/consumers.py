@@ -7,7 +7,7 @@ Leaves      requests to `clients`, the verdict to `history`
 from collections.abc import Sequence
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch import Wanted
+from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.errors import OffsetOutOfRange, StreamhouseError
 from streamhouse.model.names import TopicPartition
 

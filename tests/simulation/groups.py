@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Sequence
 from math import inf
 
-from streamhouse.broker.fetch import Wanted
 from streamhouse.broker.groups import Caller, Join, Joined, Leaver, Sync
 from streamhouse.broker.groups.calls import Fetched
+from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.errors import (
     FencedInstance,
     GroupNotFound,

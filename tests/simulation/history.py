@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from streamhouse.broker.fetch import Fetched
-from streamhouse.broker.offsets import FoundOffset
+from streamhouse.broker.reading.fetch import Fetched
+from streamhouse.broker.reading.offsets import FoundOffset
 from streamhouse.errors import OffsetOutOfRange
 from streamhouse.format.batch import HEADER_BYTES, Buffer, read_header, spans
 from streamhouse.model.names import PartitionId, TopicPartition

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from crc32c import crc32c
 
-from streamhouse.broker import flush, recovery
-from streamhouse.broker.collector import Collector
+from streamhouse.broker import flush
+from streamhouse.broker.cluster import recovery
 from streamhouse.broker.flush import Flusher
 from streamhouse.broker.log import PartitionLog, Placed
+from streamhouse.broker.maintenance.collector import Collector
 from streamhouse.broker.producers import ProducerTable
 from streamhouse.broker.wal.disk import DiskWal
 from streamhouse.errors import AppendFailed, Overloaded, Unavailable

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster import Leader
+from streamhouse.broker.cluster.cluster import Leader
 from streamhouse.errors import NotLeader, StreamhouseError
 from streamhouse.model.names import PartitionId, TopicPartition
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch import Wanted
+from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.errors import StreamhouseError, TopicExists
 from streamhouse.format.batch import Buffer, spans
 from streamhouse.format.keys import WAL_PREFIX

@@ -104,7 +104,7 @@ def living_sessions_claimed(patch: Patch) -> None:
         return await claim(tx, dead, by, True)
 
     patch.setattr(sessions, "claim_recovery", hasty)
-    patch.setattr("streamhouse.broker.cluster.Cluster.dead", lambda self: self.others())
+    patch.setattr("streamhouse.broker.cluster.cluster.Cluster.dead", lambda self: self.others())
 
 
 # --- leases

@@ -19,9 +19,9 @@ from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
 
 from .catalogue import Catalogue
-from .configs import AgentConfig, Changed, agent_configs, common_configs
 from .doors import Doors
 from .log import PartitionLog
+from .settings.configs import AgentConfig, Changed, agent_configs, common_configs
 from .tenure import Tenure
 
 TO_THE_END: Final = -1

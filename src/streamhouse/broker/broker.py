@@ -31,21 +31,21 @@ from .administration import Administration
 from .appending import Appending
 from .budget import MemoryBudget
 from .catalogue import Catalogue
-from .checkup import Checkup
-from .cluster import Cluster, Leader
-from .collector import Collector
-from .compaction import Compactor
+from .cluster.checkup import Checkup
+from .cluster.cluster import Cluster, Leader
+from .cluster.moves import Moves, within
+from .cluster.oversight import Oversight
+from .cluster.recovery import Recovered, Recovery
+from .cluster.rescue import Rescue
+from .cluster.returns import Returns
 from .doors import Doors
-from .fetch import Fetched, Fetcher, Wanted
 from .groups import Groups
 from .log import PartitionLog, Placed
-from .moves import Moves, within
-from .offsets import FoundOffset, Offsets
-from .oversight import Oversight
-from .reader import SegmentReader
-from .recovery import Recovered, Recovery
-from .rescue import Rescue
-from .returns import Returns
+from .maintenance.collector import Collector
+from .maintenance.compaction import Compactor
+from .reading.fetch import Fetched, Fetcher, Wanted
+from .reading.offsets import FoundOffset, Offsets
+from .reading.reader import SegmentReader
 from .tenure import Tenure
 from .traffic import Traffic
 

@@ -27,9 +27,9 @@ from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import TopicId, check_topic_name
 from streamhouse.model.topic import Topic, TopicConfig, check_topic_config, parse_topic_config
 
-from .configs import Changed
 from .doors import Doors
-from .dynamic import Dynamic
+from .settings.configs import Changed
+from .settings.dynamic import Dynamic
 
 FRESH_S: Final = 300.0
 MISS_S: Final = 1.0

@@ -29,7 +29,7 @@ from .budget import MemoryBudget
 from .doors import Doors
 from .log import PartitionLog, TailBatch
 from .producers import ProducerTable
-from .reader import SegmentReader
+from .reading.reader import SegmentReader
 from .wal.base import Wal
 
 log = logging.getLogger(__name__)

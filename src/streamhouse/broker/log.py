@@ -22,8 +22,8 @@ from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import TopicConfig
 
+from .cluster.reserve import UNLIMITED, Reserve
 from .producers import ProducerTable
-from .reserve import UNLIMITED, Reserve
 from .wal.base import Buffer, Wal, WalEntry
 
 

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from .broker import Broker
-from .cache import Counted
+from .reading.cache import Counted
 from .wal.base import WalCosts
 
 

@@ -34,14 +34,14 @@ from streamhouse.model.topic_settings import MAX_LONG
 from streamhouse.stores.metadata.base import NewSession
 
 from .budget import MemoryBudget
+from .cluster.reserve import Reservations
 from .doors import Doors
 from .flush import Flusher
 from .log import PartitionLog
 from .opening import Opening
 from .producers import ProducerTable
-from .reader import SegmentReader
-from .reserve import Reservations
-from .snapshots import load_producers
+from .reading.reader import SegmentReader
+from .reading.snapshots import load_producers
 from .wal.base import Wal
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 Data path   none: segments are read, **rewritten** and replaced behind the data path's back
 Owns        the key map, what stays, the delete horizon (KIP-534) in the header of a batch with tombstones
-Leaves      which offsets are compacted, and when, to `model.compaction`; reading and replacing to `broker.compaction`
+Leaves      which offsets are compacted, and when, to `model.compaction`; reading and replacing to `broker.maintenance`
 
 Invariants  the latest record of a key stays; a record that stays keeps its offset, timestamp, key, value and headers
             a batch keeps its base offset and last offset, its producer and sequence, its codec

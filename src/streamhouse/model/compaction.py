@@ -1,7 +1,7 @@
 """Compaction: which partitions are due, and up to which offset, as pure functions.
 
 Owns        the policy (Kafka's: dirty ratio, smallest and largest lag, in whole runs)
-Leaves      which records stay to `format.compaction`, the work to `broker.compaction`
+Leaves      which records stay to `format.compaction`, the work to `broker.maintenance.compaction`
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Merging: which small runs of a partition should become one, as pure functions.
 
 Owns        the policy: enough small neighbours of one epoch, none of them much larger than the rest
-Leaves      the work to `broker.compaction`
+Leaves      the work to `broker.maintenance.compaction`
 
 A run joins a merge only where the result is several times as large, so that a byte is moved a few times in all, however
 small the runs are that a partition is written in.

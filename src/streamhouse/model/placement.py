@@ -1,7 +1,7 @@
 """Placement: who of the live agents should lead what.
 
 Owns        the rule: rendezvous hashing, so that an agent that comes or goes moves only its own share
-Leaves      who is alive to `broker.cluster`, the right to append to leases
+Leaves      who is alive to `broker.cluster.cluster`, the right to append to leases
 
 A rule that everybody computes alike from the same list. Where lists differ for a moment, leases decide.
 """

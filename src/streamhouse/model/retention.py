@@ -1,7 +1,7 @@
 """Retention: where a partition's log should start, as a pure function.
 
 Owns        the policy (Kafka's: by time and by size, in whole runs, oldest first)
-Leaves      moving the log start to the metadata store, deleting bytes to `broker.collector`
+Leaves      moving the log start to the metadata store, deleting bytes to `broker.maintenance.collector`
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from streamhouse.broker.catalogue import Catalogue
-from streamhouse.broker.cluster import Leader
+from streamhouse.broker.cluster.cluster import Leader
 from streamhouse.broker.doors import Doors, Wals
 from streamhouse.broker.groups import Caller, Groups, Join, Joined, OffsetToCommit, Sync, Synced
 from streamhouse.config import GroupSettings, Settings

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.checkup import DEADLINE_S
+from streamhouse.broker.cluster.checkup import DEADLINE_S
 from streamhouse.format.keys import segment_key, wal_key
 from streamhouse.model.lease import Address
 from streamhouse.model.names import SessionId
@@ -89,7 +89,7 @@ async def test_stores_that_are_away_are_failures(world: World, http: httpx.Async
 async def test_a_store_that_says_nothing_keeps_nobody_waiting_for_ever(
     world: World, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamhouse.broker.checkup.DEADLINE_S", 0.01)
+    monkeypatch.setattr("streamhouse.broker.cluster.checkup.DEADLINE_S", 0.01)
     assert DEADLINE_S < 10  # the client's own
     world.objects.hold("put_new")
     check = (await examine(http))["object store"]

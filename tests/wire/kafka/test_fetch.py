@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch import Fetched, Wanted
+from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.config import Settings
 from streamhouse.errors import NotLeader
 from streamhouse.format.compression import Codec

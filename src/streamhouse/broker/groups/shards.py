@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from streamhouse.broker.catalogue import Catalogue
-from streamhouse.broker.cluster import Leader
+from streamhouse.broker.cluster.cluster import Leader
 from streamhouse.broker.doors import Doors
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (

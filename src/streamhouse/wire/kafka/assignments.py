@@ -2,7 +2,7 @@
 
 Data path   the handlers of CreateTopics, CreatePartitions and AlterPartitionReassignments
 Owns        which lists of brokers make sense, and that the first of a list is who leads
-Leaves      the pins themselves to `broker.oversight`
+Leaves      the pins themselves to `broker.cluster.oversight`
 
 Records are in the store and not with brokers, so all but the first of a list mean nothing.
 """

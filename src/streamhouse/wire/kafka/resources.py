@@ -2,7 +2,7 @@
 
 Data path   the handlers of DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources
 Owns        Kafka's numbers for resources, sources and types of settings; which resources can be named
-Leaves      the settings of topics to `model.topic_settings`, the agent's to `broker.configs`
+Leaves      the settings of topics to `model.topic_settings`, the agent's to `broker.settings.configs`
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final, Protocol
 
-from streamhouse.broker.configs import Source
+from streamhouse.broker.settings.configs import Source
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.names import NodeId, check_topic_name
 from streamhouse.model.topic import Topic

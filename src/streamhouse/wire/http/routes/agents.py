@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.oversight import AgentStatus
+from streamhouse.broker.cluster.oversight import AgentStatus
 from streamhouse.wire.http.exchange import json_answer, parse_number, read_body
 
 MAX_NODE: Final = 2**31 - 1

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from streamhouse import __version__
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.verdicts import Check
+from streamhouse.broker.cluster.verdicts import Check
 from streamhouse.wire.http.exchange import json_answer, read_flag
 
 

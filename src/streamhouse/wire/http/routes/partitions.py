@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.oversight import PartitionStatus
+from streamhouse.broker.cluster.oversight import PartitionStatus
 from streamhouse.model.lease import Session
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.http.exchange import json_answer, read_body, read_flag

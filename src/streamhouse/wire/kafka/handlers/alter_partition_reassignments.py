@@ -14,7 +14,7 @@ Versions    v1 whether the replication factor may change
 
 from collections.abc import Mapping, Sequence
 
-from streamhouse.broker.oversight import PartitionStatus
+from streamhouse.broker.cluster.oversight import PartitionStatus
 from streamhouse.errors import InvalidAssignment, StreamhouseError, UnknownTopic
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import Topic

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from streamhouse.broker.configs import Changed
+from streamhouse.broker.settings.configs import Changed
 from streamhouse.errors import (
     InvalidAssignment,
     InvalidConfig,

@@ -18,7 +18,7 @@ Versions    v3 type and documentation · v4 flexible
 from collections.abc import Iterable
 from typing import Final
 
-from streamhouse.broker.configs import AgentConfig, Changed
+from streamhouse.broker.settings.configs import AgentConfig, Changed
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import TOPIC_SETTINGS, TopicSetting

@@ -12,7 +12,7 @@ Versions    v0 flexible
 
 from typing import Final
 
-from streamhouse.broker.cluster import Leader
+from streamhouse.broker.cluster.cluster import Leader
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId

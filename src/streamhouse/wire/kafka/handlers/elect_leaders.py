@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from streamhouse.broker.oversight import PartitionStatus
+from streamhouse.broker.cluster.oversight import PartitionStatus
 from streamhouse.errors import StreamhouseError, UnknownTopic
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.topic import Topic

@@ -17,7 +17,7 @@ Versions    v5 log start · v7 sessions · v9 leader epoch · v12 flexible · v1
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from streamhouse.broker.fetch import Fetched, Wanted
+from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.errors import NotLeader, StreamhouseError
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
-from streamhouse.broker.agent_settings import AgentSetting
-from streamhouse.broker.dynamic import find_agent_setting
+from streamhouse.broker.settings.agent_settings import AgentSetting
+from streamhouse.broker.settings.dynamic import find_agent_setting
 from streamhouse.errors import InvalidConfig, Rejected, StreamhouseError
 from streamhouse.model.topic import find_setting
 from streamhouse.model.topic_settings import SettingType, TopicSetting, split_list

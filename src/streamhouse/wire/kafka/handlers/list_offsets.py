@@ -15,8 +15,8 @@ Versions    v2 isolation level · v4 leader epoch · v6 flexible · v7 -3 · v8 
 from collections import Counter
 from typing import Final
 
-from streamhouse.broker.fetch import check_leader_epoch
-from streamhouse.broker.offsets import FoundOffset
+from streamhouse.broker.reading.fetch import check_leader_epoch
+from streamhouse.broker.reading.offsets import FoundOffset
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.answer import Answer, Context

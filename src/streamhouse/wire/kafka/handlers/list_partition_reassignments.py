@@ -9,7 +9,7 @@ Versions    v0 flexible
 
 from itertools import groupby
 
-from streamhouse.broker.oversight import PartitionStatus
+from streamhouse.broker.cluster.oversight import PartitionStatus
 from streamhouse.errors import StreamhouseError
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.messages.list_partition_reassignments import (

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-from streamhouse.broker.cluster import Leader
+from streamhouse.broker.cluster.cluster import Leader
 from streamhouse.errors import InvalidTopicName, StreamhouseError
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicId, check_topic_name

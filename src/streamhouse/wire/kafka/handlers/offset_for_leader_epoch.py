@@ -9,7 +9,7 @@ Left out    nothing
 Versions    v3 replica id · v4 flexible
 """
 
-from streamhouse.broker.fetch import check_leader_epoch
+from streamhouse.broker.reading.fetch import check_leader_epoch
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.answer import Answer, Context

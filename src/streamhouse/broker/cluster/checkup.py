@@ -1,0 +1,203 @@
+"""Checkup: looks at this agent and at what all agents share, when somebody asks whether all is well.
+
+Data path   none: wire -> **checkup** -> stores, tenure, budget
+Owns        which things are looked at, and for how long at most
+Leaves      what is fine and what isn't to `verdicts`, comparing agents with each other to whoever asks them all
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final
+
+from streamhouse.broker.budget import MemoryBudget
+from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.tenure import Tenure
+from streamhouse.errors import StreamhouseError
+from streamhouse.format.keys import SEGMENTS_PREFIX, WAL_PREFIX, parse_segment_key, parse_wal_key
+from streamhouse.stores.objects.base import ObjectMeta
+
+from .oversight import Condition, condition_of
+from .verdicts import (
+    Check,
+    Verdict,
+    judge_clock,
+    judge_doomed,
+    judge_flush,
+    judge_leases,
+    judge_memory,
+    judge_metadata,
+    judge_objects,
+    judge_orphans,
+    judge_readiness,
+    judge_sessions,
+    judge_wal_objects,
+)
+
+DEADLINE_S: Final = 8.0
+"""Of one check; a client waits a little longer for all of them, which run at once."""
+MAX_LISTED: Final = 10_000
+PROOF_PREFIX: Final = "proof/"
+
+
+class Checkup:
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        catalogue: Catalogue,
+        budget: MemoryBudget,
+        tenure: Callable[[], Tenure | None],
+        not_ready: Callable[[], str | None],
+    ) -> None:
+        self._doors = doors
+        self._catalogue = catalogue
+        self._budget = budget
+        self._tenure = tenure
+        self._not_ready = not_ready
+
+    def __repr__(self) -> str:
+        return f"<Checkup of {self._doors.kafka}>"
+
+    async def own(self) -> Sequence[Check]:
+        """What only this agent can tell."""
+        return await asyncio.gather(
+            _tried("ready", self._readiness()),
+            _tried("metadata store", self._metadata()),
+            _tried("object store", self._objects()),
+            _tried("clock", self._clock()),
+            _tried("flush", self._flush()),
+            _tried("memory", self._memory()),
+        )
+
+    async def shared(self) -> Sequence[Check]:
+        """What any agent can tell about the stores that all share."""
+        return await asyncio.gather(
+            _tried("sessions", self._sessions()),
+            _tried("leases", self._leases()),
+            _tried("deletions", self._doomed()),
+            _tried("orphans", self._orphans()),
+            _tried("write-ahead log", self._wal_objects()),
+        )
+
+    # --- this agent
+
+    async def _readiness(self) -> Check:
+        return judge_readiness(self._not_ready())
+
+    async def _metadata(self) -> Check:
+        metadata, clock = self._doors.metadata, self._doors.clock
+        failures = metadata.failures_in_a_row
+        began = clock.monotonic()
+        schema = await metadata.schema_version()
+        return judge_metadata(
+            latency_ms=(clock.monotonic() - began) * 1000,
+            schema=schema,
+            failures_in_a_row=failures,
+            is_listening=self._doors.alone or metadata.is_listening,
+        )
+
+    async def _objects(self) -> Check:
+        objects, clock = self._doors.objects, self._doors.clock
+        token = self._doors.ids.token()
+        key, body = PROOF_PREFIX + token, token.encode()
+        began = clock.monotonic()
+        await objects.put_new(key, [body])
+        found = await objects.get_range(key, 0, len(body))
+        await objects.delete(key)
+        return judge_objects(latency_ms=(clock.monotonic() - began) * 1000, is_same=found == body)
+
+    async def _clock(self) -> Check:
+        """The store answered somewhere between asking and hearing; half of that is the best guess."""
+        clock = self._doors.clock
+        before_ms = clock.now_ms()
+        theirs_ms = await self._doors.metadata.now_ms()
+        return judge_clock(ahead_ms=(before_ms + clock.now_ms()) / 2 - theirs_ms)
+
+    async def _flush(self) -> Check:
+        tenure, now = self._tenure(), self._doors.clock.monotonic()
+        logs = list(tenure.logs()) if tenure is not None else []
+        oldest = min((log.oldest_at for log in logs if log.oldest_at is not None), default=now)
+        waiting_bytes = sum(log.tail_bytes for log in logs)
+        return judge_flush(self._doors.settings.flush, oldest_s=now - oldest, waiting_bytes=waiting_bytes)
+
+    async def _memory(self) -> Check:
+        return judge_memory(self._doors.settings.buffer, pressure=self._budget.pressure)
+
+    # --- what all share
+
+    async def _sessions(self) -> Check:
+        return judge_sessions(await self._doors.metadata.roll_call(), self._doors.settings.lease)
+
+    async def _leases(self) -> Check:
+        """The roll is read last: a session that is over by then had freed what it held before."""
+        metadata = self._doors.metadata
+        before = {session.session_id for session in (await metadata.roll_call()).sessions}
+        topics = await self._catalogue.all()
+        states = await metadata.partitions([topic.topic_id for topic in topics])
+        roll = await metadata.roll_call()
+        ended = before - {session.session_id for session in roll.sessions}
+        return judge_leases([state for state in states if state.holder not in ended], roll)
+
+    async def _doomed(self) -> Check:
+        settings = self._doors.settings.retention
+        late_ms = round((settings.grace_s + 2 * settings.check_s) * 1000)
+        found = await self._doors.metadata.doomed_objects(grace_ms=late_ms, limit=MAX_LISTED)
+        return judge_doomed(settings, overdue=len(found), more=len(found) == MAX_LISTED)
+
+    async def _orphans(self) -> Check:
+        """The names are read after the listing, so that what was registered meanwhile is among them."""
+        settings = self._doors.settings.retention
+        listed, more = await _first(self._doors.objects.list(SEGMENTS_PREFIX))
+        roll = await self._doors.metadata.roll_call()
+        alive = {session.session_id for session in roll.sessions}
+        known = await self._doors.metadata.known_objects()
+        late_ms = self._doors.clock.now_ms() - round((settings.orphan_age_s + 2 * settings.sweep_s) * 1000)
+        orphans = [
+            meta
+            for meta in listed
+            if meta.key not in known and (name := parse_segment_key(meta.key)) and name.session_id not in alive
+        ]
+        late = [meta.key for meta in orphans if meta.modified_at_ms < late_ms]
+        return judge_orphans(
+            looked_at=len(listed), more=more, orphans=late or [meta.key for meta in orphans], overdue=len(late)
+        )
+
+    async def _wal_objects(self) -> Check:
+        """Seals of sessions that are long over stay for a while; only objects of sessions on the roll wait."""
+        listed, more = await _first(self._doors.objects.list(WAL_PREFIX))
+        roll = await self._doors.metadata.roll_call()
+        conditions = {each.session_id: condition_of(each, now_ms=roll.now_ms) for each in roll.sessions}
+        waiting = [
+            (conditions[name.session_id], meta.size_bytes)
+            for meta in listed
+            if (name := parse_wal_key(meta.key)) is not None and name.session_id in conditions
+        ]
+        return judge_wal_objects(
+            objects=len(waiting),
+            size_bytes=sum(size for _, size in waiting),
+            more=more,
+            of_dead=sum(each in (Condition.EXPIRED, Condition.RECOVERING) for each, _ in waiting),
+        )
+
+
+async def _first(listing: AsyncIterator[ObjectMeta]) -> tuple[list[ObjectMeta], bool]:
+    """The beginning of a listing, and whether there is more."""
+    found: list[ObjectMeta] = []
+    async for meta in listing:
+        if len(found) == MAX_LISTED:
+            return found, True
+        found.append(meta)
+    return found, False
+
+
+async def _tried(name: str, look: Awaitable[Check]) -> Check:
+    """A look that fails, or takes too long, is a finding as well."""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            return await look
+    except TimeoutError:
+        text = f"no answer within {DEADLINE_S:g} s"
+    except StreamhouseError as error:
+        text = str(error)
+    return Check(name=name, verdict=Verdict.FAILURE, text=text)

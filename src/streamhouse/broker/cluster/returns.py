@@ -1,0 +1,187 @@
+"""Returns: what a disk still held when it came back too late is appended again, as new records.
+
+Data path   own disk's log of an abandoned session -> **returns** -> the partition's leader, here or elsewhere
+Owns        which entries count (the lease's epoch, within the abandoned range), their order, when the log may go
+Leaves      why a session was abandoned to `rescue`, reading its log to `wal.recovery`, reaching others to `Doors.peers`
+
+Others had gone on above everything that the dead session could have handed out, so its offsets stay a gap for ever and
+its records get new ones. A producer's numbers are taken out: by now they would be out of order. A file goes when the
+next leaders have acknowledged all of it; whoever dies before that appends it once more. So consumers may see these
+records twice, and never not at all.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.log import Placed
+from streamhouse.broker.wal.base import WalEntry
+from streamhouse.broker.wal.recovery import DiskWalReading, DiskWals
+from streamhouse.errors import NotLeader, StreamhouseError
+from streamhouse.format.batch import as_new, read_header
+from streamhouse.model.lease import AbandonedRange
+from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
+from streamhouse.model.topic import Topic
+
+from .cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Return:
+    """One round over one log."""
+
+    ranges: Mapping[PartitionId, AbandonedRange]
+    topics: Mapping[TopicId, Topic]
+    acknowledged: dict[PartitionId, int]
+    """How far each partition has come, in earlier rounds too."""
+    stuck: dict[PartitionId, StreamhouseError] = field(default_factory=dict)
+    """Partitions that take no more in this round: nothing overtakes what they refused."""
+    skipped_records: int = 0
+
+    def wants(self, entry: WalEntry) -> bool:
+        given_up = self.ranges.get(entry.partition)
+        return (
+            given_up is not None
+            and entry.epoch == given_up.epoch
+            and given_up.from_offset <= entry.base < given_up.until
+            and entry.base >= self.acknowledged.get(entry.partition, 0)
+        )
+
+
+class Returns:
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        cluster: Cluster,
+        append: Callable[[TopicPartition, memoryview], Awaitable[Placed]],
+        acknowledge: Callable[[Placed], Awaitable[None]],
+    ) -> None:
+        self._doors = doors
+        self._cluster = cluster
+        self._append_here = append
+        self._acknowledge = acknowledge
+        self._acknowledged: dict[SessionId, dict[PartitionId, int]] = {}
+        self.waiting = 0
+        """Logs on this disk that are not wholly appended again."""
+        self.records = 0
+        self.skipped_records = 0
+
+    def __repr__(self) -> str:
+        return f"<Returns waiting={self.waiting} records={self.records} skipped={self.skipped_records}>"
+
+    async def run(self, own: SessionId) -> None:
+        """Append again what abandoned sessions left on this disk; returns when nothing is left of them."""
+        wals = self._doors.wals_of("disk")
+        if self._doors.alone or not isinstance(wals, DiskWals):
+            return
+        settings = self._doors.settings.flush
+        wait = settings.retry_s
+        while True:
+            before = self.records
+            try:
+                if await self._round(wals, own):
+                    return
+            except (StreamhouseError, OSError) as error:
+                log.warning("records of this disk not appended again yet", extra={"why": str(error)})
+            wait = settings.retry_s if self.records > before else min(wait * 2, settings.retry_max_s)
+            await self._doors.clock.sleep(self._doors.ids.jitter(wait))
+
+    async def _round(self, wals: DiskWals, own: SessionId) -> bool:
+        found: dict[SessionId, Sequence[AbandonedRange]] = {}
+        for session_id in await wals.dead_sessions(own):
+            if ranges := await self._doors.metadata.abandoned_ranges(session_id):
+                found[session_id] = ranges
+        self.waiting = len(found)
+        for session_id, ranges in found.items():
+            async with wals.read(session_id) as reading:
+                if await self._return(session_id, ranges, reading, own):
+                    self.waiting -= 1
+        return self.waiting == 0
+
+    async def _return(
+        self, session_id: SessionId, ranges: Sequence[AbandonedRange], reading: DiskWalReading, own: SessionId
+    ) -> bool:
+        """False when something is left for another round."""
+        work = _Return(
+            ranges={each.partition: each for each in ranges},
+            topics={topic.topic_id: topic for topic in await self._doors.metadata.topics()},
+            acknowledged=self._acknowledged.setdefault(session_id, {}),
+        )
+        before, is_complete = self.records, True
+        for name in await reading.files():
+            work.skipped_records = 0
+            if await self._return_file(reading, name, work, own):
+                self.skipped_records += work.skipped_records
+                await reading.remove_file(name)
+            else:
+                is_complete = False
+        _report(session_id, work, self.records - before)
+        if not is_complete:
+            return False
+        # The rows first: a log without rows is removed by the next start, rows without a log would stay for ever.
+        await self._doors.metadata.forget_abandoned(session_id)
+        await reading.remove()
+        del self._acknowledged[session_id]
+        return True
+
+    async def _return_file(self, reading: DiskWalReading, name: str, work: _Return, own: SessionId) -> bool:
+        """Whether everything in the file that counts is acknowledged by those who lead now."""
+        wanted: dict[PartitionId, list[WalEntry]] = {}
+        async for entry in reading.entries_in(name):
+            if entry.partition.topic_id not in work.topics:
+                work.skipped_records += read_header(entry.batch).record_count
+            elif work.wants(entry):
+                wanted.setdefault(entry.partition, []).append(entry)
+        turns = asyncio.Semaphore(self._doors.settings.cluster.returns_at_once)
+
+        async def in_turn(partition: PartitionId, entries: Sequence[WalEntry]) -> None:
+            async with turns:
+                await self._append_all(partition, entries, work, own)
+
+        async with asyncio.TaskGroup() as tasks:
+            for partition, entries in wanted.items():
+                tasks.create_task(in_turn(partition, entries), name="return")
+        # By what was acknowledged, not by what went wrong: whatever else may happen, nothing unacknowledged goes.
+        return all(work.acknowledged.get(each, 0) >= entries[-1].end for each, entries in wanted.items())
+
+    async def _append_all(
+        self, partition: PartitionId, entries: Sequence[WalEntry], work: _Return, own: SessionId
+    ) -> None:
+        """One after the other, each when the one before it is acknowledged, so that their order stays."""
+        topic = work.topics[partition.topic_id]
+        for entry in entries:
+            if partition in work.stuck:
+                return
+            try:
+                await self._append(topic, partition, as_new(entry.batch), own)
+            except StreamhouseError as error:
+                work.stuck[partition] = error
+                self._cluster.forget_leases(partition.topic_id)
+            else:
+                work.acknowledged[partition] = entry.end
+                self.records += read_header(entry.batch).record_count
+
+    async def _append(self, topic: Topic, partition: PartitionId, batch: bytearray, own: SessionId) -> None:
+        name = TopicPartition(topic.name, partition.partition)
+        leader = (await self._cluster.leader_of(partition)).session
+        if leader is None:
+            raise NotLeader(name, node_id=None, epoch=-1, address=None)
+        if leader.session_id == own:
+            await self._acknowledge(await self._append_here(name, memoryview(batch)))
+        else:
+            await self._doors.peers.append(leader.kafka, partition, batch)
+
+
+def _report(session_id: SessionId, work: _Return, records: int) -> None:
+    fields = {"session": session_id, "records": records}
+    if work.stuck:
+        partition, why = next(iter(work.stuck.items()))
+        stuck = {"partitions": len(work.stuck), "first": str(partition), "why": str(why)}
+        log.warning("records of this disk not appended again yet", extra={**fields, **stuck})
+    else:
+        log.info("records of this disk appended again, as new ones", extra=fields)

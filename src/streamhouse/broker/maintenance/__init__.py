@@ -1,0 +1,1 @@
+"""Maintenance: what happens behind the data path: retention, collection, compaction, merging."""

@@ -1,0 +1,170 @@
+"""Compaction: compacted topics lose what was superseded, and small runs of every topic become large ones.
+
+Data path   none: it works behind the data path's back, on what is flushed
+Owns        when partitions are looked at, whose they are, how much is done in one look
+Leaves      a compaction's pass to `cleaning`, a merge to `merging`, deleting the old objects to `collector`
+
+Whoever leads a partition works on it; those that nobody leads belong to the live agent with the lowest node id. That is
+only to spare work: replacing runs is safe whoever does it, and however many.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.reading.reader import SegmentReader
+from streamhouse.broker.tenure import Tenure
+from streamhouse.errors import InvalidConfig, Retriable, SessionLost, StreamhouseError
+from streamhouse.model.lease import PartitionState, Session, SessionState
+from streamhouse.model.names import PartitionId, TopicId
+from streamhouse.model.topic import Topic, TopicConfig
+
+from .cleaning import Cleaner
+from .merging import Merger
+from .rewriting import Rewriter
+
+log = logging.getLogger(__name__)
+
+
+class Due(NamedTuple):
+    """A partition that this agent looks after, and its topic's settings."""
+
+    state: PartitionState
+    config: TopicConfig
+
+
+def looked_after(
+    states: Sequence[PartitionState],
+    configs: Mapping[TopicId, TopicConfig],
+    *,
+    by: Session,
+    sessions: Sequence[Session],
+) -> list[Due]:
+    """The partitions with flushed records that `by` should work on. Decides; touches nothing."""
+    first = next((each.session_id for each in sessions if each.state == SessionState.LIVE), None)
+    return [
+        Due(state, configs[state.partition.topic_id])
+        for state in states
+        if state.log_start < state.flushed_end
+        and state.partition.topic_id in configs
+        and (state.holder == by.session_id or (state.holder is None and first == by.session_id))
+    ]
+
+
+def as_settled(state: PartitionState, flushed_end: int | None) -> PartitionState:
+    """The partition up to where its flusher, if it is here, knows that it is published: a commit whose answer was lost
+    will be repeated, and must find its runs as it left them."""
+    return state if flushed_end is None else replace(state, flushed_end=min(state.flushed_end, flushed_end))
+
+
+def is_overdue(item: PartitionLog, *, now: float) -> bool:
+    """Whether records that are not even flushed have waited for longer than their topic lets them."""
+    if not item.config.compacts or item.oldest_at is None or item.closed is not None:
+        return False
+    return now - item.oldest_at > item.config.max_compaction_lag_ms / 1000
+
+
+class Compactor:
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        topics: Callable[[], Awaitable[Sequence[Topic]]],
+        config_of: Callable[[Topic], TopicConfig],
+        tenancy: Callable[[], Tenure],
+        reader: SegmentReader,
+    ) -> None:
+        self._doors = doors
+        self._settings = doors.settings.compaction
+        self._topics = topics
+        self._config_of = config_of
+        self._tenancy = tenancy
+        self.rewriter = Rewriter(doors, session=lambda: tenancy().session.session_id, reader=reader)
+        self.cleaner = Cleaner(doors, rewriter=self.rewriter)
+        self.merger = Merger(doors, rewriter=self.rewriter)
+
+    def __repr__(self) -> str:
+        return f"<Compactor {self.cleaner!r} {self.merger!r}>"
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self._doors.clock.sleep(self._doors.ids.jitter(self._settings.interval_s))
+                try:
+                    await self.look()
+                except StreamhouseError as error:
+                    log.warning("compaction failed, will be tried again", extra={"why": str(error)})
+        finally:
+            self.rewriter.close()
+
+    async def look(self) -> None:
+        """Compact what is due, then merge some of what is small."""
+        await self._flush_overdue()
+        partitions = await self._partitions()
+        await self._clean([due for due in partitions if due.config.compacts])
+        await self._merge(partitions)
+
+    async def _partitions(self) -> list[Due]:
+        configs: dict[TopicId, TopicConfig] = {}
+        for topic in await self._topics():
+            try:
+                configs[topic.topic_id] = self._config_of(topic)
+            except InvalidConfig as error:
+                # Written by another version; it must not keep the other topics from being looked after.
+                log.warning("topic is not compacted", extra={"topic": topic.name, "why": str(error)})
+        settled = {item.partition: item.flushed_end for item in self._tenancy().logs()}
+        states = [
+            as_settled(state, settled.get(state.partition))
+            for state in await self._doors.metadata.partitions(list(configs))
+        ]
+        roll = await self._doors.metadata.roll_call()
+        return looked_after(states, configs, by=self._tenancy().session, sessions=roll.sessions)
+
+    async def _clean(self, partitions: Sequence[Due]) -> None:
+        if not partitions:
+            return
+        topic_ids = list(dict.fromkeys(due.state.partition.topic_id for due in partitions))
+        cleaned = await self._doors.metadata.cleaned(topic_ids)
+        for state, config in partitions:
+            cleaned_to = cleaned.get(state.partition, 0)
+            if cleaned_to < state.flushed_end:
+                work = partial(self.cleaner.clean, state, config, cleaned_to=cleaned_to)
+                await self._one_by_one(state.partition, work)
+
+    async def _merge(self, partitions: Sequence[Due]) -> None:
+        self.merger.forget_others(due.state.partition for due in partitions)
+        left = self._settings.merges_at_once
+        for state, config in partitions:
+            if left <= 0:
+                return
+            left -= await self._one_by_one(state.partition, partial(self.merger.merge, state, config))
+
+    async def _one_by_one(self, partition: PartitionId, work: Callable[[], Awaitable[bool]]) -> bool:
+        """One partition's trouble is not the next one's, unless the session is over; while it ends nothing is begun."""
+        if self._tenancy().end_reason is not None:
+            return False
+        try:
+            return await work()
+        except SessionLost:
+            raise
+        except StreamhouseError as error:
+            log.warning("partition is not rewritten now", extra={"partition": str(partition), "why": str(error)})
+            return False
+
+    async def _flush_overdue(self) -> None:
+        """What is not flushed is not compacted: where a topic's largest lag is shorter than records wait for their
+        segment, they are asked for."""
+        now = self._doors.clock.monotonic()
+        overdue = [item for item in self._tenancy().logs() if is_overdue(item, now=now)]
+        if not overdue:
+            return
+        try:
+            async with asyncio.timeout(self._settings.interval_s):
+                await asyncio.gather(*(item.wait_flushed(item.high_watermark) for item in overdue))
+        except (TimeoutError, Retriable):
+            return  # the next look finds what was flushed meanwhile

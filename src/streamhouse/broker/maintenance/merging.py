@@ -1,0 +1,91 @@
+"""Merging of small runs: a partition that is written in many small pieces is read in few large ones.
+
+Data path   none: works behind the data path's back, on what is flushed
+Owns        remembering how far a partition was looked at, moving batches into one run
+Leaves      which runs are worth it to `model.merging`, I/O to `rewriting`
+
+Batches are moved as they are: not a byte of them changes.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from streamhouse.broker.doors import Doors
+from streamhouse.format.batch import Buffer
+from streamhouse.model.lease import PartitionState
+from streamhouse.model.merging import merge_limits, next_look, runs_to_merge
+from streamhouse.model.names import PartitionId
+from streamhouse.model.segment import Run
+from streamhouse.model.topic import TopicConfig
+
+from .rewriting import Rewriter, Rewritten, batches_of
+
+log = logging.getLogger(__name__)
+
+PAGE: Final = 256
+
+
+class _Looked(NamedTuple):
+    """What was seen last: nothing needs a look before `from_offset`, nor at all while the flushed end is this."""
+
+    from_offset: int
+    flushed_end: int
+
+
+class Merger:
+    def __init__(self, doors: Doors, *, rewriter: Rewriter) -> None:
+        self._doors = doors
+        self._settings = doors.settings.compaction
+        self._rewriter = rewriter
+        self._looked: dict[PartitionId, _Looked] = {}
+        self.merges = 0
+        self.merged_runs = 0
+
+    def __repr__(self) -> str:
+        return f"<Merger merges={self.merges} runs={self.merged_runs} partitions={len(self._looked)}>"
+
+    def forget_others(self, partitions: Iterable[PartitionId]) -> None:
+        """Remember only what is known of these: the others are somebody else's now, or gone."""
+        self._looked = {each: self._looked[each] for each in partitions if each in self._looked}
+
+    async def merge(self, state: PartitionState, config: TopicConfig) -> bool:
+        """Merge once if something in the partition is worth it; whether it was."""
+        looked = self._looked.get(state.partition, _Looked(0, 0))
+        if not self._settings.merge_runs or looked.flushed_end == state.flushed_end:
+            return False
+        limits = merge_limits(
+            config,
+            at_least=self._settings.merge_runs,
+            below_bytes=self._settings.merge_below_bytes,
+            max_bytes=self._settings.segment_bytes,
+        )
+        from_offset = max(looked.from_offset, state.log_start)
+        page = await self._doors.metadata.runs(state.partition, from_offset=from_offset, limit=PAGE)
+        runs = [run for run in page if run.end <= state.flushed_end]
+        if chosen := runs_to_merge(runs, limits):
+            return await self._merge(chosen)
+        if runs:
+            is_all = len(page) < PAGE
+            seen = state.flushed_end if is_all else looked.flushed_end
+            self._looked[state.partition] = _Looked(next_look(runs, limits, is_all=is_all), seen)
+        return False
+
+    async def _merge(self, runs: Sequence[Run]) -> bool:
+        moved: list[Rewritten] = []
+        size = 0
+        for run in runs:
+            source = await self._rewriter.open(run)
+            size += source.raw_bytes
+            if len(moved) > 1 and size > self._settings.segment_bytes:
+                break  # decompressed they are more than they seemed
+            batches: list[Buffer] = []
+            async for piece in self._rewriter.pieces(source):
+                batches.extend(batches_of(piece))
+            moved.append(Rewritten(source, batches))
+        if not await self._rewriter.replace(moved):
+            return False
+        self.merges += 1
+        self.merged_runs += len(moved)
+        log.info("runs merged", extra={"partition": str(runs[0].partition), "runs": len(moved)})
+        return True

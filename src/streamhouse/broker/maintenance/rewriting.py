@@ -1,0 +1,201 @@
+"""Rewriting: runs are read past the caches, and a new object with others is put in their place.
+
+Data path   none: object store -> **rewriting** -> object store, then metadata store, behind the data path's back
+Owns        reading whole runs in order, the names of rewritten objects, registering them
+Leaves      what is written to `cleaning` and `merging`, deleting the old objects to `collector`
+
+Invariants  an object is registered after its PUT returned, in the place of exactly the runs that it was made of
+            a run that takes the place of others has the producers' snapshot of the last of them
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Final, NamedTuple, TypeVar
+
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.reading.reader import SegmentReader
+from streamhouse.errors import CorruptObject, Unavailable
+from streamhouse.format.batch import Buffer, shifted, spans
+from streamhouse.format.keys import segment_key
+from streamhouse.format.segment import (
+    BlockEntry,
+    RunIndex,
+    RunInput,
+    decode_block,
+    decode_run_index,
+    encode_segment,
+)
+from streamhouse.model.names import SessionId
+from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
+from streamhouse.stores.objects.base import ObjectExists, ObjectMissing
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+REWRITTEN_SEQUENCES: Final = 2**63
+"""Where the numbers of rewritten objects begin, far above those of flushes and recoveries of the same session."""
+
+TRIES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A run that is to be rewritten, and its index."""
+
+    run: Run
+    index: RunIndex
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(block.raw_bytes for block in self.index.blocks)
+
+
+class Rewritten(NamedTuple):
+    """What takes the place of a source: its batches, one per buffer."""
+
+    source: Source
+    batches: Sequence[Buffer]
+
+
+class Rewriter:
+    def __init__(self, doors: Doors, *, session: Callable[[], SessionId], reader: SegmentReader) -> None:
+        self._doors = doors
+        self._settings = doors.settings.compaction
+        self._session = session
+        self._reader = reader
+        self._sequence = count(REWRITTEN_SEQUENCES)
+        # One thread of its own: nobody who waits for a record waits behind it.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compaction")
+        self.read_bytes = 0
+        self.written_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Rewriter read={self.read_bytes} written={self.written_bytes}>"
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def open(self, run: Run) -> Source:
+        data = await self._get(run, run.index_position, run.index_position + run.index_length)
+        return Source(run, decode_run_index(data, key=run.object_key))
+
+    async def pieces(self, source: Source) -> AsyncGenerator[Buffer, None]:
+        """The run's batches in order, as they are served, some blocks at a time."""
+        for blocks in _together(source.index.blocks, self._settings.read_bytes):
+            start, end = blocks[0].position, blocks[-1].position + blocks[-1].stored_bytes
+            stored = await self._get(source.run, start, end)
+            yield await self.in_thread(partial(_decode, stored, blocks, source.run))
+
+    async def _get(self, run: Run, start: int, end: int) -> bytes:
+        try:
+            data = await self._doors.objects.get_range(run.object_key, start, end)
+        except ObjectMissing as error:
+            raise Unavailable(f"a run's object is gone; run={run}") from error
+        if len(data) != end - start:
+            raise CorruptObject(run.object_key, why=f"ends at {start + len(data)}, before {end}")
+        self.read_bytes += len(data)
+        return data
+
+    async def replace(self, rewritten: Sequence[Rewritten]) -> bool:
+        """Store what stays of consecutive runs, and put it in their place; False when they are no longer there."""
+        session_id = self._session()
+        inputs = list(_inputs(rewritten))
+        block_bytes = self._doors.settings.flush.block_bytes
+        encoded = await self.in_thread(partial(encode_segment, inputs, block_bytes=block_bytes))
+        key = segment_key(session_id, next(self._sequence))
+        try:
+            await self._doors.objects.put_new(key, encoded.body)
+        except ObjectExists as error:
+            raise Unavailable(f"object key is taken; key={key}") from error
+        self.written_bytes += encoded.size_bytes
+        segment = SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=self._doors.clock.now_ms())
+        commit = SegmentCommit(segment=segment, runs=tuple(layout.run(key) for layout in encoded.layouts))
+        return await self._register(session_id, [item.source.run for item in rewritten], commit)
+
+    async def _register(self, session_id: SessionId, expected: Sequence[Run], commit: SegmentCommit) -> bool:
+        offer = partial(self._doors.metadata.replace_runs, session_id, expected, commit)
+        replaced = await self._several_times(offer)
+        if replaced:
+            self._reader.runs.forget(expected[0].partition)
+        else:
+            # Rows that differ never become the same again, so nobody can register this object any more.
+            log.info("runs changed while they were rewritten", extra={"key": commit.segment.key})
+            with suppress(Unavailable):
+                await self._doors.objects.delete(commit.segment.key)
+        return replaced
+
+    async def _several_times(self, act: Callable[[], Awaitable[bool]]) -> bool:
+        """The answer may be lost where the call was not; repeating it tells."""
+        for _ in range(TRIES - 1):
+            try:
+                return await act()
+            except Unavailable as error:
+                log.warning("replacing runs failed, will be tried again", extra={"why": str(error)})
+                await self._doors.clock.sleep(self._doors.ids.jitter(self._doors.settings.flush.retry_s))
+        return await act()
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False)
+
+
+def batches_of(piece: Buffer) -> Iterator[memoryview]:
+    """Consecutive batches, one by one, without a copy."""
+    view = memoryview(piece)
+    for span in spans(view):
+        yield view[span.position : span.position + span.size_bytes]
+
+
+def _together(blocks: Sequence[BlockEntry], read_bytes: int) -> Iterator[list[BlockEntry]]:
+    """Neighbouring blocks for one ranged read each."""
+    group: list[BlockEntry] = []
+    for block in blocks:
+        if group and (
+            block.position != group[-1].position + group[-1].stored_bytes
+            or block.position + block.stored_bytes - group[0].position > read_bytes
+        ):
+            yield group
+            group = []
+        group.append(block)
+    if group:
+        yield group
+
+
+def _decode(stored: bytes, blocks: Sequence[BlockEntry], run: Run) -> Buffer:
+    view, start = memoryview(stored), blocks[0].position
+    pieces = [
+        decode_block(view[block.position - start :][: block.stored_bytes], block, key=run.object_key)
+        for block in blocks
+    ]
+    raw = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    shift = run.base - run.stored_base
+    return shifted(raw, by=shift, leader_epoch=run.epoch) if shift else raw
+
+
+def _inputs(rewritten: Sequence[Rewritten]) -> Iterator[RunInput]:
+    """One run for each epoch: where epochs end must stay known."""
+    group: list[Rewritten] = []
+    for item in rewritten:
+        if group and item.source.run.epoch != group[0].source.run.epoch:
+            yield _input(group)
+            group = []
+        group.append(item)
+    yield _input(group)
+
+
+def _input(group: Sequence[Rewritten]) -> RunInput:
+    first, last = group[0].source, group[-1].source
+    return RunInput(
+        partition=first.run.partition,
+        epoch=first.run.epoch,
+        base=first.run.base,
+        end=last.run.end,
+        batches=[batch for item in group for batch in item.batches],
+        producers=last.index.producers,
+    )

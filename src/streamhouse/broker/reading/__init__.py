@@ -1,0 +1,1 @@
+"""Reading: from an offset to batches: runs, block indexes, caches, long polls."""

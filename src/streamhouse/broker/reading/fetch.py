@@ -1,0 +1,189 @@
+"""Fetch: many partitions in one answer, and waiting for records that aren't there yet.
+
+Data path   wire -> **fetch** -> log's tail, or reader -> batches back to the wire
+Owns        the limits of an answer, the long poll
+Leaves      finding bytes to `log` and `reader`
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.wal.base import Buffer
+from streamhouse.clock import Clock
+from streamhouse.config import FetchSettings
+from streamhouse.errors import (
+    FencedLeaderEpoch,
+    LeaseLost,
+    OffsetOutOfRange,
+    StreamhouseError,
+    Unavailable,
+    UnknownLeaderEpoch,
+)
+from streamhouse.format.batch import spans
+from streamhouse.model.names import TopicPartition
+
+from .reader import SegmentReader
+
+
+class Wanted(NamedTuple):
+    """A partition that a client wants records of; `leader_epoch` -1 when it doesn't know one."""
+
+    name: TopicPartition
+    offset: int
+    max_bytes: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    name: TopicPartition
+    error: StreamhouseError | None = None
+    high_watermark: int = -1
+    log_start: int = -1
+    records: Sequence[Buffer] = field(default=())
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.records))
+
+
+class LongPoll:
+    """Wakes when any of the logs it watches moves."""
+
+    def __init__(self) -> None:
+        self._moved = asyncio.Event()
+        self._logs: set[PartitionLog] = set()
+
+    def __enter__(self) -> "LongPoll":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for item in self._logs:
+            item.unwatch(self)
+
+    def watch(self, item: PartitionLog) -> None:
+        if item not in self._logs:
+            self._logs.add(item)
+            item.watch(self)
+
+    def wake(self) -> None:
+        self._moved.set()
+
+    async def wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._moved.wait()
+        except TimeoutError:
+            return
+
+    def rearm(self) -> None:
+        self._moved.clear()
+
+
+class Fetcher:
+    def __init__(
+        self,
+        settings: FetchSettings,
+        *,
+        reader: SegmentReader,
+        open_log: Callable[[TopicPartition], Awaitable[PartitionLog]],
+        vouches_for: Callable[[PartitionLog], bool],
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._reader = reader
+        self._open_log = open_log
+        self._vouches_for = vouches_for
+        self._clock = clock
+
+    def configure(self, settings: FetchSettings) -> None:
+        """Other limits hold from the next request on."""
+        self._settings = settings
+
+    async def fetch(
+        self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[Fetched]:
+        """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time.
+
+        It doesn't wait when there is more already that this answer has no place for: the client gets it by asking.
+        """
+        limit = min(max_bytes, self._settings.max_bytes)
+        deadline = self._clock.monotonic() + min(max_wait_s, self._settings.max_wait_s)
+        with LongPoll() as poll:
+            while True:
+                poll.rearm()
+                found = await self._pass(wanted, limit, poll)
+                size = sum(item.size_bytes for item in found)
+                left = deadline - self._clock.monotonic()
+                is_enough = size >= min(min_bytes, limit) or not wanted
+                if is_enough or left <= 0 or any(item.error is not None or _stops_short(item) for item in found):
+                    return found
+                await poll.wait(left)
+
+    async def _pass(self, wanted: Sequence[Wanted], limit: int, poll: LongPoll) -> list[Fetched]:
+        found: list[Fetched] = []
+        left = limit
+        any_yet = False
+        for item in wanted:
+            got = await self._fetch_one(item, min(item.max_bytes, left), poll, at_least_one=not any_yet)
+            left -= got.size_bytes
+            any_yet = any_yet or bool(got.records)
+            found.append(got)
+        return found
+
+    async def _fetch_one(self, item: Wanted, max_bytes: int, poll: LongPoll, *, at_least_one: bool) -> Fetched:
+        try:
+            log = await self._open_log(item.name)
+            poll.watch(log)
+            check_leader_epoch(log, item.leader_epoch)
+            self._check_range(log, item.offset)
+            records = await self._read(log, item.offset, max_bytes, at_least_one=at_least_one)
+            if not records and log.closed is not None:
+                # It will never have more; whoever leads next is found by asking again.
+                raise log.closed.with_traceback(None)
+        except StreamhouseError as error:
+            return Fetched(name=item.name, error=error)
+        return Fetched(name=item.name, high_watermark=log.high_watermark, log_start=log.log_start, records=records)
+
+    async def _read(self, log: PartitionLog, offset: int, max_bytes: int, *, at_least_one: bool) -> Sequence[Buffer]:
+        if max_bytes <= 0 and not at_least_one:
+            return ()
+        if offset >= log.flushed_end:
+            return log.read_tail(offset, max_bytes=max_bytes, at_least_one=at_least_one)
+        try:
+            found = await self._reader.read(
+                log.partition, offset, max_bytes=max_bytes, at_least_one=at_least_one, end=log.flushed_end
+            )
+        except Unavailable:
+            self._check_range(log, offset)  # retention may have passed by in the meantime
+            raise
+        if found or not at_least_one:
+            return found
+        # Nothing but a gap between here and the flushed end.
+        return log.read_tail(offset, max_bytes=max_bytes, at_least_one=at_least_one)
+
+    def _check_range(self, log: PartitionLog, offset: int) -> None:
+        """A leader whose time is over may have been succeeded: what lies beyond its end, the next one may have. Told
+        that it is out of range, a consumer would begin somewhere else."""
+        if offset > log.next_offset and not self._vouches_for(log):
+            raise LeaseLost([log.name], why=f"offset {offset} is beyond what this agent knows")
+        if not log.log_start <= offset <= log.next_offset:
+            raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
+
+
+def _stops_short(got: Fetched) -> bool:
+    """Whether there are durable records behind those found: in the next block, in the tail, or above a limit."""
+    return bool(got.records) and spans(got.records[-1])[-1].end < got.high_watermark
+
+
+def check_leader_epoch(log: PartitionLog, epoch: int) -> None:
+    """Raise when client and agent disagree about who leads; -1 means that the client doesn't say."""
+    if epoch < 0 or epoch == log.epoch:
+        return
+    text = f"partition={log.name} client_epoch={epoch} epoch={log.epoch}"
+    if epoch < log.epoch:
+        raise FencedLeaderEpoch(f"leader epoch is stale; {text}")
+    raise UnknownLeaderEpoch(f"leader epoch is unknown; {text}")

@@ -1,0 +1,203 @@
+"""Reader: flushed records, from segments through the block cache.
+
+Data path   broker.fetch -> **reader** -> runs (which object) -> index (which block) -> cache in memory -> disk tier ->
+            ranged GET -> LZ4 -> batches
+Owns        finding and caching blocks, reading ahead, the budget of cold reads
+Leaves      the tail to `log`, bytes to `format.segment`
+Invariant   bytes that don't match their checksum are never served: that range fails, its neighbours don't
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from streamhouse.broker.wal.base import Buffer
+from streamhouse.config import FetchSettings
+from streamhouse.errors import CorruptObject, StreamhouseError, Unavailable
+from streamhouse.format import batch as batches
+from streamhouse.format import segment as segments
+from streamhouse.model.names import PartitionId
+from streamhouse.model.segment import Run
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
+
+from .cache import Block, SingleFlightCache
+from .runs import RunIndex
+from .tier.disk import DiskTier, open_disk_tier
+from .turns import Turns
+
+
+class _Index(NamedTuple):
+    content: segments.RunIndex
+    weight: int = 1
+
+
+class SegmentReader:
+    def __init__(
+        self,
+        settings: FetchSettings,
+        *,
+        objects: ObjectStore,
+        metadata: MetadataStore,
+        disk: DiskTier | None = None,
+    ) -> None:
+        self._settings = settings
+        self._objects = objects
+        self.runs = RunIndex(metadata, limit=settings.run_cache_entries)
+        self.blocks: SingleFlightCache[tuple[str, int], Block] = SingleFlightCache(settings.cache_bytes)
+        self.indexes: SingleFlightCache[tuple[str, int], _Index] = SingleFlightCache(settings.index_cache_entries)
+        self.disk = disk if disk is not None else open_disk_tier(settings)
+        # Threads of their own: cold readers must not queue in front of what producers and flushes need a thread for.
+        self._threads = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="decode")
+        self._cold = Turns(settings.concurrent_reads)
+        self._ahead: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<SegmentReader blocks={self.blocks!r} ahead={len(self._ahead)}>"
+
+    @property
+    def waiting(self) -> int:
+        """Cold reads that wait for their turn."""
+        return self._cold.waiting
+
+    async def open(self) -> None:
+        """Take the disk tier's folder, where there is to be one; raises `Misconfigured` when it can't be had."""
+        if self.disk is not None:
+            await self.disk.open()
+
+    async def read(
+        self, partition: PartitionId, offset: int, *, max_bytes: int, at_least_one: bool, end: int | None = None
+    ) -> list[Buffer]:
+        """Whole batches from the one that holds `offset` (or the next after a gap), up to `max_bytes`.
+
+        Whoever knows that nothing is flushed at `end` and beyond says so: to find that out costs a question to the
+        metadata store each time.
+        """
+        found: list[Buffer] = []
+        left = max_bytes
+        gone: StreamhouseError | None = None
+        while (left > 0 or (at_least_one and not found)) and (end is None or offset < end):
+            try:
+                run = await self.runs.find(partition, offset)
+                if gone is not None and (run is None or run.base > offset):
+                    raise gone  # nothing stands in its place: retention took it
+                if run is None:
+                    break
+                piece, offset, more = await self._read_run(run, offset, left, at_least_one=at_least_one and not found)
+                gone = None
+            except StreamhouseError as error:
+                if found:
+                    break  # served without it; whoever asks for that range itself gets the error
+                if gone is not None or not isinstance(error.__cause__, ObjectMissing):
+                    raise
+                gone = error  # the run was merged or compacted; what stands in its place is asked for again
+                continue
+            if len(piece):
+                found.append(piece)
+                left -= len(piece)
+            if not more:
+                break
+        return found
+
+    async def _read_run(self, run: Run, offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[Buffer, int, bool]:
+        """Batches of one block of `run`, the offset that follows them, and whether the next block may fit as well."""
+        index = await self.index(run)
+        number = index.block_for(max(offset - run.base, 0))
+        if number == len(index.blocks):
+            return b"", run.end, True  # a gap at the end of the run
+        block = await self.block(run, index, number)
+        self._read_ahead(run, index, number)
+        shift = run.base - run.stored_base
+        piece, end = block.slice(offset - shift, max_bytes=max_bytes, at_least_one=at_least_one)
+        whole = end == block.ends[-1]
+        after = run.end if whole and number + 1 == len(index.blocks) else end + shift
+        return batches.shifted(piece, by=shift, leader_epoch=run.epoch) if shift else piece, after, whole
+
+    async def index(self, run: Run) -> segments.RunIndex:
+        """The run's block index: one ranged GET, then from memory. Without the producers' snapshot, which may be a
+        thousand times larger."""
+
+        async def make() -> _Index:
+            return _Index(replace(await self._get_index(run), producers=b""))
+
+        return (await self.indexes.get((run.object_key, run.index_position), make)).content
+
+    async def snapshots(self, runs: Sequence[Run]) -> Mapping[PartitionId, bytes]:
+        """The producers' snapshots at the ends of runs that stand side by side in one object: one ranged GET. For
+        whoever opens their logs, so they are not kept."""
+        start = runs[0].index_position
+        async with self._cold.turn(runs[0].partition):
+            data = memoryview(await self._get(runs[0], start, runs[-1].index_position + runs[-1].index_length))
+        return {
+            run.partition: segments.decode_run_index(
+                data[run.index_position - start : run.index_position - start + run.index_length], key=run.object_key
+            ).producers
+            for run in runs
+        }
+
+    async def _get_index(self, run: Run) -> segments.RunIndex:
+        async with self._cold.turn(run.partition):
+            data = await self._get(run, run.index_position, run.index_position + run.index_length)
+        return segments.decode_run_index(data, key=run.object_key)
+
+    async def block(self, run: Run, index: segments.RunIndex, number: int) -> Block:
+        """From memory, from the disk, or from the store; however many want it, one of them goes and looks."""
+        entry = index.blocks[number]
+        key = (run.object_key, entry.position)
+        return await self.blocks.get(key, partial(self._find_block, run, entry))
+
+    async def _find_block(self, run: Run, entry: segments.BlockEntry) -> Block:
+        key = (run.object_key, entry.position)
+        decode = partial(_decode, entry=entry, key=run.object_key)
+        # The disk has threads of its own, so that what is there doesn't wait for a slow store.
+        if self.disk is not None and (kept := await self.disk.get(key, decode, whose=run.partition)) is not None:
+            return kept
+        async with self._cold.turn(run.partition):
+            stored = await self._get(run, entry.position, entry.position + entry.stored_bytes)
+            block = await asyncio.get_running_loop().run_in_executor(self._threads, decode, stored)
+        if self.disk is not None:
+            self.disk.put(key, stored)
+        return block
+
+    async def _get(self, run: Run, start: int, end: int) -> bytes:
+        try:
+            data = await self._objects.get_range(run.object_key, start, end)
+        except ObjectMissing as error:
+            self.runs.forget(run.partition)
+            raise Unavailable(f"a run's object is gone; run={run}") from error
+        if len(data) != end - start:
+            raise CorruptObject(run.object_key, why=f"ends at {start + len(data)}, before {end}")
+        return data
+
+    def _read_ahead(self, run: Run, index: segments.RunIndex, number: int) -> None:
+        """Fetch the blocks that a sequential reader will ask for next, as far as they are in this run."""
+        for next_number in range(number + 1, min(number + 1 + self._settings.readahead_blocks, len(index.blocks))):
+            key = (run.object_key, index.blocks[next_number].position)
+            if key in self.blocks or len(self._ahead) >= self._settings.concurrent_reads:
+                continue
+            task = asyncio.get_running_loop().create_task(self._warm(run, index, next_number), name="readahead")
+            self._ahead.add(task)
+            task.add_done_callback(self._ahead.discard)
+
+    async def _warm(self, run: Run, index: segments.RunIndex, number: int) -> None:
+        try:
+            await self.block(run, index, number)
+        except Exception:  # noqa: BLE001 - whoever really needs the block will meet the error and report it
+            return
+
+    async def aclose(self) -> None:
+        for task in tuple(self._ahead):
+            task.cancel()
+        await asyncio.gather(*self._ahead, return_exceptions=True)
+        await self.blocks.aclose()
+        await self.indexes.aclose()
+        if self.disk is not None:
+            await self.disk.aclose()
+        self._threads.shutdown(wait=False)
+
+
+def _decode(stored: Buffer, entry: segments.BlockEntry, key: str) -> Block:
+    return Block(segments.decode_block(stored, entry, key=key))

@@ -1,0 +1,91 @@
+"""Snapshots: what the producers of many partitions had written, read in as few requests as there are objects.
+
+Data path   newest run of each partition -> **snapshots** -> producers' tables of logs that are opened or recovered
+Owns        which snapshots are read together
+Leaves      the rows to the metadata store, the bytes to `reader`
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+from streamhouse.broker.producers import ProducerTable
+from streamhouse.config import ProducerSettings
+from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.format.producers import decode_producers
+from streamhouse.model.names import PartitionId
+from streamhouse.model.segment import Run
+from streamhouse.stores.metadata.base import MetadataStore
+
+from .reader import SegmentReader
+
+SPAN_BYTES: Final = 4 * 1024 * 1024
+GAP_BYTES: Final = 64 * 1024
+"""Bytes between two indexes that are read along, because another request costs more."""
+
+
+async def load_producers(
+    flushed_ends: Mapping[PartitionId, int],
+    settings: ProducerSettings,
+    *,
+    metadata: MetadataStore,
+    reader: SegmentReader,
+) -> Mapping[PartitionId, ProducerTable | StreamhouseError]:
+    """The producers' tables of these partitions, as they stood at their flushed ends; an error in the place of one
+    that can't be read.
+
+    Between the newest run and the flushed end lies what a session with a disk of its own was not waited for with: of
+    that nobody knows what producers sent.
+    """
+    runs = await metadata.last_runs(list(flushed_ends)) if flushed_ends else ()
+    read = await asyncio.gather(*(_read(span, reader) for span in spans(runs)))
+    snapshots = {partition: data for each in read for partition, data in each.items()}
+    found: dict[PartitionId, ProducerTable | StreamhouseError] = {}
+    ends = {run.partition: run.end for run in runs}
+    for partition, flushed_end in flushed_ends.items():
+        data = snapshots.get(partition, b"")
+        table = data if isinstance(data, StreamhouseError) else _table(data, settings)
+        if isinstance(table, ProducerTable) and ends.get(partition, flushed_end) < flushed_end:
+            table.doubt()
+        found[partition] = table
+    return found
+
+
+async def _read(span: Sequence[Run], reader: SegmentReader) -> Mapping[PartitionId, bytes | StreamhouseError]:
+    """Damage to one snapshot is one partition's trouble: what can't be read together is read one by one."""
+    try:
+        return await reader.snapshots(span)
+    except StreamhouseError as error:
+        if len(span) == 1 or isinstance(error, Unavailable):
+            return {run.partition: error for run in span}
+    return {partition: data for run in span for partition, data in (await _read([run], reader)).items()}
+
+
+def _table(snapshot: bytes, settings: ProducerSettings) -> ProducerTable | StreamhouseError:
+    try:
+        entries = decode_producers(snapshot)
+    except StreamhouseError as error:
+        return error
+    return ProducerTable(entries, limit=settings.max_per_partition, expire_ms=round(settings.expire_s * 1000))
+
+
+def spans(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs whose indexes are read with one request each: of one object, side by side, and not too much."""
+    found: list[list[Run]] = []
+    ordered = sorted(runs, key=lambda run: (run.object_key, run.index_position))
+    for _, together in groupby(ordered, key=lambda run: run.object_key):
+        span: list[Run] = []
+        for run in together:
+            if span and not _fits(span, run):
+                found.append(span)
+                span = []
+            span.append(run)
+        found.append(span)
+    return found
+
+
+def _fits(span: Sequence[Run], run: Run) -> bool:
+    end = span[-1].index_position + span[-1].index_length
+    length = run.index_position + run.index_length - span[0].index_position
+    return run.index_position - end <= GAP_BYTES and length <= SPAN_BYTES

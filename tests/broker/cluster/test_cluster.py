@@ -1,0 +1,397 @@
+"""Several agents on one pair of stores: who leads, how leadership moves, and what survives a death."""
+
+import asyncio
+
+import pytest
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.cluster.recovery import Recovery
+from streamhouse.broker.flush import wal_objects_allowed
+from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.config import FlushSettings, WalSettings
+from streamhouse.errors import AppendFailed, LeaseLost, NotLeader, OutOfOrderSequence, PredecessorRefused, Retriable
+from streamhouse.model.lease import Address
+from streamhouse.model.names import NodeId, PartitionId, TopicPartition
+from tests.broker.conftest import MakeWorld
+from tests.broker.support import ORDERS, World, batch, current, fetch, idempotent, produce, settle, values_of
+
+PARTITIONS = 12
+
+
+class Team:
+    """Agents on the same stores, each with its own processes' worth of tasks."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.agents: list[Broker] = []
+        self.tasks: dict[Broker, asyncio.Task[None]] = {}
+
+    async def join(self) -> Broker:
+        number = len(self.agents) + 1
+        world = self.world
+        broker = Broker(
+            world.doors(
+                alone=False,
+                wals=ObjectWals(world.objects, world.settings.wal, clock=world.clock, ids=world.ids),
+                kafka=Address("127.0.0.1", 9000 + number),
+            )
+        )
+        await broker.start()
+        self.agents.append(broker)
+        self.tasks[broker] = world.run(broker)
+        await self.pass_time(0.1)
+        return broker
+
+    async def topic(self, name: str = "orders", partitions: int = PARTITIONS) -> None:
+        await self.agents[0].create_topic(name, partitions=partitions, overrides={})
+
+    async def leader(self, name: TopicPartition) -> Broker:
+        """The agent that Metadata names."""
+        topic = await self.agents[0].topic(name.topic)
+        partition = PartitionId(topic.topic_id, name.partition)
+        told = {(await each.leaders([topic]))[partition].node_id for each in self.alive()}
+        assert len(told) == 1, f"agents disagree: {told}"
+        (node,) = told
+        return next(each for each in self.agents if each.node_id == node)
+
+    async def led_by(self, broker: Broker) -> list[TopicPartition]:
+        return [name for name in names() if await self.leader(name) is broker]
+
+    def alive(self) -> list[Broker]:
+        return [each for each in self.agents if not self.tasks[each].done()]
+
+    async def kill(self, broker: Broker) -> None:
+        self.tasks[broker].cancel()
+        await asyncio.gather(self.tasks[broker], return_exceptions=True)
+
+    async def pass_time(self, seconds: float, *, step: float = 0.05) -> None:
+        for _ in range(round(seconds / step)):
+            await self.world.clock.advance(step)
+
+    async def produce(self, name: TopicPartition, data: bytes, *, tries: int = 100) -> int:
+        """As a client does: ask who leads, send there, try again; time passes meanwhile. Returns the offset."""
+        for _ in range(tries):
+            leader = await self.leader(name)
+            if self.tasks[leader].done():  # its death isn't known yet
+                await self.world.clock.advance(0.1)
+                continue
+            work = asyncio.ensure_future(produce(leader, batch(data), name))
+            while not work.done():
+                await self.world.clock.advance(0.02)
+            try:
+                return work.result().base_offset
+            except Retriable:
+                await self.world.clock.advance(0.1)
+        raise AssertionError(f"{name} could not be written in {tries} tries")
+
+
+@pytest.fixture
+async def team(make_world: MakeWorld) -> Team:
+    return Team(await make_world(flush=FlushSettings(block_bytes=256, age_s=5.0), wal=WalSettings(window_ms=0)))
+
+
+def names(topic: str = "orders") -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(PARTITIONS)]
+
+
+async def test_agents_share_the_partitions_and_agree_about_who_leads_what(team: Team) -> None:
+    for _ in range(3):
+        await team.join()
+    await team.topic()
+    leaders = [await team.leader(name) for name in names()]
+    assert {leader.node_id for leader in leaders} == {1, 2, 3}
+    for name, leader in zip(names(), leaders, strict=True):
+        assert await team.produce(name, b"a") == 0
+        assert (await team.leader(name)) is leader
+
+
+async def test_whoever_asks_the_wrong_agent_is_told_the_right_one(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    (name, *_) = await team.led_by(second)
+    with pytest.raises(NotLeader) as refused:
+        await first.append(name, batch(b"a"))
+    assert (refused.value.node_id, refused.value.address) == (second.node_id, Address("127.0.0.1", 9002))
+    assert isinstance((await fetch(first, 0, name)).error, NotLeader)
+
+
+async def test_an_agent_that_joins_gets_its_share_and_offsets_go_on(team: Team) -> None:
+    first = await team.join()
+    await team.topic()
+    for name in names():
+        assert await team.produce(name, b"before") == 0
+    second = await team.join()
+    await team.pass_time(3)
+    moved = await team.led_by(second)
+    assert 0 < len(moved) < PARTITIONS
+    for name in names():
+        assert await team.produce(name, b"after") == 1
+        leader = second if name in moved else first
+        assert await values_of(leader, name) == {0: b"before", 1: b"after"}
+    assert first.moves.handed_over == len(moved)
+
+
+async def test_an_agent_that_stops_hands_over_everything_before_it_ends(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    for name in names():
+        await team.produce(name, b"a")
+    first.stop()
+    await team.world.until_done(team.tasks[first])
+    assert [each.session_id for each in (await team.world.sqlite.roll_call()).sessions] == [
+        current(second).session.session_id
+    ]
+    await team.pass_time(1.2)
+    for name in names():
+        assert await team.produce(name, b"b") == 1
+        assert await values_of(second, name) == {0: b"a", 1: b"b"}
+    assert second.rescue.recovered.sessions == 0
+
+
+async def test_what_a_dead_agent_acknowledged_is_recovered_by_another_within_the_ttl(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    mine = await team.led_by(first)
+    for name in mine:
+        for value in (b"a", b"b"):
+            await team.produce(name, value)
+    await team.kill(first)
+    died = team.world.clock.monotonic()
+    for name in mine:
+        assert await team.produce(name, b"c", tries=1000) == 2
+    assert team.world.clock.monotonic() - died <= team.world.settings.lease.ttl_s
+    for name in mine:
+        assert await values_of(second, name) == {0: b"a", 1: b"b", 2: b"c"}
+    assert second.rescue.recovered.records == 2 * len(mine)
+
+
+async def test_a_paused_agent_acknowledges_nothing_after_its_lease(team: Team) -> None:
+    first, _second = await team.join(), await team.join()
+    await team.topic()
+    (name, *_) = await team.led_by(first)
+    await team.produce(name, b"a")
+    gate = team.world.objects.hold("put_new")
+    placed = await first.append(name, batch(b"late"))
+    acked = asyncio.ensure_future(first.acknowledge(placed))
+    await settle()
+    team.world.clock.skip(team.world.settings.lease.ttl_s + 1)  # nobody renewed anything meanwhile
+    gate.set()
+    with pytest.raises(AppendFailed):
+        await acked
+
+
+async def test_a_zombie_learns_of_its_death_from_the_seal(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    (name, *_) = await team.led_by(first)
+    await team.produce(name, b"a")
+    zombie = current(first)
+    claim = await team.world.sqlite.claim_recovery(
+        zombie.session.session_id, by=current(second).session.session_id, proven_dead=True
+    )
+    assert claim is not None
+    await team.pass_time(4)  # the second agent goes on with its own claim, and seals
+    with pytest.raises((AppendFailed, LeaseLost, NotLeader)):
+        await produce(first, batch(b"zombie"), name)
+    assert await values_of(second, name) == {0: b"a"}
+
+
+async def test_a_recoverer_that_dies_too_is_succeeded(team: Team) -> None:
+    first, second, third = await team.join(), await team.join(), await team.join()
+    await team.topic()
+    mine = await team.led_by(first)
+    for name in mine:
+        await team.produce(name, b"a")
+    await team.kill(first)
+    team.world.metadata.hold("finish_recovery")
+    await team.pass_time(team.world.settings.lease.ttl_s)
+    (recovering,) = [s for s in (await team.world.sqlite.roll_call()).sessions if s.claimed_by is not None]
+    claimer = second if recovering.claimed_by == current(second).session.session_id else third
+    other = third if claimer is second else second
+    await team.kill(claimer)
+    team.world.metadata._held.clear()
+    for name in mine:
+        assert await team.produce(name, b"b", tries=2000) == 1
+        assert await values_of(other, name) == {0: b"a", 1: b"b"}
+
+
+async def test_recovery_begins_at_the_mark_as_it_stands_after_the_claim(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever knew an older one would find the first object missing, and take that for the end of the log."""
+    first = await team.join()
+    await team.topic()
+    (known_long_ago,) = (await team.world.sqlite.roll_call()).sessions
+    await team.produce(ORDERS, b"a")
+    await current(first).flusher.flush_all()
+    await team.pass_time(team.world.settings.lease.renew_s + 1)
+    (session,) = (await team.world.sqlite.roll_call()).sessions
+    assert known_long_ago.wal_start < session.wal_start
+    await team.produce(ORDERS, b"b")
+    await team.kill(first)
+    second = await team.join()
+    monkeypatch.setattr(second.rescue, "_due", list)
+    await team.pass_time(team.world.settings.lease.ttl_s)
+    recovery = Recovery(second._doors, by=current(second).session.session_id, reader=second.reader)
+    assert (await recovery.recover(known_long_ago)).records == 1
+    assert await values_of(second, ORDERS) == {0: b"a", 1: b"b"}
+
+
+async def test_an_idempotent_producer_is_known_by_the_next_leader(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    (name, *_) = await team.led_by(first)
+    assert (await produce(first, idempotent(b"a", sequence=0), name)).base_offset == 0
+    assert (await produce(first, idempotent(b"b", sequence=1), name)).base_offset == 1
+    await team.kill(first)
+    await team.pass_time(team.world.settings.lease.ttl_s + 1)
+    again = await produce(second, idempotent(b"b", sequence=1), name)
+    assert again.base_offset == 1
+    assert (await produce(second, idempotent(b"c", sequence=2), name)).base_offset == 2
+
+
+async def test_a_pinned_partition_moves_to_its_node_and_stays(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    (name, *_) = await team.led_by(first)
+    await team.produce(name, b"a")
+    topic = await first.topic("orders")
+    await team.world.sqlite.pin_partitions({PartitionId(topic.topic_id, name.partition): NodeId(second.node_id)})
+    await team.pass_time(2)
+    assert await team.leader(name) is second
+    assert await team.produce(name, b"b") == 1
+
+
+async def test_a_draining_agent_gives_everything_away_and_lives_on(team: Team) -> None:
+    first, _second = await team.join(), await team.join()
+    await team.topic()
+    for name in names():
+        await team.produce(name, b"a")
+    await team.world.sqlite.drain_session(current(first).session.session_id)
+    await team.pass_time(2)
+    assert await team.led_by(first) == []
+    assert list(current(first).logs()) == []
+    for name in names():
+        assert await team.produce(name, b"b") == 1
+    with pytest.raises(NotLeader):
+        await first.append(ORDERS, batch(b"c"))
+
+
+async def test_settings_and_deletions_by_one_agent_hold_for_logs_of_another(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    (name, *_) = await team.led_by(first)
+    await team.produce(name, b"a")
+    await second.administration.alter_topic("orders", lambda old: {**old, "max.message.bytes": "100"})
+    await team.pass_time(0.5)
+    assert (await first.open_log(name)).config.max_message_bytes == 100
+    await second.delete_topic(await second.topic("orders"))
+    await team.pass_time(0.5)
+    assert list(current(first).logs()) == []
+
+
+async def test_a_zombie_never_says_that_an_offset_is_out_of_range(team: Team) -> None:
+    """Told so, a consumer would begin somewhere else; the next leader may have what lies beyond."""
+    first, _second = await team.join(), await team.join()
+    await team.topic()
+    (name, *_) = await team.led_by(first)
+    await team.produce(name, b"a")
+    team.world.clock.skip(team.world.settings.lease.ttl_s)
+    assert isinstance((await fetch(first, 7, name)).error, LeaseLost)
+    with pytest.raises(LeaseLost):
+        await first.latest(name)
+
+
+async def test_a_lease_whose_log_could_not_be_opened_goes_to_the_agent_that_should_lead(team: Team) -> None:
+    first = await team.join()
+    await team.topic()
+    team.world.metadata.refuse("last_runs", times=PARTITIONS)
+    for name in names():
+        with pytest.raises(Retriable):
+            await first.append(name, batch(b"a"))
+    second = await team.join()
+    await team.pass_time(3)
+    assert len(await team.led_by(second)) > 0
+    for name in names():
+        assert await team.produce(name, b"b") == 0
+
+
+async def test_groups_let_go_by_a_late_heartbeat_go_to_the_agent_that_should_coordinate_them(team: Team) -> None:
+    first = await team.join()
+    lease, groups = team.world.settings.lease, [f"readers-{number}" for number in range(20)]
+    assert not [
+        each for each in (await first.groups.fetch(dict.fromkeys(groups))).values() if isinstance(each, Exception)
+    ]
+    team.world.metadata.refuse("renew_session", times=1000)
+    await team.pass_time(lease.usable_s + 0.2)
+    assert current(first).is_valid is False
+    second = await team.join()
+    team.world.metadata.heal()
+    await team.pass_time(3)
+    assert current(first).is_valid
+    by_session = {current(each).session.session_id: each for each in team.agents}
+    found = {group: by_session[(await first.groups.coordinator_of(group)).session_id] for group in groups}
+    assert set(found.values()) == {first, second}
+    for group, agent in found.items():
+        assert not isinstance((await agent.groups.fetch({group: None}))[group], Exception)
+
+
+async def test_a_session_that_is_still_being_recovered_holds_up_nothing_in_the_next_one(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    groups = [f"readers-{number}" for number in range(20)]
+    await team.pass_time(3)
+    for agent in (first, second):
+        await agent.groups.fetch(dict.fromkeys(groups))
+    before = current(first).session.session_id
+    team.world.metadata.refuse("finish_recovery", times=1000)
+    assert await team.world.sqlite.claim_recovery(before, by=current(second).session.session_id, proven_dead=True)
+    await team.pass_time(team.world.settings.lease.renew_s + 4)
+    assert current(first).session.session_id != before
+    await first.groups.balance()
+
+
+async def test_successors_of_a_batch_that_was_refused_for_now_are_not_out_of_order(team: Team) -> None:
+    """Clients with several requests under way would begin another epoch, and store again what they are unsure of."""
+    broker = await team.join()
+    await team.topic()
+    (name, *_) = names()
+    for sequence in (0, 1):
+        await produce(broker, idempotent(b"%d" % sequence, sequence=sequence), name)
+    current(broker)._valid_until -= 1000  # the heartbeat is late
+    for sequence in (1, 2):  # the first of them was stored, and its producer doesn't know
+        with pytest.raises(LeaseLost):
+            await broker.append(name, idempotent(b"%d" % sequence, sequence=sequence))
+    await current(broker).renew()
+    with pytest.raises(PredecessorRefused):
+        await broker.append(name, idempotent(b"3", sequence=3))
+    for sequence in (2, 3):
+        await produce(broker, idempotent(b"%d" % sequence, sequence=sequence), name)
+    assert list((await values_of(broker, name)).values()) == [b"0", b"1", b"2", b"3"]
+    with pytest.raises(OutOfOrderSequence):
+        await broker.append(name, idempotent(b"5", sequence=5))
+
+
+async def test_whoever_dies_leaves_no_longer_log_than_can_be_read_in_the_time_for_taking_over(
+    make_world: MakeWorld,
+) -> None:
+    never = FlushSettings(block_bytes=256, age_s=1e6)
+    world = await make_world(flush=never, wal=WalSettings(window_ms=0, recovery_per_s=1))
+    allowed = wal_objects_allowed(world.settings)
+    team = Team(world)
+    agent = await team.join()
+    await team.topic(partitions=1)
+    for _ in range(3 * allowed):
+        await team.produce(ORDERS, b"a")
+        await world.clock.advance(never.check_s)
+        assert current(agent).wal.needed_objects <= allowed + 1
+    assert current(agent).flusher.flushed_segments >= 2
+
+
+async def test_a_cluster_at_rest_does_not_read_the_topics_again_and_again(team: Team) -> None:
+    await team.join()
+    await team.join()
+    await team.topic()
+    await team.pass_time(5)
+    asked = team.world.metadata.count("topics")
+    await team.pass_time(30)
+    assert team.world.metadata.count("topics") == asked

@@ -1,0 +1,99 @@
+"""Verdicts: where fine ends, and where a warning becomes a failure."""
+
+import uuid
+
+import pytest
+
+from streamhouse.broker.cluster.verdicts import (
+    Verdict,
+    judge_doomed,
+    judge_leases,
+    judge_metadata,
+    judge_objects,
+    judge_orphans,
+    judge_sessions,
+)
+from streamhouse.config import LeaseSettings, RetentionSettings
+from streamhouse.model.lease import Address, PartitionState, RollCall, Session, SessionState
+from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
+
+NOW_MS = 1_000_000
+TOPIC = TopicId(uuid.UUID(int=1))
+
+
+def a_session(name: str, *, left_ms: int, state: SessionState = SessionState.LIVE) -> Session:
+    return Session(
+        session_id=SessionId(name),
+        node_id=NodeId(ord(name[-1])),
+        kafka=Address("127.0.0.1", 1),
+        http=Address("127.0.0.1", 2),
+        state=state,
+        started_at_ms=0,
+        expires_at_ms=NOW_MS + left_ms,
+    )
+
+
+def held_by(*names: str | None) -> list[PartitionState]:
+    return [
+        PartitionState(
+            partition=PartitionId(TOPIC, number),
+            epoch=Epoch(1),
+            holder=None if name is None else SessionId(name),
+            log_start=0,
+            flushed_end=0,
+        )
+        for number, name in enumerate(names)
+    ]
+
+
+def a_roll(*sessions: Session) -> RollCall:
+    return RollCall(now_ms=NOW_MS, sessions=sessions)
+
+
+ALICE, DEAD = a_session("a", left_ms=1), a_session("b", left_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("holders", "verdict"),
+    [
+        (["a", None], Verdict.OK),
+        (["a", "b"], Verdict.WARNING),
+        (["a", "nobody"], Verdict.FAILURE),
+        (["b", "nobody"], Verdict.FAILURE),
+    ],
+)
+def test_a_lease_that_nobody_will_free_is_a_failure(holders: list[str | None], verdict: Verdict) -> None:
+    assert judge_leases(held_by(*holders), a_roll(ALICE, DEAD)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("session", "verdict"),
+    [
+        (ALICE, Verdict.OK),
+        (DEAD, Verdict.WARNING),
+        (a_session("b", left_ms=9000, state=SessionState.RECOVERING), Verdict.WARNING),
+        (a_session("b", left_ms=-90_000), Verdict.WARNING),
+        (a_session("b", left_ms=-90_001), Verdict.FAILURE),
+    ],
+)
+def test_a_session_that_stays_dead_is_a_failure(session: Session, verdict: Verdict) -> None:
+    assert judge_sessions(a_roll(session), LeaseSettings(ttl_s=30.0)).verdict is verdict
+
+
+def test_a_metadata_store_can_be_deaf_or_slow() -> None:
+    fine = judge_metadata(latency_ms=1000, schema=4, failures_in_a_row=0, is_listening=True)
+    slow = judge_metadata(latency_ms=1001, schema=4, failures_in_a_row=0, is_listening=True)
+    deaf = judge_metadata(latency_ms=1, schema=4, failures_in_a_row=0, is_listening=False)
+    assert [check.verdict for check in (fine, slow, deaf)] == [Verdict.OK, Verdict.WARNING, Verdict.WARNING]
+    assert "slowly" in slow.text
+    assert "changes are heard" in deaf.text
+
+
+def test_an_object_store_that_returns_other_bytes_is_a_failure() -> None:
+    assert judge_objects(latency_ms=1, is_same=False).verdict is Verdict.FAILURE
+    assert judge_objects(latency_ms=1001, is_same=True).verdict is Verdict.WARNING
+
+
+def test_a_listing_that_was_cut_is_told_as_such() -> None:
+    assert "(there are more)" in judge_orphans(looked_at=10, more=True, orphans=[], overdue=0).text
+    assert "10 or more" in judge_doomed(RetentionSettings(), overdue=10, more=True).text
