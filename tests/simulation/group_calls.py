@@ -120,6 +120,7 @@ class GroupClient(Client):
         async def send(broker: Broker) -> Outcomes:
             if (error := (await broker.groups.delete([self.group_id]))[self.group_id]) is not None:
                 raise error
+            self.book.emptied(self.group_id, now=self.loop.time())
             return dict.fromkeys(names)
 
         await self._ask(self._deleting(names, send))

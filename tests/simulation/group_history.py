@@ -102,6 +102,8 @@ class Membership:
         self.lives: dict[str, dict[str, int]] = {}
         """Member ids that each static member was told, and when it asked for them."""
         self.fenced: dict[str, int] = {}
+        self.kept_until: dict[str, float] = {}
+        """Until when a member is surely in the group, whatever happens to it, unless it leaves."""
         self.assigned: dict[tuple[str, int], int] = {}
         """When each member, of each generation, first learned its assignment."""
         self.deletions: list[Try] = []
@@ -213,6 +215,19 @@ class GroupHistory:
             self._violated(f"a fenced member committed; {tried.group_id} {tried} {tried.caller}")
         if (deletion := self.of(tried.group_id).deleted_under(tried)) is not None:
             self._violated(f"deleted under a member; {tried.group_id} {deletion} {tried}")
+
+    def kept(self, group_id: str, member_id: str, *, until: float) -> None:
+        """A heartbeat was answered: neither session nor rebalance can end the membership before."""
+        self.of(group_id).kept_until[member_id] = until
+
+    def leaves(self, group_id: str, member_id: str) -> None:
+        self.of(group_id).kept_until.pop(member_id, None)
+
+    def emptied(self, group_id: str, *, now: float) -> None:
+        """The group was deleted just now, which must not happen while it has members."""
+        kept_until = self.of(group_id).kept_until
+        if here := [member_id for member_id, until in kept_until.items() if until > now]:
+            self._violated(f"a group was deleted with members in it; {group_id} {here}")
 
     def deleted(self, tried: Try, outcomes: Outcomes) -> None:
         """Partitions that were refused are as if nobody had asked."""
