@@ -35,12 +35,12 @@ FULL: Final = ClusterPlan(
     hand_overs=3,
     rates_repetitions=2,
     warm_up_s=2.0,
-    produce_s=5.0,
-    consume_s=3.0,
-    latency_s=6.0,
-    idle_s=12.0,
+    produce_s=4.0,
+    consume_s=2.0,
+    latency_s=5.0,
+    idle_s=10.0,
     trickle_s=32.0,  # longer than records wait for their segment, so that the flushes are in it
-    loaded_s=8.0,
+    loaded_s=6.0,
     joins=3,
     patience_s=30.0,
 )

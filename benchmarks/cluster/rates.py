@@ -31,7 +31,7 @@ LOADS: Final = (
     Load(record_bytes=100, partitions=12, codec="lz4"),
 )
 NO_LIMIT: Final = 1 << 40
-SETTLE_S: Final = 3.0
+SETTLE_S: Final = 2.0
 
 Work = Callable[[Connection, Sequence[int], float], Count]
 
