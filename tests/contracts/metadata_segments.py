@@ -57,6 +57,23 @@ class SegmentContract(MetadataScene):
         assert await spans(ready, part(0)) == [(0, 3), (3, 4), (4, 9)]
         assert (await state_of(ready, part(0))).flushed_end == 9
 
+    async def test_runs_of_many_partitions_are_those_of_each(self, ready: MetadataStore) -> None:
+        states = await lead(ready, ALICE, part(0), part(1), part(2))
+        for number in range(6):
+            runs = [run_of(state, number * 10, number * 10 + 10, f"k{number}") for state in states[:2]]
+            await ready.commit_segments(ALICE, [commit_of(f"k{number}", *runs)])
+        wanted = {part(1): 25, part(0): 0, part(2): 0, part(7): 0}
+        for limit in (1, 3, 100):
+            found = await ready.runs_of(wanted, limit=limit)
+            one_by_one = [
+                run
+                for partition in (part(0), part(1))
+                for run in await ready.runs(partition, from_offset=wanted[partition], limit=limit)
+            ]
+            assert list(found) == one_by_one
+        assert list(await ready.runs_of({}, limit=5)) == []
+        assert list(await ready.runs_of({part(0): 60}, limit=5)) == []
+
     async def test_runs_that_chain_may_come_in_any_order(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))
         commits = [commit_of("b", run_of(state, 4, 9, "b")), commit_of("a", run_of(state, 0, 4, "a"))]

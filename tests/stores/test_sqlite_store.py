@@ -16,7 +16,7 @@ from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.listeners import Listeners
 from streamhouse.stores.metadata.migrations import load_migrations
 from streamhouse.stores.metadata.open import open_metadata_store
-from streamhouse.stores.metadata.rows import partition_list
+from streamhouse.stores.metadata.rows import offset_list, partition_list
 from streamhouse.stores.metadata.sqlite import SqliteMetadataStore
 from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings, Transaction
 from streamhouse.stores.metadata.sqlite.failures import translate
@@ -363,8 +363,17 @@ async def test_finding_runs_takes_few_steps_however_many_there_are(clock: Manual
     sql = load_statements()
     params: dict[str, str | int] = {"topic_id": str(ORDERS), "partition": 0, "from_offset": 15_000, "limit": 5}
     params |= {"timestamp_ms": 15_500, "epoch": 7, "partitions": partition_list([part(0)])}
-    quick = (sql.runs_from, sql.last_runs, sql.run_at_time, sql.latest_so_far, sql.epoch_end, sql.drop_runs_below)
-    for statement in quick:
+    params |= {"wanted": offset_list({part(0): 15_000})}
+    quick = (
+        sql.runs_from,
+        sql.runs_of,
+        sql.last_runs,
+        sql.run_at_time,
+        sql.latest_so_far,
+        sql.epoch_end,
+        sql.drop_runs_below,
+    )
+    for statement in (*quick, sql.drop_runs_below):
         steps = 0
 
         def count() -> int:

@@ -11,7 +11,7 @@ from streamhouse.config import RetentionSettings
 from streamhouse.errors import OffsetOutOfRange, SessionLost, Unavailable
 from streamhouse.format.keys import segment_key, wal_key
 from streamhouse.model.lease import Address
-from streamhouse.model.names import SessionId
+from streamhouse.model.names import SessionId, TopicPartition
 from streamhouse.stores.metadata.base import NewSession
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import (
@@ -351,3 +351,19 @@ async def test_a_session_is_forgotten_after_what_it_left(world: World) -> None:
     with pytest.raises(SessionLost):
         await world.sqlite.end_session(ended)
     await broker.reader.aclose()
+
+
+async def test_looking_after_many_partitions_takes_as_many_questions_as_after_one(make_world: MakeWorld) -> None:
+    asked = {}
+    for partitions in (1, 300):
+        world = await make_world()
+        broker = await world.start()
+        await broker.create_topic("wide", partitions=partitions, overrides={"retention.bytes": "1000000"})
+        for number in range(partitions):
+            await produce(broker, batch(b"a"), TopicPartition("wide", number))
+        await current(broker).flusher.flush_all()
+        world.metadata.calls.clear()
+        assert await broker.collector.retain() == 0
+        await broker.compactor.look()
+        asked[partitions] = len(world.metadata.calls)
+    assert asked[300] <= asked[1] + 2

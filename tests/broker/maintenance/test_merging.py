@@ -98,7 +98,7 @@ async def test_a_partition_is_looked_at_again_only_when_something_was_flushed(wo
     await flushed(broker, 3)
     for _ in range(3):
         await broker.compactor.look()
-    assert world.metadata.count("runs") == 1
+    assert world.metadata.count("runs_of") == 1
     await flushed(broker, 1)
     await broker.compactor.look()
     assert await spans_of(world, broker) == [(0, 4)]

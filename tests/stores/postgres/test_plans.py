@@ -13,7 +13,7 @@ from streamhouse.model.names import Epoch, NodeId
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
 from streamhouse.stores.metadata.postgres.dialect import Bound, bind, postgres_statements
 from streamhouse.stores.metadata.postgres.transaction import PostgresTransaction
-from streamhouse.stores.metadata.rows import partition_list, partition_params, run_params, text_list
+from streamhouse.stores.metadata.rows import offset_list, partition_list, partition_params, run_params, text_list
 from tests.contracts.metadata_scene import ALICE, ORDERS, commit_of, new_session, part, run_of, topic
 from tests.postgres import Databases
 
@@ -69,6 +69,7 @@ ADVANCE: Final = {
 CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "runs_from": PLACE,
     "last_runs": {"partitions": partition_list([part(0), part(1)])},
+    "runs_of": {"wanted": offset_list({part(0): RUNS // 4, part(1): 0}), "limit": 5},
     "run_at_time": {**PLACE, "timestamp_ms": RUNS // 3},
     "latest_so_far": PLACE,
     "epoch_end": {**PLACE, "epoch": 7},

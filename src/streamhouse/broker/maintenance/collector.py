@@ -19,7 +19,8 @@ from streamhouse.broker.cluster.cluster import Cluster
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import InvalidConfig, SessionLost, StreamhouseError, Unavailable
 from streamhouse.format.keys import SEGMENTS_PREFIX, WAL_PREFIX, parse_segment_key, parse_wal_key
-from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.model.lease import PartitionState
+from streamhouse.model.names import PartitionId, SessionId, TopicId
 from streamhouse.model.retention import retained_from
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic, TopicConfig
@@ -79,32 +80,55 @@ class Collector:
     async def retain(self) -> int:
         """Move the log starts that retention asks to move; returns how many moved."""
         starts: dict[PartitionId, int] = {}
-        for topic in await self._topics():
-            try:
-                starts |= await self._retained_starts(topic)
-            except InvalidConfig as error:
-                # Written by another version; it must not keep the other topics from being cleaned.
-                log.warning("topic is not cleaned", extra={"topic": topic.name, "why": str(error)})
+        for state, config in await self._due():
+            start = await self._retained_from(state.partition, state.log_start, config)
+            if start > state.log_start:
+                starts[state.partition] = start
         if starts:
             await self._doors.metadata.advance_log_start(starts)
         for partition, start in starts.items():
             self._moved(partition, start)
         return len(starts)
 
-    async def _retained_starts(self, topic: Topic) -> dict[PartitionId, int]:
-        config = self._config_of(topic)
-        starts: dict[PartitionId, int] = {}
-        for state in await self._doors.metadata.partitions([topic.topic_id]):
-            if not self._cluster.leads(state):
-                continue
-            start = await self._retained_from(state.partition, state.log_start, config)
-            if start > state.log_start:
-                starts[state.partition] = start
-        return starts
+    async def _due(self) -> list[tuple[PartitionState, TopicConfig]]:
+        """The partitions of this agent that have something to lose: those of all topics in a few questions, because
+        nearly none of them has."""
+        configs = {topic_id: config for topic_id, config in (await self._configs()).items() if _has_limits(config)}
+        states = [
+            state
+            for state in await self._doors.metadata.partitions(list(configs))
+            if state.log_start < state.flushed_end and self._cluster.leads(state)
+        ]
+        oldest = await self._oldest(states)
+        limited = [topic_id for topic_id, config in configs.items() if config.retention_bytes >= 0]
+        sizes = await self._doors.metadata.sizes(limited) if limited else {}
+        now_ms = self._doors.clock.now_ms()
+        return [
+            (state, config)
+            for state in states
+            if (config := configs[state.partition.topic_id]) and (run := oldest.get(state.partition)) is not None
+            if (config.retention_ms >= 0 and run.max_timestamp_ms < now_ms - config.retention_ms)
+            or (config.retention_bytes >= 0 and sizes.get(state.partition, 0) > config.retention_bytes)
+        ]
+
+    async def _configs(self) -> dict[TopicId, TopicConfig]:
+        configs: dict[TopicId, TopicConfig] = {}
+        for topic in await self._topics():
+            try:
+                configs[topic.topic_id] = self._config_of(topic)
+            except InvalidConfig as error:
+                # Written by another version; it must not keep the other topics from being cleaned.
+                log.warning("topic is not cleaned", extra={"topic": topic.name, "why": str(error)})
+        return configs
+
+    async def _oldest(self, states: Sequence[PartitionState]) -> dict[PartitionId, Run]:
+        found: dict[PartitionId, Run] = {}
+        for start in range(0, len(states), PAGE):
+            wanted = {state.partition: state.log_start for state in states[start : start + PAGE]}
+            found |= {run.partition: run for run in await self._doors.metadata.runs_of(wanted, limit=1)}
+        return found
 
     async def _retained_from(self, partition: PartitionId, log_start: int, config: TopicConfig) -> int:
-        if not config.deletes or (config.retention_ms < 0 and config.retention_bytes < 0):
-            return log_start
         now_ms = self._doors.clock.now_ms()
         runs: list[Run] = []
         offset = log_start
@@ -182,3 +206,7 @@ class Collector:
                 await self._doors.metadata.end_session(session_id)  # changes nothing: it has ended
                 ended.add(session_id)
         return ended
+
+
+def _has_limits(config: TopicConfig) -> bool:
+    return config.deletes and (config.retention_ms >= 0 or config.retention_bytes >= 0)

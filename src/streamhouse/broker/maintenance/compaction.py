@@ -139,10 +139,12 @@ class Compactor:
     async def _merge(self, partitions: Sequence[Due]) -> None:
         self.merger.forget_others(due.state.partition for due in partitions)
         left = self._settings.merges_at_once
-        for state, config in partitions:
+        configs = {due.state.partition: due.config for due in partitions}
+        async for state, page in self.merger.pages(due.state for due in partitions):
             if left <= 0:
                 return
-            left -= await self._one_by_one(state.partition, partial(self.merger.merge, state, config))
+            work = partial(self.merger.merge, state, page, configs[state.partition])
+            left -= await self._one_by_one(state.partition, work)
 
     async def _one_by_one(self, partition: PartitionId, work: Callable[[], Awaitable[bool]]) -> bool:
         """One partition's trouble is not the next one's, unless the session is over; while it ends nothing is begun."""

@@ -8,7 +8,8 @@ Batches are moved as they are: not a byte of them changes.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from streamhouse.broker.doors import Doors
@@ -24,6 +25,8 @@ from .rewriting import Rewriter, Rewritten, batches_of
 log = logging.getLogger(__name__)
 
 PAGE: Final = 256
+PARTITIONS: Final = 100
+"""Of so many partitions a page each is asked for at once."""
 
 
 class _Looked(NamedTuple):
@@ -49,19 +52,33 @@ class Merger:
         """Remember only what is known of these: the others are somebody else's now, or gone."""
         self._looked = {each: self._looked[each] for each in partitions if each in self._looked}
 
-    async def merge(self, state: PartitionState, config: TopicConfig) -> bool:
+    async def pages(self, states: Iterable[PartitionState]) -> AsyncIterator[tuple[PartitionState, Sequence[Run]]]:
+        """The next runs of those partitions that have new ones, many partitions at a time."""
+        due = [
+            state
+            for state in states
+            if self._settings.merge_runs and self._last_look(state).flushed_end != state.flushed_end
+        ]
+        for start in range(0, len(due), PARTITIONS):
+            some = due[start : start + PARTITIONS]
+            wanted = {state.partition: max(self._last_look(state).from_offset, state.log_start) for state in some}
+            runs = await self._doors.metadata.runs_of(wanted, limit=PAGE)
+            found = {at: list(each) for at, each in groupby(runs, key=lambda run: run.partition)}
+            for state in some:
+                yield state, found.get(state.partition, [])
+
+    def _last_look(self, state: PartitionState) -> _Looked:
+        return self._looked.get(state.partition, _Looked(0, 0))
+
+    async def merge(self, state: PartitionState, page: Sequence[Run], config: TopicConfig) -> bool:
         """Merge once if something in the partition is worth it; whether it was."""
-        looked = self._looked.get(state.partition, _Looked(0, 0))
-        if not self._settings.merge_runs or looked.flushed_end == state.flushed_end:
-            return False
+        looked = self._last_look(state)
         limits = merge_limits(
             config,
             at_least=self._settings.merge_runs,
             below_bytes=self._settings.merge_below_bytes,
             max_bytes=self._settings.segment_bytes,
         )
-        from_offset = max(looked.from_offset, state.log_start)
-        page = await self._doors.metadata.runs(state.partition, from_offset=from_offset, limit=PAGE)
         runs = [run for run in page if run.end <= state.flushed_end]
         if chosen := runs_to_merge(runs, limits):
             return await self._merge(chosen)

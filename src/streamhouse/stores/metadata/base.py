@@ -280,6 +280,10 @@ class MetadataStore(Protocol):
         """Up to `limit` runs with `end > from_offset`, by offset."""
         ...
 
+    async def runs_of(self, wanted: Mapping[PartitionId, int], *, limit: int) -> Sequence[Run]:
+        """Up to `limit` runs of each partition with `end` above its offset, by partition and offset."""
+        ...
+
     async def last_runs(self, partitions: Sequence[PartitionId]) -> Sequence[Run]:
         """The newest run of each, which always stays, because it carries the producers' state; ordered. Partitions
         without runs are left out."""

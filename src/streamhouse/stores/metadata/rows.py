@@ -69,6 +69,11 @@ def partition_list(partitions: Iterable[PartitionId]) -> str:
     return json.dumps([[str(topic_id), partition] for topic_id, partition in dict.fromkeys(partitions)])
 
 
+def offset_list(offsets: Mapping[PartitionId, int]) -> str:
+    """A JSON array for `runs_of`."""
+    return json.dumps([[str(topic_id), partition, offset] for (topic_id, partition), offset in offsets.items()])
+
+
 def text_list(texts: Iterable[object]) -> str:
     """A JSON array of texts, each once and in an array of its own, so that every list is read in the same way."""
     return json.dumps([[text] for text in dict.fromkeys(map(str, texts))])

@@ -89,6 +89,7 @@ class Statements:
     insert_run: str
     runs_from: str
     last_runs: str
+    runs_of: str
     run_at_time: str
     latest_so_far: str
     latest_run: str

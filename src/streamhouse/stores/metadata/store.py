@@ -234,6 +234,9 @@ class SqlMetadataStore:
         work = partial(segments.list_runs, partition=partition, from_offset=from_offset, limit=limit)
         return await self._engine.look(work)
 
+    async def runs_of(self, wanted: Mapping[PartitionId, int], *, limit: int) -> Sequence[Run]:
+        return await self._engine.look(partial(segments.runs_of, wanted=wanted, limit=limit)) if wanted else []
+
     async def last_runs(self, partitions: Sequence[PartitionId]) -> Sequence[Run]:
         return await self._engine.look(partial(segments.last_runs, partitions=partitions))
 

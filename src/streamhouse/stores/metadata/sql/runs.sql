@@ -31,6 +31,26 @@ WHERE r.topic_id = :topic_id AND r.partition = :partition
   AND r.end_offset > :from_offset
 ORDER BY r.base_offset LIMIT :limit;
 
+-- name: runs_of
+-- As `runs_from`, for each in a JSON array of [topic id, partition, offset].
+SELECT r.topic_id, r.partition, r.base_offset, r.end_offset, r.stored_base, r.epoch, o.key AS object_key,
+       r.position, r.length, r.index_position, r.index_length, r.records, r.max_timestamp_ms
+FROM json_each(:wanted) AS wanted
+JOIN runs AS r ON r.topic_id = wanted.value ->> 0 AND r.partition = CAST(wanted.value ->> 1 AS INTEGER)
+  AND r.base_offset IN (
+      SELECT next_runs.base_offset FROM runs AS next_runs
+      WHERE next_runs.topic_id = wanted.value ->> 0 AND next_runs.partition = CAST(wanted.value ->> 1 AS INTEGER)
+        AND next_runs.base_offset >= COALESCE((
+            SELECT MAX(below.base_offset) FROM runs AS below
+            WHERE below.topic_id = wanted.value ->> 0 AND below.partition = CAST(wanted.value ->> 1 AS INTEGER)
+              AND below.base_offset <= CAST(wanted.value ->> 2 AS BIGINT)
+        ), 0)
+        AND next_runs.end_offset > CAST(wanted.value ->> 2 AS BIGINT)
+      ORDER BY next_runs.base_offset LIMIT :limit
+  )
+JOIN segment_objects AS o ON o.object_id = r.object_id
+ORDER BY r.topic_id, r.partition, r.base_offset;
+
 -- name: last_runs
 -- The newest run of each partition in a JSON array of [topic id, partition]; those without runs are left out.
 SELECT r.topic_id, r.partition, r.base_offset, r.end_offset, r.stored_base, r.epoch, o.key AS object_key,

@@ -15,8 +15,10 @@ from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.stores.metadata.base import DoomedObject, EpochEnd
 from streamhouse.stores.metadata.guard import Offsets, Publication, check_shape, decide_publication
 from streamhouse.stores.metadata.rows import (
+    Params,
     doomed_of,
     number_list,
+    offset_list,
     partition_list,
     partition_of,
     partition_params,
@@ -53,6 +55,11 @@ async def publish(tx: Transaction, holder: SessionId, commits: Sequence[SegmentC
 async def list_runs(tx: Transaction, partition: PartitionId, from_offset: int, limit: int) -> Sequence[Run]:
     params = {**partition_params(partition), "from_offset": from_offset, "limit": limit}
     return [run_of(row) for row in await tx.rows(tx.sql.runs_from, params)]
+
+
+async def runs_of(tx: Transaction, wanted: Mapping[PartitionId, int], limit: int) -> Sequence[Run]:
+    params: Params = {"wanted": offset_list(wanted), "limit": limit}
+    return [run_of(row) for row in await tx.rows(tx.sql.runs_of, params)]
 
 
 async def last_runs(tx: Transaction, partitions: Sequence[PartitionId]) -> Sequence[Run]:

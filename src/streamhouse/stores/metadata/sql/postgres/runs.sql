@@ -44,3 +44,23 @@ CROSS JOIN LATERAL (
 WHERE r.topic_id = given.topic_id AND r.partition = given.partition
   AND r.base_offset < p.log_start AND r.end_offset <= p.log_start AND r.base_offset < newest.base_offset
 RETURNING r.topic_id, r.partition, r.object_id, r.length;
+
+-- name: runs_of
+-- As the shared statement, with one walk of the primary key for each. Keys are looked up one by one, because the
+-- planner, who does not know the limit, would rather read all objects.
+SELECT r.topic_id, r.partition, r.base_offset, r.end_offset, r.stored_base, r.epoch,
+       (SELECT o.key FROM segment_objects AS o WHERE o.object_id = r.object_id) AS object_key,
+       r.position, r.length, r.index_position, r.index_length, r.records, r.max_timestamp_ms
+FROM json_each(:wanted) AS wanted
+CROSS JOIN LATERAL (
+    SELECT next_runs.* FROM runs AS next_runs
+    WHERE next_runs.topic_id = wanted.value ->> 0 AND next_runs.partition = CAST(wanted.value ->> 1 AS INTEGER)
+      AND next_runs.base_offset >= COALESCE((
+          SELECT MAX(below.base_offset) FROM runs AS below
+          WHERE below.topic_id = wanted.value ->> 0 AND below.partition = CAST(wanted.value ->> 1 AS INTEGER)
+            AND below.base_offset <= CAST(wanted.value ->> 2 AS BIGINT)
+      ), 0)
+      AND next_runs.end_offset > CAST(wanted.value ->> 2 AS BIGINT)
+    ORDER BY next_runs.base_offset LIMIT :limit
+) AS r
+ORDER BY r.topic_id, r.partition, r.base_offset;
