@@ -142,7 +142,10 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         float, about("how long a request waits for a partition that is on its way to this agent", ge=0)
     ] = 0.5
     rescue_delay_s: Annotated[
-        float, about("how long a dead session is left to the agent whose turn it is before others recover it", ge=0)
+        float,
+        about(
+            "longest time that a dead session is left to whose turn it is; a quarter of lease.takeover_s at most", ge=0
+        ),
     ] = 2.0
     reserve_offsets: Annotated[
         int, about("disk WAL: offsets that a partition's leader reserves ahead; more are asked for at half", gt=1)

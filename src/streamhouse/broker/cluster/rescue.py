@@ -38,6 +38,11 @@ class Rescue:
                 await self._recover(recovery, dead)
             await self._cluster.wait_news(self._settings.refresh_s)
 
+    @property
+    def _patience_s(self) -> float:
+        """How long others have their turn: part of the time that is kept for taking over, not all of it."""
+        return min(self._settings.rescue_delay_s, self._doors.settings.lease.takeover_s / 4)
+
     def _due(self) -> list[Session]:
         """Those whose turn is ours, and those that somebody else should have recovered by now."""
         now = self._doors.clock.monotonic()
@@ -46,7 +51,7 @@ class Rescue:
         return [
             each
             for each in dead
-            if self._cluster.does(each.session_id) or now - self._seen[each.session_id] >= self._settings.rescue_delay_s
+            if self._cluster.does(each.session_id) or now - self._seen[each.session_id] >= self._patience_s
         ]
 
     def _is_past_hope(self, dead: Session) -> bool:
