@@ -127,7 +127,7 @@ COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-ha
 
 .PHONY: lock
 lock: $(STAMP) ## resolve the dependencies anew and write requirements/*.txt; ARGS='--upgrade'
-	$(COMPILE) pyproject.toml -o requirements/runtime.txt $(ARGS)
+	$(COMPILE) pyproject.toml --extra server -o requirements/runtime.txt $(ARGS)
 	$(COMPILE) requirements/build.in -o requirements/build.txt $(ARGS)
 	$(COMPILE) pyproject.toml requirements/tools.in --extra dev -o requirements/dev.txt $(ARGS)
 
