@@ -348,6 +348,22 @@ class OffsetMetadataTooLarge(Rejected):
         super().__init__(f"offset metadata is too large; partition={partition} size={size_bytes} limit={limit_bytes}")
 
 
+class InvalidSchema(Rejected):
+    """The text is no schema of its language; `path` (or line and column) says where, `reason` why."""
+
+    def __init__(self, reason: str, *, path: str = "") -> None:
+        super().__init__(f"invalid schema; path={path or '/'} reason={reason}")
+        self.path, self.reason = path or "/", reason
+
+
+class InvalidRecordValue(Rejected):
+    """A value doesn't fit its schema, or bytes weren't written with it; `path` says where, `reason` why."""
+
+    def __init__(self, reason: str, *, path: str = "") -> None:
+        super().__init__(f"the value doesn't fit its schema; path={path or '/'} reason={reason}")
+        self.path, self.reason = path or "/", reason
+
+
 # --- the operator must act --------------------------------------------------------------------------------------
 
 

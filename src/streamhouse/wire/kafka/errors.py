@@ -121,6 +121,8 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.UnsupportedFormat: ErrorCode.INVALID_RECORD,
     errors.BadRecords: ErrorCode.INVALID_RECORD,
     errors.InvalidRecord: ErrorCode.INVALID_RECORD,
+    errors.InvalidSchema: ErrorCode.INVALID_REQUEST,
+    errors.InvalidRecordValue: ErrorCode.INVALID_RECORD,
     errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     errors.RecordTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     errors.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
