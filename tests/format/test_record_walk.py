@@ -137,7 +137,8 @@ def test_c_and_python_agree_on_mutated_records() -> None:
         walked = walk_in_c(payload, count, consecutive)
         assert walked == walk_in_python(payload, count, consecutive), payload.hex()
         seen.add(walked.flaw)
-    assert seen == set(Flaw)
+    # A walk adds nothing up, so nothing leaves its range.
+    assert seen == set(Flaw) - {Flaw.RANGE}
 
 
 def _mutated(payload: bytearray, chance: random.Random) -> bytes:

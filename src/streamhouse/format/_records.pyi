@@ -1,5 +1,20 @@
+from collections.abc import Sequence
+
 from streamhouse.format.batch import Buffer
 from streamhouse.format.record_walk import Place
+from streamhouse.model.record import NewRecord, StoredRecord
 
 def walk(payload: Buffer, count: int, consecutive: bool) -> tuple[int, int, int, int, int]: ...
 def locate(payload: Buffer, count: int) -> tuple[int, list[Place]]: ...
+def murmur2(key: bytes) -> int: ...
+def encode(records: Sequence[NewRecord], now_ms: int, room_bytes: int) -> tuple[int, int, bytearray, int, int]: ...
+def decode(
+    payload: Buffer,
+    count: int,
+    base_offset: int,
+    base_timestamp_ms: int,
+    append_time_ms: int | None,
+    from_offset: int,
+    record_type: type[StoredRecord],
+) -> tuple[int, int, list[StoredRecord]]: ...
+def schema_ids(payload: Buffer, count: int, of_key: bool) -> tuple[int, int, dict[int, int], int]: ...

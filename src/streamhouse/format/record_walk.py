@@ -36,6 +36,7 @@ class Flaw(IntEnum):
     HEADER_COUNT = 8
     HEADER = 9
     SIZE = 10
+    RANGE = 11
 
 
 class Walked(NamedTuple):

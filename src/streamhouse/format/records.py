@@ -1,21 +1,25 @@
 """Records: what is inside a batch, for the paths that must look.
 
-Data path   wire -> check_batch -> **validate_records** -> broker; fetch never comes here
+Data path   wire -> check_batch -> **validate_records** -> broker; Kafka's fetch never comes here
+            broker.records -> **encode_batch** -> append; stored batch -> **decode_batch** -> HTTP, gRPC
 Owns        judging, reading and building the records of a batch; lookup of a record by time
-Leaves      the header to `format.batch`, codecs to `format.compression`, the walk itself to `format.record_walk`
+Leaves      the header to `format.batch`, codecs to `format.compression`, the walk itself to `format.record_walk`, the
+            bytes of records to `format.record_codec`
 """
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from streamhouse.errors import CorruptBatch, InvalidRecord
 from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, read_header, seal
 from streamhouse.format.compression import Codec, compress, decompress
+from streamhouse.format.record_codec import Origin, SchemaIds, decode, encode, scan_schema_ids
 from streamhouse.format.record_walk import Flaw, Place, locate, walk
 from streamhouse.format.varint import VARLONG, append_varint, read_varint
+from streamhouse.model.record import NewRecord, StoredRecord
 
 NO_PRODUCER: Final = -1
 NO_EPOCH: Final = -1
@@ -28,6 +32,13 @@ _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _MIN_LONG: Final = -(2**63)
 _MAX_LONG: Final = 2**63 - 1
+_MAX_INT: Final = 2**31 - 1
+
+_NEW_FLAW_TEXTS: Final = {
+    Flaw.LENGTH: "a record is too large for any batch",
+    Flaw.HEADER: "a header's name is not Unicode text",
+    Flaw.RANGE: "its timestamp leaves 64 bits, or is too far from the first one's",
+}
 
 _FLAW_TEXTS: Final = {
     Flaw.TOO_FEW: "fewer records than the header says",
@@ -40,6 +51,7 @@ _FLAW_TEXTS: Final = {
     Flaw.HEADER_COUNT: "the number of headers is impossible",
     Flaw.HEADER: "a header's length is impossible",
     Flaw.SIZE: "a record's fields don't fill it",
+    Flaw.RANGE: "an offset or a timestamp leaves 64 bits",
 }
 
 
@@ -74,6 +86,62 @@ def validate_records(batch: Buffer, header: BatchHeader, *, limit_bytes: int) ->
     if earliest < _MIN_LONG or latest > _MAX_LONG:
         raise InvalidRecord(f"a record's timestamp leaves 64 bits; earliest={earliest} latest={latest}")
     return RecordsSummary(earliest, latest, walked.null_keys)
+
+
+def encode_batch(
+    records: Sequence[NewRecord],
+    *,
+    codec: Codec,
+    now_ms: int,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    """A batch of these records, as a Java producer would send it; records without a time get `now_ms`.
+
+    Raises `InvalidRecord`, with the record to blame, for what no batch can hold, and TypeError for what is no record.
+    """
+    if not records:
+        raise InvalidRecord("a batch needs a record; records=0")
+    flaw, index, batch, base_ms, max_ms = encode(records, now_ms, room_bytes=HEADER_BYTES)
+    if flaw:
+        raise InvalidRecord(f"no batch can hold a record; record={index} why={_NEW_FLAW_TEXTS[flaw]}", records=[index])
+    if codec != Codec.NONE:
+        packed = compress(codec, memoryview(batch)[HEADER_BYTES:])
+        batch = bytearray(HEADER_BYTES) + packed
+    length, last = len(batch) - _PREFIX_BYTES, len(records) - 1
+    if length > _MAX_INT:
+        raise InvalidRecord(f"records are too large for one batch; bytes={length} records={len(records)}")
+    ids = (producer_id, producer_epoch, base_sequence)
+    _HEADER.pack_into(batch, 0, 0, length, NO_EPOCH, _MAGIC, 0, codec, last, base_ms, max_ms, *ids, len(records))
+    seal(batch)
+    return batch
+
+
+def decode_batch(batch: Buffer, *, limit_bytes: int, from_offset: int = 0) -> list[StoredRecord]:
+    """The records of a stored batch from an offset on; what follows the batch is not read. Control batches have none.
+
+    Raises `CorruptBatch` where they aren't what the header promises, `InvalidRecord` where they are above the limit.
+    """
+    header = read_header(batch)
+    if header.is_control or not header.record_count:
+        return []
+    append_time_ms = header.max_timestamp_ms if header.is_log_append_time else None
+    origin = Origin(header.base_offset, header.base_timestamp_ms, append_time_ms)
+    payload = _payload(batch, header, limit_bytes)
+    flaw, index, records = decode(payload, header.record_count, origin, from_offset=from_offset)
+    if flaw:
+        raise CorruptBatch(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}")
+    return records
+
+
+def schema_ids(batch: Buffer, header: BatchHeader, *, limit_bytes: int, part: Literal["key", "value"]) -> SchemaIds:
+    """Which schemas the keys or the values of a produced batch say they are written with; nulls need none."""
+    payload = _payload(batch, header, limit_bytes)
+    flaw, index, found = scan_schema_ids(payload, header.record_count, of_key=part == "key")
+    if flaw:
+        raise InvalidRecord(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}")
+    return found
 
 
 def read_records(batch: Buffer, *, limit_bytes: int) -> list[Record]:

@@ -1,0 +1,48 @@
+"""Partitioning: which partition a key belongs to, as Java's client has it.
+
+Data path   HTTP, gRPC, client -> **partition_for** -> broker.records
+Owns        murmur2 as Kafka's clients compute it, twice: here, and in `_records.c` where that could be built
+Leaves      where records without a key go to the caller
+
+All clients of a topic must agree on this, or a key's records lose their order.
+"""
+
+from typing import Final
+
+try:
+    from streamhouse.format._records import murmur2 as _murmur2_in_c
+except ImportError:  # built without a compiler
+    IS_COMPILED = False
+else:
+    IS_COMPILED = True
+
+_SEED: Final = 0x9747B28C
+_MULTIPLIER: Final = 0x5BD1E995
+_WORD: Final = 0xFFFFFFFF
+_POSITIVE: Final = 0x7FFFFFFF
+
+
+def murmur2(key: bytes) -> int:
+    """The hash of a key, a signed number of 32 bits as in Java."""
+    return _murmur2_in_c(key) if IS_COMPILED else murmur2_in_python(key)
+
+
+def murmur2_in_python(key: bytes) -> int:
+    """The same in plain Python: the fallback, and the oracle for the one in C."""
+    hashed = _SEED ^ len(key)
+    whole = len(key) & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * _MULTIPLIER & _WORD
+        word = (word ^ word >> 24) * _MULTIPLIER & _WORD
+        hashed = hashed * _MULTIPLIER & _WORD ^ word
+    if whole < len(key):
+        hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * _MULTIPLIER & _WORD
+    hashed = (hashed ^ hashed >> 13) * _MULTIPLIER & _WORD
+    hashed ^= hashed >> 15
+    return hashed - (1 << 32) if hashed > _POSITIVE else hashed
+
+
+def partition_for(key: bytes, partitions: int) -> int:
+    """The partition of a key among `partitions`, which are 1 or more."""
+    # The sign bit is cut off, not the sign turned around: that is what Java's `toPositive` does.
+    return (murmur2(key) & _POSITIVE) % partitions

@@ -1,0 +1,249 @@
+"""Record codec: new records become the payload of a batch, and a payload becomes records again.
+
+Data path   broker.records -> `format.records.encode_batch` -> **encode**; stored batch -> `decode_batch` -> **decode**
+Owns        a payload's bytes in both directions and the scan for schema ids, twice: here, and in `_records.c` where
+            that could be built
+Leaves      the batch's header, compression and error texts to `format.records`; a record's structure to `record_walk`
+
+Bytes that are wrong end in a `Flaw` with the record it was found in; objects of wrong types end in a TypeError.
+"""
+
+from collections.abc import Sequence
+from types import UnionType
+from typing import Final, NamedTuple
+
+from streamhouse.format.batch import Buffer
+from streamhouse.format.record_walk import Flaw, Place, locate_in_python
+from streamhouse.format.varint import append_varint, read_varint
+from streamhouse.model.record import Header, NewRecord, StoredRecord
+
+try:
+    from streamhouse.format import _records
+
+    IS_COMPILED = hasattr(_records, "encode")
+except ImportError:  # built without a compiler
+    IS_COMPILED = False
+
+_MIN_LONG: Final = -(2**63)
+_MAX_LONG: Final = 2**63 - 1
+_MAX_INT: Final = 2**31 - 1
+# A byte that says "a schema id follows", and the id.
+_MAGIC: Final = 0
+_FRAME_BYTES: Final = 5
+
+
+class Encoded(NamedTuple):
+    """Room for a header, then the records; or the flaw of the record at `record`."""
+
+    flaw: Flaw
+    record: int
+    batch: bytearray
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+class Decoded(NamedTuple):
+    """The records, or the flaw of the record at `record`."""
+
+    flaw: Flaw
+    record: int
+    records: list[StoredRecord]
+
+
+class Origin(NamedTuple):
+    """What the numbers inside a payload are counted from; an append time stands for the time of every record."""
+
+    base_offset: int
+    base_timestamp_ms: int
+    append_time_ms: int | None
+
+
+class SchemaIds(NamedTuple):
+    """The schema ids that keys or values begin with, each with the index of the first record that has it.
+
+    `unframed` is the first record that is neither null nor begins with an id; what comes behind it was not looked at.
+    """
+
+    ids: dict[int, int]
+    unframed: int | None
+
+
+class ScannedIds(NamedTuple):
+    flaw: Flaw
+    record: int
+    found: SchemaIds
+
+
+class _Found(Exception):
+    """A flaw on its way from a field to the encoder; never leaves this module."""
+
+    def __init__(self, flaw: Flaw) -> None:
+        self.flaw = flaw
+
+
+def encode(records: Sequence[NewRecord], now_ms: int, *, room_bytes: int) -> Encoded:
+    """One record or more, as a payload behind `room_bytes` of zeros; records without a time get `now_ms`."""
+    if IS_COMPILED:
+        return encode_in_c(records, now_ms, room_bytes)
+    return encode_in_python(records, now_ms, room_bytes)
+
+
+def encode_in_c(records: Sequence[NewRecord], now_ms: int, room_bytes: int) -> Encoded:
+    flaw, index, batch, base_ms, max_ms = _records.encode(records, now_ms, room_bytes)
+    return Encoded(Flaw(flaw), index, batch, base_ms, max_ms)
+
+
+def encode_in_python(records: Sequence[NewRecord], now_ms: int, room_bytes: int) -> Encoded:
+    """The same in plain Python: the fallback, and the oracle for the one in C."""
+    _is_a(list | tuple, records, "records")
+    batch = bytearray(room_bytes)
+    base_ms = latest_ms = 0
+    for index, record in enumerate(records):
+        try:
+            own_ms = _time_of(record, now_ms)
+            if index == 0:
+                base_ms = latest_ms = own_ms
+            _append_record(batch, record, index, own_ms - base_ms)
+        except _Found as found:
+            return Encoded(found.flaw, index, bytearray(), 0, 0)
+        latest_ms = max(latest_ms, own_ms)
+    return Encoded(Flaw.NONE, len(records), batch, base_ms, latest_ms)
+
+
+def decode(payload: Buffer, count: int, origin: Origin, *, from_offset: int = 0) -> Decoded:
+    """The records of a payload that `count` of them must fill, from an offset on; offsets may have gaps."""
+    if IS_COMPILED:
+        return decode_in_c(payload, count, origin, from_offset)
+    return decode_in_python(payload, count, origin, from_offset)
+
+
+def decode_in_c(payload: Buffer, count: int, origin: Origin, from_offset: int) -> Decoded:
+    flaw, record, records = _records.decode(payload, count, *origin, from_offset, StoredRecord)
+    return Decoded(Flaw(flaw), record, records)
+
+
+def decode_in_python(payload: Buffer, count: int, origin: Origin, from_offset: int) -> Decoded:
+    flaw, places = locate_in_python(payload, count)
+    records: list[StoredRecord] = []
+    for index, place in enumerate(places):
+        offset = origin.base_offset + place[5]
+        own_ms = origin.base_timestamp_ms + place[4] if origin.append_time_ms is None else origin.append_time_ms
+        if not (_MIN_LONG <= offset <= _MAX_LONG and _MIN_LONG <= own_ms <= _MAX_LONG):
+            return Decoded(Flaw.RANGE, index, records)
+        if offset >= from_offset:
+            records.append(StoredRecord(offset, own_ms, *_read_fields(payload, place)))
+    return Decoded(flaw, len(places), records)
+
+
+def scan_schema_ids(payload: Buffer, count: int, *, of_key: bool) -> ScannedIds:
+    """The schema ids of the keys, or of the values, of a payload."""
+    return schema_ids_in_c(payload, count, of_key) if IS_COMPILED else schema_ids_in_python(payload, count, of_key)
+
+
+def schema_ids_in_c(payload: Buffer, count: int, of_key: bool) -> ScannedIds:
+    flaw, record, ids, unframed = _records.schema_ids(payload, count, of_key)
+    return ScannedIds(Flaw(flaw), record, SchemaIds(ids, None if unframed < 0 else unframed))
+
+
+def schema_ids_in_python(payload: Buffer, count: int, of_key: bool) -> ScannedIds:
+    flaw, places = locate_in_python(payload, count)
+    ids: dict[int, int] = {}
+    for index, place in enumerate(places):
+        start, length = (place[6], place[7]) if of_key else _value_place(payload, place)
+        if length < 0:
+            continue
+        if length < _FRAME_BYTES or payload[start] != _MAGIC:
+            return ScannedIds(Flaw.NONE, index, SchemaIds(ids, index))
+        ids.setdefault(int.from_bytes(payload[start + 1 : start + _FRAME_BYTES], "big", signed=True), index)
+    return ScannedIds(flaw, len(places), SchemaIds(ids, None))
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def _value_place(payload: Buffer, place: Place) -> tuple[int, int]:
+    length, start = read_varint(payload, place[6] + max(place[7], 0), place[3])
+    return start, length
+
+
+def _read_fields(payload: Buffer, place: Place) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
+    key_at, key_length = place[6], place[7]
+    key = None if key_length < 0 else bytes(payload[key_at : key_at + key_length])
+    value, position = _read_field(payload, key_at + max(key_length, 0), place[3])
+    count, position = read_varint(payload, position, place[3])
+    headers: list[Header] = []
+    for _ in range(count):
+        name, position = _read_field(payload, position, place[3])
+        header, position = _read_field(payload, position, place[3])
+        # As Java does; the stored bytes stay what they are.
+        headers.append(((name or b"").decode("utf-8", "replace"), header))
+    return key, value, tuple(headers)
+
+
+def _read_field(payload: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(payload, position, end)
+    if length < 0:
+        return None, position
+    return bytes(payload[position : position + length]), position + length
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def _time_of(record: NewRecord, now_ms: int) -> int:
+    _is_a(tuple, record, "a record")
+    if len(record) != len(NewRecord._fields):
+        raise TypeError(f"a record has {len(NewRecord._fields)} fields, not {len(record)}")
+    if record[3] is None:
+        return now_ms
+    _is_a(int, record[3], "a timestamp")
+    if not _MIN_LONG <= record[3] <= _MAX_LONG:
+        raise _Found(Flaw.RANGE)
+    return record[3]
+
+
+def _append_record(batch: bytearray, record: NewRecord, offset_delta: int, timestamp_delta: int) -> None:
+    if not _MIN_LONG <= timestamp_delta <= _MAX_LONG:
+        raise _Found(Flaw.RANGE)
+    value, key, headers = record[:3]
+    body = bytearray(1)
+    append_varint(body, timestamp_delta)
+    append_varint(body, offset_delta)
+    _append_field(body, key, "a key")
+    _append_field(body, value, "a value")
+    _is_a(tuple, headers, "headers")
+    append_varint(body, len(headers))
+    for header in headers:
+        _append_header(body, header)
+    if len(body) > _MAX_INT:
+        raise _Found(Flaw.LENGTH)
+    append_varint(batch, len(body))
+    batch += body
+
+
+def _append_header(body: bytearray, header: Header) -> None:
+    _is_a(tuple, header, "a header")
+    if len(header) != 2:
+        raise TypeError(f"a header has a name and a value, not {len(header)} fields")
+    name, value = header
+    _is_a(str, name, "a header's name")
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, as JSON may have it
+        raise _Found(Flaw.HEADER) from None
+    _append_field(body, encoded, "a header's name")
+    _append_field(body, value, "a header's value")
+
+
+def _append_field(body: bytearray, field: bytes | None, what: str) -> None:
+    if field is None:
+        append_varint(body, -1)
+        return
+    _is_a(bytes, field, what)
+    append_varint(body, len(field))
+    body += field
+
+
+def _is_a(kind: type | UnionType, thing: object, what: str) -> None:
+    if not isinstance(thing, kind):
+        raise TypeError(f"{what} can't be of type {type(thing).__name__}")
