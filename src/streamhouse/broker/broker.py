@@ -289,6 +289,10 @@ class Broker:
         """The agents that clients may talk to, by node id; this one among them."""
         return [self._current().session] if self._doors.alone else self.cluster.live()
 
+    def departed(self) -> Sequence[Session]:
+        """Agents that died a moment ago: clients that still know them should find them named."""
+        return [] if self._doors.alone else self.cluster.departed.told_beside(self.cluster.live())
+
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
         """Who leads the partitions of these topics, or will when the first request comes."""
         own = self._current()

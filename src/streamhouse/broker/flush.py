@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LEAST_WAL_OBJECTS: Final = 32
+
+RECOVERY_SHARE: Final = 2 / 3
+"""Of the time for taking over; in the rest clients find out who leads now."""
 """However short the time for taking over: each flush has a price, too."""
 
 
@@ -73,7 +76,7 @@ def packs_due(
 
 def wal_objects_allowed(settings: Settings) -> int:
     """How many objects of the WAL may wait for a flush, so that whoever takes over has read them in time."""
-    return max(LEAST_WAL_OBJECTS, round(settings.lease.takeover_s * settings.wal.recovery_per_s))
+    return max(LEAST_WAL_OBJECTS, round(settings.lease.takeover_s * RECOVERY_SHARE * settings.wal.recovery_per_s))
 
 
 def _fill(small: Sequence[Buffered], limit_bytes: int) -> list[list[PartitionId]]:

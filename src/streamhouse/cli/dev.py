@@ -94,7 +94,8 @@ def cluster(
 
 
 def lease_settings(ttl: str | None) -> dict[str, str]:
-    """A time to live, and heartbeats and margins in the same proportion to it as the defaults."""
+    """A time to live and margins in the same proportion to it as the defaults; heartbeats twice as often, because a
+    machine that runs everything is late for them by more than a tenth of a second."""
     if ttl is None:
         return {}
     try:
@@ -104,9 +105,9 @@ def lease_settings(ttl: str | None) -> dict[str, str]:
     except ValueError:
         raise typer.BadParameter(f"{ttl!r} is not a duration such as 30s", param_hint="--lease-ttl") from None
     usual = structs.asdict(LeaseSettings())
-    return {
-        f"lease.{name}": f"{value * ttl_s / usual['ttl_s']:g}" for name, value in usual.items() if name.endswith("_s")
-    }
+    scale = ttl_s / usual["ttl_s"]
+    scaled = {name: value * scale for name, value in usual.items() if name.endswith("_s")}
+    return {f"lease.{name}": f"{value:g}" for name, value in (scaled | {"renew_s": scaled["renew_s"] / 2}).items()}
 
 
 def print_line(ready: "ClusterReady") -> None:

@@ -118,11 +118,11 @@ class LeaseSettings(Section, frozen=True, kw_only=True):
     ] = 30.0
     takeover_s: Annotated[
         float, about("share of ttl_s for taking over: a session lives ttl_s - takeover_s without a heartbeat", ge=0)
-    ] = 8.0
+    ] = 12.0
     renew_s: Annotated[float, about("time between heartbeats", gt=0)] = 10.0
     margin_s: Annotated[
         float, about("how long before its expiry, by its own monotonic clock, an agent stops acting on a lease", ge=0)
-    ] = 4.0
+    ] = 3.0
 
     @property
     def life_ms(self) -> int:
@@ -147,6 +147,9 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
             "longest time that a dead session is left to whose turn it is; a quarter of lease.takeover_s at most", ge=0
         ),
     ] = 2.0
+    departed_listed_s: Annotated[
+        float, about("how long Kafka clients are still told the address of an agent that died", ge=0)
+    ] = 5.0
     reserve_offsets: Annotated[
         int, about("disk WAL: offsets that a partition's leader reserves ahead; more are asked for at half", gt=1)
     ] = 1_000_000

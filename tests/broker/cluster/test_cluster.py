@@ -165,6 +165,30 @@ async def test_what_a_dead_agent_acknowledged_is_recovered_by_another_within_the
     assert second.rescue.recovered.records == 2 * len(mine)
 
 
+async def test_a_dead_agent_is_named_for_a_while_beside_the_living_and_then_forgotten(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    dead = second.node_id
+    await team.kill(second)
+    lease, listed_s = team.world.settings.lease, team.world.settings.cluster.departed_listed_s
+    assert [each.node_id for each in first.agents()] == [first.node_id, dead]
+    await team.pass_time(lease.ttl_s - lease.takeover_s + 1)
+    assert [each.node_id for each in first.agents()] == [first.node_id]
+    assert [each.node_id for each in first.departed()] == [dead]
+    await team.pass_time(listed_s)
+    assert first.departed() == []
+
+
+async def test_an_agent_that_left_in_order_is_not_named_any_more(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    second.stop()
+    await team.pass_time(1)
+    assert team.tasks[second].done()
+    assert [each.node_id for each in first.agents()] == [first.node_id]
+    assert first.departed() == []
+
+
 async def test_a_paused_agent_acknowledges_nothing_after_its_lease(team: Team) -> None:
     first, _second = await team.join(), await team.join()
     await team.topic()

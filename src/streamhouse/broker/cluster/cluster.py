@@ -23,6 +23,8 @@ from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, Topic
 from streamhouse.model.placement import partition_key, preferred_node
 from streamhouse.model.topic import Topic
 
+from .departed import Departed
+
 log = logging.getLogger(__name__)
 
 LEASES_FRESH_S: Final = 30.0
@@ -63,6 +65,7 @@ class Cluster:
         self._asked = asyncio.Event()
         self._heard_of_leases = 0
         self._topics_changed: Callable[[], None] | None = None
+        self.departed = Departed(listed_s=self._settings.departed_listed_s, clock=doors.clock)
         self.lease_hits = 0
         self.lease_misses = 0
 
@@ -120,6 +123,7 @@ class Cluster:
         }
         if self._own is not None:
             live.setdefault(self._own.session_id, self._own)
+        self.departed.called(roll, before=self._live, live=live)
         self._live = live
         self._members = {each.node_id: each for each in live.values() if not each.draining}
         if before != (self._members, set(live)):

@@ -64,6 +64,10 @@ class Context(NamedTuple):
         own = self.broker.node_id
         return [(each.node_id, self.advertised if each.node_id == own else each.kafka) for each in self.broker.agents()]
 
+    def departed(self) -> list[tuple[int, Address]]:
+        """Agents that died a moment ago, by node id."""
+        return [(each.node_id, each.kafka) for each in self.broker.departed()]
+
     def refused(self, error: StreamhouseError | ErrorCode) -> ErrorCode:
         """The code for an answer; counted."""
         code = error if isinstance(error, ErrorCode) else error_code(error)

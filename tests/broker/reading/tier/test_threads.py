@@ -122,6 +122,7 @@ async def test_the_real_disk_keeps_blocks_over_a_restart_and_finds_flipped_bits(
     await tier.open()
     await tier.listed()
     assert await kept(tier, *range(5)) == [0, 1, 2, 4]
+    await tier.settled()  # closing drops what waits, removals too
     await tier.aclose()
     assert not path.exists()
 

@@ -8,6 +8,8 @@ Behaviour   no topics asked for: all of them (v0: an empty list, later: null)
             request comes; then the epoch is -1. LEADER_NOT_AVAILABLE while there is no such agent
             the leader is the only replica, whatever factor the topic was created with: what makes a record durable is
             the store
+            an agent that died is named for a few seconds more: clients that drop it would drop what waits for its
+            partitions too
             the controller is the agent with the lowest node id; every agent answers what clients ask a controller
             without access control everybody may do everything, which is what authorised operations say
 Left out    rack awareness
@@ -50,7 +52,7 @@ async def handle(context: Context, request: MetadataRequest) -> Answer:
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node, host=address.host, port=address.port)
-            for node, address in context.agents()
+            for node, address in sorted([*context.agents(), *context.departed()])
         ],
         cluster_id=context.cluster_id,
         controller_id=min(node for node, _ in context.agents()),
