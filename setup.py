@@ -6,7 +6,8 @@ setup(
     ext_modules=[
         Extension(
             "streamhouse.format._records",
-            sources=["src/streamhouse/format/_records.c"],
+            sources=["src/streamhouse/format/_records.c", "src/streamhouse/format/_record_codec.c"],
+            depends=["src/streamhouse/format/_records.h"],
             extra_compile_args=["-O3"],
             optional=True,
         )
