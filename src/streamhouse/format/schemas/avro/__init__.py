@@ -1,0 +1,87 @@
+"""Avro: schemas, which of them can follow each other, and records written with them.
+
+Data path   registry, HTTP and client -> **Avro** -> payload after the magic byte and the id
+Owns        `parse`, and how Avro's values look as JSON
+Leaves      texts to `avro.parsing` and `avro.printing`, verdicts to `avro.compatibility`, bytes to `avro.writing` and
+            `avro.reading`
+
+Values are those of Avro's JSON encoding, made a little more pleasant:
+- bytes and fixed are texts, one letter up to U+00FF for each byte;
+- dates, times and timestamps are the whole numbers that Avro stores: days, milli-, micro- or nanoseconds;
+- decimals are texts such as "12.50" (numbers are taken too); a UUID is its usual text, also where fixed stores it;
+- a union's value may be tagged, {"string": "x"}, or plain, "x". A plain value takes the first branch that it fits,
+  those that say most of it first (a whole number: int before double; a text: string before bytes). An object whose
+  only key is the name of a branch is taken for a tagged one. Values come out plain, unless a plain one would be taken
+  for another branch's: one of several records and maps, bytes beside texts;
+- fields that are left out take their default; fields that the record doesn't have are refused;
+- "NaN", "Infinity" and "-Infinity" are taken for floats; they come out as floats.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+
+from streamhouse.errors import InvalidRecordValue, InvalidSchema
+from streamhouse.format.schemas.avro import compatibility
+from streamhouse.format.schemas.avro.parsing import read_types
+from streamhouse.format.schemas.avro.printing import canonical_text, normalized_text
+from streamhouse.format.schemas.avro.reading import reader_of
+from streamhouse.format.schemas.avro.types import AvroType
+from streamhouse.format.schemas.avro.writing import Budget, Writer, Writers
+from streamhouse.format.schemas.base import Incompatibility, ParsedSchema, References, SchemaType, different_languages
+
+
+def parse(text: str, references: References) -> "AvroSchema":
+    """Understand a schema; references are known by the full names that their texts define."""
+    try:
+        root, external = read_types(text, references)
+    except RecursionError:
+        raise InvalidSchema("nested too deeply") from None
+    return AvroSchema(text, references, root, external)
+
+
+class AvroSchema(ParsedSchema):
+    """A schema whose names are resolved; readers and writers are made when the first record comes."""
+
+    type: SchemaType = "AVRO"
+
+    def __init__(self, text: str, references: References, root: AvroType, external: frozenset[str]) -> None:
+        self.text = text
+        self.root = root
+        self._references = dict(references)
+        self._external = external
+
+    def canonical(self) -> str:
+        return self._canonical
+
+    def normalized(self) -> str:
+        # Told in full and read again, so that the text is in the same form as the canonical one.
+        root, external = read_types(normalized_text(self.root, self._external), self._references)
+        return canonical_text(root, external)
+
+    def incompatibilities(self, older: ParsedSchema) -> list[Incompatibility]:
+        if not isinstance(older, AvroSchema):
+            return different_languages(self, older)
+        return compatibility.incompatibilities(self.root, older.root)
+
+    def encode(self, value: object) -> bytes:
+        out = bytearray()
+        try:
+            self._write(value, out, Budget())
+        except RecursionError:
+            raise InvalidRecordValue("the value is nested too deeply") from None
+        return bytes(out)
+
+    def decode(self, payload: bytes | memoryview) -> object:
+        return self._read(bytes(payload))
+
+    @cached_property
+    def _canonical(self) -> str:
+        return canonical_text(self.root, self._external)
+
+    @cached_property
+    def _write(self) -> Writer:
+        return Writers().of(self.root)
+
+    @cached_property
+    def _read(self) -> Callable[[bytes], object]:
+        return reader_of(self.root)
