@@ -15,6 +15,7 @@ from typing import Final
 from streamhouse.config import Settings
 from streamhouse.errors import (
     AppendFailed,
+    Internal,
     InvalidTopicName,
     LeaseHeld,
     StreamhouseError,
@@ -43,9 +44,11 @@ from .groups import Groups
 from .log import PartitionLog, Placed
 from .maintenance.collector import Collector
 from .maintenance.compaction import Compactor
+from .producers import KEYS_FROM
 from .reading.fetch import Fetched, Fetcher, Wanted
 from .reading.offsets import FoundOffset, Offsets
 from .reading.reader import SegmentReader
+from .records.records import Records
 from .tenure import Tenure
 from .traffic import Traffic
 
@@ -105,6 +108,7 @@ class Broker:
         self._appending = Appending(
             doors, open_log=self.open_log, tenure=self._current, budget=self.budget, traffic=self.traffic
         )
+        self.records = Records(doors, self)
         self.compactor = Compactor(
             doors, topics=self.topics, config_of=self.catalogue.config_of, tenancy=self._current, reader=self.reader
         )
@@ -138,6 +142,7 @@ class Broker:
                 for task in (groups, collector, cluster):
                     task.cancel()
         finally:
+            await self.records.aclose()
             await self.reader.aclose()
 
     async def _watch_cluster(self) -> None:
@@ -407,6 +412,8 @@ class Broker:
         async with self._producer_ids_lock:
             if not self._producer_ids:
                 first = await self._doors.metadata.allocate_producer_ids(PRODUCER_ID_BLOCK)
+                if first + PRODUCER_ID_BLOCK > KEYS_FROM:
+                    raise Internal(f"producer ids are used up; first={first} limit={KEYS_FROM}")
                 self._producer_ids = range(first, first + PRODUCER_ID_BLOCK)
             taken, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
             return taken

@@ -4,19 +4,25 @@ Owns        nothing; it only carries
 Leaves      opening and closing to `agent`, or to a simulation
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import Settings
 from streamhouse.errors import Unavailable
+from streamhouse.model.group import CommittedOffset
 from streamhouse.model.lease import Address
-from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
 
 from .wal.base import Buffer, Wal, WalRecovery
+
+if TYPE_CHECKING:  # they are given doors themselves
+    from .groups.calls import DescribedGroup, ListedGroup, OffsetToCommit, Outcomes
+    from .reading.fetch import Fetched, Wanted
+    from .reading.offsets import FoundOffset
 
 
 class Wals(WalRecovery, Protocol):
@@ -32,23 +38,92 @@ class Wals(WalRecovery, Protocol):
         ...
 
 
-class Peers(Protocol):
-    """The other agents, as any client reaches them."""
+class Appended(NamedTuple):
+    """What another agent says of a batch; `append_time_ms` is -1 where its records have times of their own."""
 
-    async def append(self, at: Address, partition: PartitionId, batch: Buffer) -> int:
+    offset: int
+    append_time_ms: int = -1
+
+
+class Peers(Protocol):
+    """The other agents, as any client reaches them.
+
+    What may be tried again, there or elsewhere, is `Retriable`; what would be refused again is `Rejected`. Nothing
+    waits longer than `timeout_s`, however long another agent is silent.
+    """
+
+    async def append(
+        self,
+        at: Address,
+        partition: PartitionId,
+        batch: Buffer,
+        *,
+        timeout_s: float | None = None,
+        flush_soon: bool = False,
+    ) -> Appended:
         """Append a batch where another agent leads; returns its offset once it is acknowledged.
 
-        What may be tried again is `Retriable`: then it may have been stored, or not. What would be refused again is
-        `Rejected`.
+        After a `Retriable` it may have been stored, or not. With `flush_soon` the leader doesn't wait for more before
+        it writes a segment.
         """
         ...
+
+    async def fetch(
+        self,
+        at: Address,
+        wanted: "Sequence[tuple[PartitionId, Wanted]]",
+        *,
+        max_bytes: int,
+        min_bytes: int,
+        max_wait_s: float,
+        timeout_s: float,
+    ) -> "Sequence[Fetched]":
+        """`Broker.fetch` at another agent; cancelled, it leaves nothing waiting there."""
+        ...
+
+    async def offset(
+        self, at: Address, name: TopicPartition, timestamp_ms: int, *, timeout_s: float
+    ) -> "FoundOffset | None":
+        """The offset of a time, or with `LATEST_TIME` and `EARLIEST_TIME` an end of the log."""
+        ...
+
+    async def list_groups(self, at: Address, *, timeout_s: float) -> "Sequence[ListedGroup]":
+        """The groups that another agent coordinates."""
+        ...
+
+    async def describe_group(self, at: Address, group_id: str, *, timeout_s: float) -> "DescribedGroup": ...
+
+    async def committed(
+        self, at: Address, group_id: str, *, timeout_s: float
+    ) -> Mapping[TopicPartition, CommittedOffset]: ...
+
+    async def commit(
+        self, at: Address, group_id: str, offsets: "Mapping[TopicPartition, OffsetToCommit]", *, timeout_s: float
+    ) -> "Outcomes":
+        """Commit from outside the group, which may have no members."""
+        ...
+
+    async def delete_group(self, at: Address, group_id: str, *, timeout_s: float) -> None: ...
+
+
+LATEST_TIME: Final = -1
+EARLIEST_TIME: Final = -2
 
 
 class NoPeers:
     """For whoever has none."""
 
-    async def append(self, at: Address, partition: PartitionId, batch: Buffer) -> int:
-        raise Unavailable(f"other agents can't be reached from here; address={at}")
+    def __getattr__(self, name: str) -> Any:
+        async def nobody(at: Address, *_: object, **__: object) -> Any:
+            raise Unavailable(f"other agents can't be reached from here; address={at}")
+
+        return nobody
+
+
+def no_peers() -> Peers:
+    peers: Any = NoPeers()
+    found: Peers = peers
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +143,7 @@ class Doors:
     http: Address
     alone: bool
     other_wals: Mapping[str, WalRecovery] = field(default_factory=dict)
-    peers: Peers = field(default_factory=NoPeers)
+    peers: Peers = field(default_factory=no_peers)
 
     def wals_of(self, kind: str) -> WalRecovery | None:
         """Where logs of this kind can be read; None when this agent can't."""

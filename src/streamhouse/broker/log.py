@@ -23,7 +23,7 @@ from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import TopicConfig
 
 from .cluster.reserve import UNLIMITED, Reserve
-from .producers import ProducerTable
+from .producers import KEYS_FROM, ProducerTable
 from .wal.base import Buffer, Wal, WalEntry
 
 
@@ -95,6 +95,7 @@ class PartitionLog:
         self._watchers: dict[Watcher, None] = {}  # woken in the order in which they came
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._waiting_for_flush: dict[asyncio.Future[None], int] = {}
+        self._hurried_end = 0
 
     def __repr__(self) -> str:
         return (
@@ -197,8 +198,12 @@ class PartitionLog:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for a flush."""
-        return bool(self._waiting_for_flush)
+        """Whether somebody waits for a flush, here or at another agent."""
+        return bool(self._waiting_for_flush) or self.flushed_end < self._hurried_end
+
+    def flush_soon(self, end: int) -> None:
+        """Somebody whom this agent doesn't see waits until a segment holds everything below `end`."""
+        self._hurried_end = max(self._hurried_end, end)
 
     def _require_open(self) -> None:
         if self.closed is not None:
@@ -228,8 +233,8 @@ class PartitionLog:
         return self._producers.knows(header)
 
     def producers(self, *, now_ms: int) -> Sequence[ProducerEntry]:
-        """The idempotent producers that are remembered, with what they sent last."""
-        return self._producers.entries(now_ms=now_ms)
+        """The idempotent producers that are remembered, with what they sent last; idempotency keys are none."""
+        return [each for each in self._producers.entries(now_ms=now_ms) if each.producer_id < KEYS_FROM]
 
     # --- reading
 

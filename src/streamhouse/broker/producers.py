@@ -6,6 +6,9 @@ Leaves      bytes of the snapshot to `format.producers`, producer ids to the met
 
 A table is a value of one partition at one offset. The log keeps two: one at its end, to judge new batches, and one
 at the flushed end, whose snapshot goes into the next segment and from which the first is rebuilt.
+
+Idempotency keys are producers, too, with ids from `KEYS_FROM` on that nobody is ever given. There may be many more of
+them, each with one batch, so they have a limit of their own and make no room at the expense of producers.
 """
 
 from collections.abc import Iterable
@@ -17,40 +20,52 @@ from streamhouse.format.producers import ProducerEntry, SequenceSpan
 
 WINDOW: Final = 5
 SEQUENCES: Final = 2**31
+KEYS_FROM: Final = 2**62
 
 
 class ProducerTable:
-    def __init__(self, entries: Iterable[ProducerEntry] = (), *, limit: int, expire_ms: int) -> None:
-        self._entries = {entry.producer_id: entry for entry in entries}
+    def __init__(
+        self, entries: Iterable[ProducerEntry] = (), *, limit: int, expire_ms: int, key_limit: int | None = None
+    ) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        self._keys: dict[int, ProducerEntry] = {}
+        for entry in entries:
+            self._among(entry.producer_id)[entry.producer_id] = entry
         self._limit = limit
+        self._key_limit = limit if key_limit is None else key_limit
         self._expire_ms = expire_ms
         self._doubtful: set[int] = set()
 
     def __repr__(self) -> str:
-        return f"<ProducerTable producers={len(self._entries)}>"
+        return f"<ProducerTable producers={len(self._entries)} keys={len(self._keys)}>"
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + len(self._keys)
+
+    def _among(self, producer_id: int) -> dict[int, ProducerEntry]:
+        return self._entries if producer_id < KEYS_FROM else self._keys
 
     def copy(self) -> "ProducerTable":
-        copied = ProducerTable(self._entries.values(), limit=self._limit, expire_ms=self._expire_ms)
+        copied = ProducerTable(limit=self._limit, expire_ms=self._expire_ms, key_limit=self._key_limit)
+        copied._entries = dict(self._entries)
+        copied._keys = dict(self._keys)
         copied._doubtful = set(self._doubtful)
         return copied
 
     def doubt(self) -> "ProducerTable":
         """Later batches of these producers may be on a disk that nobody can read. What is remembered still tells
         duplicates; where a producer is, it is asked once, and until then no snapshot says so."""
-        self._doubtful = set(self._entries)
+        self._doubtful = {*self._entries, *self._keys}
         return self
 
     def knows(self, header: BatchHeader) -> bool:
         """Whether this incarnation of the producer has stored anything that is remembered."""
-        entry = self._entries.get(header.producer_id)
+        entry = self._among(header.producer_id).get(header.producer_id)
         return entry is not None and entry.epoch >= header.producer_epoch
 
     def judge(self, partition: object, header: BatchHeader) -> SequenceSpan | None:
         """None for a batch that may be appended; the original span for a duplicate; an error for everything else."""
-        entry = self._entries.get(header.producer_id)
+        entry = self._among(header.producer_id).get(header.producer_id)
         if entry is None:
             return None  # first seen, or forgotten: like Kafka, take its word for where it is
         if header.producer_epoch < entry.epoch:
@@ -94,18 +109,19 @@ class ProducerTable:
             timestamp_ms=header.max_timestamp_ms,
         )
         # Taken out and put in again, so that the dictionary is ordered by last use and the first is the longest silent.
-        entry = self._entries.pop(header.producer_id, None)
+        among = self._among(header.producer_id)
+        entry = among.pop(header.producer_id, None)
         self._doubtful.discard(header.producer_id)
         same = entry is not None and entry.epoch == header.producer_epoch
         kept = entry.batches[1 - WINDOW :] if entry is not None and same else ()
-        self._entries[header.producer_id] = ProducerEntry(
+        among[header.producer_id] = ProducerEntry(
             producer_id=header.producer_id,
             epoch=header.producer_epoch,
             batches=(*kept, span),
             last_timestamp_ms=now_ms,
         )
-        if len(self._entries) > self._limit:
-            del self._entries[next(iter(self._entries))]
+        if len(among) > (self._limit if among is self._entries else self._key_limit):
+            del among[next(iter(among))]
 
     def replay(self, batches: Iterable[tuple[BatchHeader, int]], *, now_ms: int) -> None:
         """Record batches (with their base offsets) that are stored already and were judged then."""
@@ -118,7 +134,7 @@ class ProducerTable:
         horizon = now_ms - self._expire_ms
         return [
             entry
-            for entry in self._entries.values()
+            for entry in (*self._entries.values(), *self._keys.values())
             if entry.last_timestamp_ms >= horizon and entry.producer_id not in self._doubtful
         ]
 

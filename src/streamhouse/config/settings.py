@@ -60,8 +60,71 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
 class HttpSettings(Section, frozen=True, kw_only=True):
     listen: Annotated[str, about("address of the HTTP listener, HOST:PORT; port 0 picks a free one")] = "127.0.0.1:8080"
     advertise: Annotated[str, about("address that others are told, HOST:PORT; empty: the listener's own")] = ""
-    max_requests: Annotated[int, about("requests being answered at once; further ones get 503", gt=0)] = 1000
+    allowed_hosts: Annotated[
+        str,
+        about("names, with commas, by which a listener on loopback may be called besides localhost and `advertise`"),
+    ] = ""
+    max_connections: Annotated[int, about("open connections; further ones are closed at once", gt=0)] = 2000
+    max_requests: Annotated[int, about("requests being answered at once; further ones get 429", gt=0)] = 1000
+    max_streams: Annotated[int, about("streams of records open at once; further ones get 429", gt=0)] = 500
+    max_body_bytes: Annotated[int, about("largest body, except of NDJSON uploads, which have no end", gt=0)] = 8 * MIB
+    max_inflight_bytes: Annotated[
+        int, about("bytes of bodies being read, over all requests; further ones get 429", gt=0)
+    ] = 256 * MIB
+    max_line_bytes: Annotated[int, about("longest line of an NDJSON upload", gt=0)] = 2 * MIB
+    upload_records: Annotated[int, about("records of an NDJSON upload that are published together", gt=0)] = 5000
+    upload_bytes: Annotated[int, about("size of lines of an upload at which they are published", gt=0)] = MIB
+    upload_linger_s: Annotated[
+        float, about("how long records of an upload wait for more to be published with", gt=0)
+    ] = 0.05
+    stream_read_bytes: Annotated[int, about("bytes of batches that one stream reads at once", gt=0)] = 256 * 1024
+    write_buffer_bytes: Annotated[
+        int, about("bytes of an answer that wait for a slow reader before the next piece is made", gt=0)
+    ] = 256 * 1024
     idle_timeout_s: Annotated[float, about("a connection without a request for so long is closed", gt=0)] = 60.0
+    header_timeout_s: Annotated[float, about("a request's headers must arrive within this time", gt=0)] = 10.0
+    body_timeout_s: Annotated[float, about("a body must arrive whole within this time", gt=0)] = 60.0
+    body_idle_timeout_s: Annotated[float, about("an upload of which nothing comes for so long is ended", gt=0)] = 60.0
+    publish_timeout_s: Annotated[float, about("how long records may take to be acknowledged", gt=0)] = 30.0
+    slow_reader_timeout_s: Annotated[
+        float, about("a client that takes nothing of its answer for so long is cut off", gt=0)
+    ] = 30.0
+    keep_alive_s: Annotated[float, about("a stream without records says after so long that it is alive", gt=0)] = 15.0
+    reconnect_s: Annotated[float, about("browsers are told to come back so long after a stream ended", gt=0)] = 2.0
+
+
+class GrpcSettings(Section, frozen=True, kw_only=True):
+    listen: Annotated[
+        str, about("address of the gRPC listener, HOST:PORT; port 0 picks a free one; empty: no gRPC here")
+    ] = "127.0.0.1:9090"
+    max_message_bytes: Annotated[int, about("largest message that is received; a larger one is refused", gt=0)] = (
+        16 * MIB
+    )
+    max_inflight_bytes: Annotated[
+        int, about("bytes of records being appended, over all calls; beyond it calls are refused", gt=0)
+    ] = 256 * MIB
+    max_requests: Annotated[int, about("calls and streams at once; further ones are refused", gt=0)] = 1000
+    max_connections: Annotated[int, about("open connections; further ones are closed at once", gt=0)] = 1000
+    max_streams: Annotated[int, about("calls and streams of one connection at once; further ones wait", gt=0)] = 100
+    max_positions: Annotated[int, about("partitions that one call or one stream may name", gt=0)] = 10_000
+    stream_inflight: Annotated[
+        int, about("messages of one produce stream being appended; then reading pauses", gt=0)
+    ] = 16
+    fetch_bytes: Annotated[
+        int, about("bytes of batches that one message of a consume stream is made of; also Fetch's default", gt=0)
+    ] = MIB
+    default_timeout_s: Annotated[
+        float, about("deadline of calls whose client sets none, and of one message of a produce stream", gt=0)
+    ] = 30.0
+    slow_reader_timeout_s: Annotated[
+        float, about("a stream whose client takes nothing of what waits for it for so long is ended", gt=0)
+    ] = 60.0
+    idle_timeout_s: Annotated[float, about("a connection without a call for so long is closed", gt=0)] = 600.0
+    keepalive_s: Annotated[float, about("a silent connection is pinged after this time", gt=0)] = 60.0
+    keepalive_timeout_s: Annotated[float, about("a ping must be answered within this time", gt=0)] = 20.0
+    min_ping_interval_s: Annotated[
+        float, about("a client that pings more often than this, again and again, is closed", gt=0)
+    ] = 10.0
 
 
 class MetadataSettings(Section, frozen=True, kw_only=True):
@@ -270,7 +333,53 @@ class ProducerSettings(Section, frozen=True, kw_only=True):
     max_per_partition: Annotated[
         int, about("idempotent producers remembered per partition; the longest silent go first", gt=0)
     ] = 10_000
+    max_keys_per_partition: Annotated[
+        int, about("idempotency keys remembered per partition, beside the producers; the oldest go first", gt=0)
+    ] = 10_000
     max_decompressed_bytes: Annotated[int, about("largest batch after decompression", gt=0)] = 256 * MIB
+
+
+class RecordSettings(Section, frozen=True, kw_only=True):
+    compress_at_bytes: Annotated[
+        int, about("records published together over HTTP or gRPC are compressed from this size on; 0: never", ge=0)
+    ] = 64 * 1024
+    patience_s: Annotated[
+        float, about("how long a read, or a question about offsets or groups, waits for a leader on the move", gt=0)
+    ] = 15.0
+    stored_look_s: Annotated[
+        float, about("time between looks at how far other agents have flushed, while somebody waits for it", gt=0)
+    ] = 0.25
+
+
+class PeerSettings(Section, frozen=True, kw_only=True):
+    timeout_s: Annotated[
+        float, about("another agent that leaves a forwarded request unanswered for so long is taken for gone", gt=0)
+    ] = 30.0
+    max_inflight_requests: Annotated[
+        int, about("requests forwarded to one other agent that are not answered yet; further ones wait", gt=0)
+    ] = 64
+    max_inflight_bytes: Annotated[int, about("bytes of such requests; beyond it further ones wait", gt=0)] = 64 * MIB
+    max_waiting: Annotated[int, about("requests that wait to be forwarded to one agent; more are refused", gt=0)] = (
+        10_000
+    )
+    max_polls: Annotated[int, about("reads at one other agent at once, a connection each; further ones wait", gt=0)] = (
+        256
+    )
+    idle_links: Annotated[int, about("connections to one other agent that are kept for the next read", ge=0)] = 8
+    reconnect_s: Annotated[float, about("how long an agent that could not be reached is not tried again", ge=0)] = 0.1
+    retry_s: Annotated[
+        float, about("first wait before a leader is looked up again; doubles up to retry_max_s, with jitter", gt=0)
+    ] = 0.05
+    retry_max_s: Annotated[float, about("longest wait between two tries to reach a leader", gt=0)] = 1.0
+    lanes: Annotated[
+        int, about("batches forwarded to one partition at once, each under a producer id of its own", gt=0)
+    ] = 32
+    lane_partitions: Annotated[
+        int, about("partitions of other agents whose producer ids are kept for the next batch", gt=0)
+    ] = 10_000
+    max_buffered_bytes: Annotated[
+        int, about("records with acks=buffered that are on their way to other agents; more have to wait", gt=0)
+    ] = 64 * MIB
 
 
 class GroupSettings(Section, frozen=True, kw_only=True):
@@ -313,6 +422,7 @@ class Settings(Section, frozen=True, kw_only=True):
     agent: AgentSettings = AgentSettings()
     kafka: KafkaSettings = KafkaSettings()
     http: HttpSettings = HttpSettings()
+    grpc: GrpcSettings = GrpcSettings()
     metadata: MetadataSettings = MetadataSettings()
     store: StoreSettings = StoreSettings()
     topics: TopicSettings = TopicSettings()
@@ -325,4 +435,6 @@ class Settings(Section, frozen=True, kw_only=True):
     retention: RetentionSettings = RetentionSettings()
     compaction: CompactionSettings = CompactionSettings()
     producers: ProducerSettings = ProducerSettings()
+    records: RecordSettings = RecordSettings()
+    peers: PeerSettings = PeerSettings()
     groups: GroupSettings = GroupSettings()

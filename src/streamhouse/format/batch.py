@@ -35,6 +35,7 @@ _LENGTH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _TIMESTAMP: Final = struct.Struct(">q")
+_PRODUCER: Final = struct.Struct(">qhi")
 
 # What stands in front of the length's count: base offset and the length itself.
 _PREFIX_BYTES: Final = 12
@@ -44,6 +45,7 @@ _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
+_PRODUCER_AT: Final = 43
 
 _CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
@@ -228,6 +230,12 @@ def correct_max_timestamp(buffer: bytearray | memoryview, max_timestamp_ms: int)
     _TIMESTAMP.pack_into(buffer, _MAX_TIMESTAMP_AT, max_timestamp_ms)
     seal(buffer)
     return read_header(buffer)
+
+
+def number(buffer: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Make the batch one of an idempotent producer, in place."""
+    _PRODUCER.pack_into(buffer, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    seal(buffer)
 
 
 def as_new(batch: Buffer) -> bytearray:

@@ -67,7 +67,12 @@ def _table(snapshot: bytes, settings: ProducerSettings) -> ProducerTable | Strea
         entries = decode_producers(snapshot)
     except StreamhouseError as error:
         return error
-    return ProducerTable(entries, limit=settings.max_per_partition, expire_ms=round(settings.expire_s * 1000))
+    return ProducerTable(
+        entries,
+        limit=settings.max_per_partition,
+        expire_ms=round(settings.expire_s * 1000),
+        key_limit=settings.max_keys_per_partition,
+    )
 
 
 def spans(runs: Sequence[Run]) -> list[list[Run]]:

@@ -1,0 +1,1 @@
+"""Records: publishing and reading for everybody who is no Kafka client, at any agent, whoever leads."""

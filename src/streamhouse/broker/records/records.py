@@ -1,0 +1,90 @@
+"""Records: what HTTP and gRPC publish and read; the one door for everybody who is no Kafka client.
+
+Data path   wire.http, wire.grpc -> **records** -> logs of this agent, or of others over Doors.peers
+Owns        the public calls; the life of the parts
+Leaves      each promise's mechanics to its own module; JSON and protobuf to the wires
+
+Every call works at any agent. A leader on the move costs the caller a pause within its deadline, not an error.
+"""
+
+from collections.abc import Sequence
+
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.reading.fetch import Fetched, Wanted
+from streamhouse.broker.reading.offsets import FoundOffset
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import Acks, NewRecord, Receipt
+
+from .buffering import Buffering
+from .delivery import Delivery
+from .here import Here
+from .publishing import Publishing
+from .seats import Seats
+from .stored import Stored
+
+
+class Records:
+    def __init__(self, doors: Doors, here: Here) -> None:
+        seats = Seats(doors, here)
+        self.buffering = Buffering(doors)
+        self.stored = Stored(doors, here)
+        self._delivery = Delivery(doors, here, seats=seats, stored=self.stored, buffering=self.buffering)
+        self._publishing = Publishing(doors, here, delivery=self._delivery)
+        self._here = here
+
+    def __repr__(self) -> str:
+        return f"<Records {self._delivery!r} {self.stored!r}>"
+
+    async def aclose(self) -> None:
+        """Nothing goes on behind anybody's back any more."""
+        await self.buffering.aclose()
+        await self.stored.aclose()
+
+    # --- publishing
+
+    async def publish(
+        self,
+        topic: str,
+        records: Sequence[NewRecord],
+        *,
+        acks: Acks,
+        idempotency_key: str | None = None,
+        timeout_s: float,
+    ) -> list[Receipt | StreamhouseError]:
+        """One receipt, or error, per record, in order. Raises `UnknownTopic` for all of them at once.
+
+        Records of one call keep their order in each partition. A retry with the same idempotency key and the same
+        records stores nothing twice and gets the same receipts; with other records it is `IdempotencyKeyReused`.
+        """
+        return await self._publishing.publish(
+            topic, records, acks=acks, idempotency_key=idempotency_key, timeout_s=timeout_s
+        )
+
+    async def publish_batches(
+        self, name: TopicPartition, batches: Sequence[memoryview], *, acks: Acks, timeout_s: float
+    ) -> list[Receipt | StreamhouseError]:
+        """Whole Kafka record batches: one receipt per batch, with the offset of its first record.
+
+        The buffers are copied. Numbers of an idempotent producer in them hold; batches without any are stored at most
+        once per call.
+        """
+        return await self._publishing.publish_batches(name, batches, acks=acks, timeout_s=timeout_s)
+
+    # --- reading
+
+    async def read(
+        self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[Fetched]:
+        """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time."""
+        return await self._here.fetch(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+
+    async def earliest(self, name: TopicPartition) -> FoundOffset:
+        return await self._here.earliest(name)
+
+    async def latest(self, name: TopicPartition) -> FoundOffset:
+        return await self._here.latest(name)
+
+    async def at_time(self, name: TopicPartition, timestamp_ms: int) -> FoundOffset | None:
+        """The first record with this timestamp or a later one; None when there is none."""
+        return await self._here.at_time(name, timestamp_ms)

@@ -1,0 +1,105 @@
+"""Stored: waiting until a registered segment holds a record.
+
+Data path   delivery -> **stored** -> log's flush where this agent leads, else the metadata store
+Owns        the one look per interval that all who wait for other agents share
+Leaves      flushing to `flush`, here or there
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import NamedTuple
+
+from streamhouse.broker.doors import Doors
+from streamhouse.errors import AppendFailed, Retriable, StreamhouseError, Unavailable, UnknownTopic
+from streamhouse.model.lease import PartitionState
+from streamhouse.model.names import PartitionId, TopicPartition
+
+from .here import Here
+
+
+class _Waiting(NamedTuple):
+    name: TopicPartition
+    partition: PartitionId
+    end: int
+    epoch: int
+    reached: "asyncio.Future[None]"
+
+
+class Stored:
+    def __init__(self, doors: Doors, here: Here) -> None:
+        self._doors = doors
+        self._here = here
+        self._waiting: set[_Waiting] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self.looks = 0
+
+    def __repr__(self) -> str:
+        return f"<Stored waiting={len(self._waiting)} looks={self.looks}>"
+
+    async def wait(self, name: TopicPartition, partition: PartitionId, end: int, *, epoch: int) -> None:
+        """Return once segments hold everything below `end`, acknowledged under `epoch` (-1: unknown)."""
+        tenure = self._here.tenure
+        opened = tenure.find_log(name) if tenure is not None else None
+        if opened is not None and opened.partition == partition and opened.epoch == epoch:
+            try:
+                return await opened.wait_flushed(end)
+            except Retriable:
+                pass  # it is over here: whoever leads next flushes the rest
+        await self._watch(name, partition, end, epoch)
+
+    async def _watch(self, name: TopicPartition, partition: PartitionId, end: int, epoch: int) -> None:
+        waiting = _Waiting(name, partition, end, epoch, asyncio.get_running_loop().create_future())
+        self._waiting.add(waiting)
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look(), name="stored")
+        try:
+            await waiting.reached
+        finally:
+            self._waiting.discard(waiting)
+
+    async def _look(self) -> None:
+        """Ends with the last who waits."""
+        try:
+            while self._waiting:
+                with suppress(Unavailable):  # those who wait have their own deadlines
+                    await self._look_once()
+                await self._doors.clock.sleep(self._doors.settings.records.stored_look_s)
+        finally:
+            self._looking = None
+
+    async def _look_once(self) -> None:
+        waiting = list(self._waiting)
+        self.looks += 1
+        topics = list(dict.fromkeys(each.partition.topic_id for each in waiting))
+        states = {state.partition: state for state in await self._doors.metadata.partitions(topics)}
+        for each in waiting:
+            state = states.get(each.partition)
+            if state is None:
+                _tell(each, UnknownTopic(each.name))
+            elif state.flushed_end >= each.end:
+                _tell(each, None if state.epoch == each.epoch else await self._doubt(each, state))
+
+    async def _doubt(self, waiting: _Waiting, state: PartitionState) -> StreamhouseError | None:
+        """Somebody else leads now. A disk that was left behind takes its last records along, and the log goes on
+        behind them: then no run holds them."""
+        last = waiting.end - 1
+        runs = await self._doors.metadata.runs(waiting.partition, from_offset=last, limit=1)
+        if last < state.log_start or (runs and runs[0].base <= last):
+            return None
+        return AppendFailed(f"the record's leader is gone, and its disk; partition={waiting.name} offset={last}")
+
+    async def aclose(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        for each in self._waiting:
+            _tell(each, Unavailable("the agent is stopping"))
+
+
+def _tell(waiting: _Waiting, error: StreamhouseError | None) -> None:
+    if waiting.reached.done():
+        return
+    if error is None:
+        waiting.reached.set_result(None)
+    else:
+        waiting.reached.set_exception(error)
