@@ -164,7 +164,7 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         )
         await kafka.start()
         stack.push_async_callback(kafka.stop)
-        http = HttpServer(settings.http, make_app(broker, registry), http_listener)
+        http = HttpServer(settings.http, make_app(broker, registry, cluster_id=cluster_id), http_listener)
         http.start()
         stack.push_async_callback(http.stop)
         yield Agent(

@@ -63,11 +63,12 @@ async def test_segments_are_listed_by_topic(world: World, broker: Broker, http: 
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "many", "10001", "²"])
-async def test_a_bad_limit_is_refused_with_what_is_allowed(http: httpx.AsyncClient, limit: str) -> None:
+async def test_a_bad_limit_is_refused_with_its_place_and_the_reason(http: httpx.AsyncClient, limit: str) -> None:
     answer = await http.get("/v1/segments", params={"limit": limit})
     assert answer.status_code == 400
     assert answer.headers["content-type"] == "application/problem+json"
-    assert "1 to 10000" in answer.json()["detail"]
+    (flaw,) = answer.json()["errors"]
+    assert (flaw["path"], "int" in flaw["reason"]) == ("$.limit", True)
 
 
 async def test_an_unknown_topic_is_not_found(http: httpx.AsyncClient) -> None:
@@ -78,7 +79,9 @@ async def test_an_unknown_topic_is_not_found(http: httpx.AsyncClient) -> None:
 
 
 async def test_an_unknown_path_is_not_found(http: httpx.AsyncClient) -> None:
-    assert (await http.get("/v2/everything")).status_code == 404
+    answer = await http.get("/v2/everything")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+    assert answer.json()["title"] == "Not Found"
 
 
 def tree(root: type[errors.StreamhouseError]) -> Iterator[type[errors.StreamhouseError]]:

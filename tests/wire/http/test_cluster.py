@@ -88,7 +88,7 @@ async def test_an_agent_that_drains_leads_nothing_until_that_is_undone(site: Sit
 async def test_the_last_agent_that_takes_partitions_is_not_drained(site: Site) -> None:
     assert (await site.ports[0].post("/v1/agents/1/drain", json={})).status_code == 200
     refused = await site.ports[0].post("/v1/agents/2/drain", json={})
-    assert (refused.status_code, refused.headers["content-type"]) == (400, "application/problem+json")
+    assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json")
     assert "no other agent" in refused.json()["detail"]
     again = await site.ports[0].post("/v1/agents/1/drain", json={})  # it drains already, which is fine
     assert again.status_code == 200
@@ -160,7 +160,7 @@ async def test_a_partition_moves_where_it_is_told_and_back(site: Site) -> None:
     [
         ({"topic": "nothing"}, 404),
         ({"partition": PARTITIONS}, 404),
-        ({"partition": -1}, 404),
+        ({"partition": -1}, 400),
         ({"node": 9}, 404),
         ({"node": "x"}, 400),
         ({"more": 1}, 400),
@@ -176,24 +176,24 @@ async def test_nothing_moves_to_an_agent_that_drains(site: Site) -> None:
     await site.ports[0].post("/v1/agents/2/drain", json={})
     asked = {"topic": "orders", "partition": 0, "node": 2}
     refused = await site.ports[0].post("/v1/partitions/move", json=asked)
-    assert (refused.status_code, "drains" in refused.json()["detail"]) == (400, True)
+    assert (refused.status_code, "drains" in refused.json()["detail"]) == (422, True)
 
 
 @pytest.mark.parametrize(
-    ("headers", "body"),
+    ("headers", "body", "status"),
     [
-        ({"content-type": "text/plain"}, b"{}"),
-        ({}, b""),
-        (JSON, b""),
-        (JSON, b"{"),
-        (JSON, b" " * (MAX_BODY_BYTES + 1)),
+        ({"content-type": "text/plain"}, b"{}", 415),
+        ({}, b"", 415),
+        (JSON, b"", 400),
+        (JSON, b"{", 400),
+        (JSON, b" " * (MAX_BODY_BYTES + 1), 413),
     ],
 )
 async def test_only_json_that_is_not_too_large_changes_anything(
-    site: Site, headers: dict[str, str], body: bytes
+    site: Site, headers: dict[str, str], body: bytes, status: int
 ) -> None:
     answer = await site.ports[0].post("/v1/agents/2/drain", headers=headers, content=body)
-    assert answer.status_code == 400
+    assert answer.status_code == status
     assert [each["state"] for each in (await site.get("/v1/agents"))["agents"]] == ["live", "live"]
 
 

@@ -1,28 +1,47 @@
 """App: the routes of the HTTP port, put together.
 
-Data path   HTTP -> **app** -> routes -> broker
+Data path   HTTP -> gate -> **app** -> endpoints -> routes -> broker
 Owns        which groups of routes there are, and that errors become problem details
 Leaves      sockets to `server`, paths and shapes to `routes`, promises to the broker, error bodies to `errors`
 """
 
+from typing import Any
+
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
 
-from .errors import on_error
-from .routes import agents, doctor, health, partitions, segments
+from .bodies import Bodies
+from .endpoint import make_routes
+from .errors import on_defect, on_error, on_http_error
+from .gate import Gate
+from .metrics import HttpMetrics
+from .operations import Operation
+from .routes import agents, cluster, doctor, documents, health, partitions, segments, topics
 
 
-def make_app(broker: Broker, registry: CollectorRegistry) -> Starlette:
-    return Starlette(
-        routes=[
-            *health.routes(broker, registry),
-            *segments.routes(broker),
-            *agents.routes(broker),
-            *partitions.routes(broker),
-            *doctor.routes(broker),
-        ],
-        exception_handlers={StreamhouseError: on_error},
+def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "", grpc: str | None = None) -> ASGIApp:
+    """The HTTP port's application; `grpc` is where the agent listens for that protocol."""
+    settings = broker.settings.http
+    metrics = HttpMetrics(registry)
+    bodies = Bodies(settings)
+    declared: list[Operation[Any, Any]] = [
+        *topics.operations(broker),
+        *segments.operations(broker),
+        *partitions.operations(broker),
+        *agents.operations(broker),
+        *cluster.operations(broker, cluster_id=cluster_id, grpc=grpc),
+        *doctor.operations(broker),
+        *health.operations(broker, registry),
+    ]
+    declared += documents.operations(declared)
+    app = Starlette(
+        routes=make_routes(declared, bodies),
+        exception_handlers={StreamhouseError: on_error, HTTPException: on_http_error, Exception: on_defect},
     )
+    app.router.redirect_slashes = False
+    return Gate(app, settings, metrics)

@@ -1,7 +1,8 @@
 """Server: uvicorn on the agent's own event loop.
 
-Owns        the HTTP listener: opening, limits, closing
-Leaves      signals to `agent`, routes to `app`
+Data path   sockets -> **server** -> connection -> gate
+Owns        the HTTP listener: opening, closing, and that it does nothing while nobody asks
+Leaves      signals to `agent`, limits of connections to `connection`, routes to `app`
 """
 
 import asyncio
@@ -14,13 +15,22 @@ from starlette.types import ASGIApp
 
 from streamhouse.config import HttpSettings
 
+from .connection import connection_class
+
 
 class _Uvicorn(uvicorn.Server):
-    """Uvicorn without signal handlers: the agent has one for all its servers."""
+    """Uvicorn without signal handlers, the agent has one for all its servers, and without a clock that ticks."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.exit = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        await self.exit.wait()
 
 
 class HttpServer:
@@ -29,10 +39,13 @@ class HttpServer:
         self._server = _Uvicorn(
             uvicorn.Config(
                 app,
+                http=connection_class(settings),
+                ws="none",
                 log_config=None,
                 access_log=False,
+                server_header=False,
+                date_header=False,
                 lifespan="off",
-                limit_concurrency=settings.max_requests,
                 timeout_keep_alive=round(settings.idle_timeout_s),
                 timeout_graceful_shutdown=2,
             )
@@ -49,5 +62,6 @@ class HttpServer:
 
     async def stop(self) -> None:
         self._server.should_exit = True
+        self._server.exit.set()
         if self._serving is not None:
             await self._serving

@@ -7,18 +7,17 @@ DELETE /v1/agents/{node}/drain    it takes its share again
 Draining answers at once with the agents as they are then; it is done when the agent holds nothing any more.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.cluster.oversight import AgentStatus
-from streamhouse.wire.http.exchange import json_answer, parse_number, read_body
+from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
+from streamhouse.wire.http.operations import Call, NoQuery, Operation
 
-MAX_NODE: Final = 2**31 - 1
+TAG: Final = "agents"
 
 
 class AgentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,22 +44,56 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The body of a drain: nothing to say yet."""
 
 
-def routes(broker: Broker) -> list[Route]:
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def told() -> Response:
         return json_answer(Agents(agents=[_view(each) for each in await broker.oversight.agents()]))
 
-    async def agents(_: Request) -> Response:
+    async def list_agents(_: Call[NoQuery, None]) -> Response:
         return await told()
 
-    async def drain(request: Request) -> Response:
-        node = parse_number(request.path_params["node"], "node", low=0, high=MAX_NODE)
-        draining = request.method == "POST"
-        if draining:
-            await read_body(request, Drain)
-        await broker.oversight.drain(node, draining=draining)
+    async def drain_agent(call: Call[NoQuery, Drain]) -> Response:
+        await broker.oversight.drain(call.path["node"], draining=True)
         return await told()
 
-    return [Route("/v1/agents", agents), Route("/v1/agents/{node}/drain", drain, methods=["POST", "DELETE"])]
+    async def undrain_agent(call: Call[NoQuery, None]) -> Response:
+        await broker.oversight.drain(call.path["node"], draining=False)
+        return await told()
+
+    drain = "/v1/agents/{node}/drain"
+    return [
+        Operation(
+            method="GET",
+            path="/v1/agents",
+            handler=list_agents,
+            summary="Every agent whose session has not ended",
+            tag=TAG,
+            query=NoQuery,
+            answer=Agents,
+        ),
+        Operation(
+            method="POST",
+            path=drain,
+            handler=drain_agent,
+            summary="Have an agent hand everything over and take nothing more",
+            about="Answers at once; it is done when the agent holds nothing any more.",
+            tag=TAG,
+            query=NoQuery,
+            body=Drain,
+            max_body_bytes=MAX_BODY_BYTES,
+            answer=Agents,
+            problems=(404,),
+        ),
+        Operation(
+            method="DELETE",
+            path=drain,
+            handler=undrain_agent,
+            summary="Have an agent take its share again",
+            tag=TAG,
+            query=NoQuery,
+            answer=Agents,
+            problems=(404,),
+        ),
+    ]
 
 
 def _view(status: AgentStatus) -> AgentView:

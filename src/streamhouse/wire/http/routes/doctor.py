@@ -6,15 +6,17 @@ The answer is 200 whatever was found. What agents should agree about (who is the
 that whoever asks all of them can compare.
 """
 
+from typing import Annotated, Any
+
 import msgspec
-from starlette.requests import Request
+from msgspec import Meta
 from starlette.responses import Response
-from starlette.routing import Route
 
 from streamhouse import __version__
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.cluster.verdicts import Check
-from streamhouse.wire.http.exchange import json_answer, read_flag
+from streamhouse.wire.http.exchange import json_answer
+from streamhouse.wire.http.operations import Call, Operation
 
 
 class CheckView(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +37,13 @@ class Doctor(msgspec.Struct, frozen=True, kw_only=True):
     shared: list[CheckView]
 
 
-def routes(broker: Broker) -> list[Route]:
-    async def doctor(request: Request) -> Response:
-        shared = [] if read_flag(request, "local") else await broker.checkup.shared()
+class DoctorQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    local: Annotated[bool, Meta(description="only what this agent alone can tell")] = False
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    async def examine(call: Call[DoctorQuery, None]) -> Response:
+        shared = [] if call.query.local else await broker.checkup.shared()
         own = await broker.checkup.own()
         return json_answer(
             Doctor(
@@ -50,7 +56,18 @@ def routes(broker: Broker) -> list[Route]:
             )
         )
 
-    return [Route("/v1/doctor", doctor)]
+    return [
+        Operation(
+            method="GET",
+            path="/v1/doctor",
+            handler=examine,
+            summary="Whether all is well with this agent and with what all agents share",
+            about="The answer is 200 whatever was found.",
+            tag="agents",
+            query=DoctorQuery,
+            answer=Doctor,
+        )
+    ]
 
 
 def _view(check: Check) -> CheckView:

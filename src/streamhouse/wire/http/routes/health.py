@@ -1,14 +1,15 @@
 """Health and metrics, for whoever starts agents and whoever watches them."""
 
+from typing import Any
+
 import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from streamhouse.broker.broker import Broker
 from streamhouse.wire.http.exchange import json_answer
+from streamhouse.wire.http.operations import Call, Media, NoQuery, Operation
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,16 +17,45 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-def routes(broker: Broker, registry: CollectorRegistry) -> list[Route]:
-    async def live(_: Request) -> Response:
+def operations(broker: Broker, registry: CollectorRegistry) -> list[Operation[Any, Any]]:
+    async def live(_: Call[NoQuery, None]) -> Response:
         return json_answer(Health(status="live"))
 
-    async def ready(_: Request) -> Response:
+    async def ready(_: Call[NoQuery, None]) -> Response:
         reason = broker.not_ready()
         status = 503 if reason else 200
         return json_answer(Health(status="not ready" if reason else "ready", reason=reason), status=status)
 
-    async def metrics(_: Request) -> Response:
+    async def metrics(_: Call[NoQuery, None]) -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
-    return [Route("/health/live", live), Route("/health/ready", ready), Route("/metrics", metrics)]
+    return [
+        Operation(
+            method="GET",
+            path="/health/live",
+            handler=live,
+            summary="Whether the process answers",
+            tag="health",
+            query=NoQuery,
+            answer=Health,
+        ),
+        Operation(
+            method="GET",
+            path="/health/ready",
+            handler=ready,
+            summary="Whether the agent should get traffic",
+            tag="health",
+            query=NoQuery,
+            answer=Health,
+            other_statuses={503: Health},
+        ),
+        Operation(
+            method="GET",
+            path="/metrics",
+            handler=metrics,
+            summary="Metrics, as Prometheus reads them",
+            tag="health",
+            query=NoQuery,
+            other_answers=[Media(type="text/plain", about="the text format of Prometheus")],
+        ),
+    ]

@@ -6,16 +6,20 @@ POST /v1/partitions/move               {"topic": "orders", "partition": 3, "node
 The high watermark is null where another agent leads: that agent tells it with `local=1`.
 """
 
+from typing import Annotated, Any, Final
+
 import msgspec
-from starlette.requests import Request
+from msgspec import Meta
 from starlette.responses import Response
-from starlette.routing import Route
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.cluster.oversight import PartitionStatus
 from streamhouse.model.lease import Session
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.http.exchange import json_answer, read_body, read_flag
+from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
+from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation
+
+TAG: Final = "partitions"
 
 
 class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,28 +47,59 @@ class Partitions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who should lead a partition; node null: whoever would without anybody saying so."""
+
     topic: str
-    partition: int
-    node: int | None
+    partition: Annotated[int, Meta(ge=0, le=MAX_INT)]
+    node: Annotated[int, Meta(ge=0, le=MAX_INT)] | None
 
 
-def routes(broker: Broker) -> list[Route]:
-    async def partitions(request: Request) -> Response:
-        name = request.query_params.get("topic")
+class PartitionsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    topic: Annotated[str, Meta(description="only of this topic")] = ""
+    local: Annotated[bool, Meta(description="only those that are open at the agent asked")] = False
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    async def list_partitions(call: Call[PartitionsQuery, None]) -> Response:
+        name = call.query.topic
         topics = [await broker.topic(name)] if name else await broker.topics()
-        found = await broker.oversight.partitions(topics, local=read_flag(request, "local"))
-        return json_answer(Partitions(partitions=[_view(each) for each in found]))
+        found = await broker.oversight.partitions(topics, local=call.query.local)
+        return json_answer(Partitions(partitions=[view(each) for each in found]))
 
-    async def move(request: Request) -> Response:
-        asked = await read_body(request, Move)
+    async def move_partition(call: Call[NoQuery, Move]) -> Response:
+        asked = call.body
         name = TopicPartition(asked.topic, asked.partition)
         await broker.oversight.move(name, asked.node)
-        return json_answer(Partitions(partitions=[_view(await broker.oversight.partition(name))]))
+        return json_answer(Partitions(partitions=[view(await broker.oversight.partition(name))]))
 
-    return [Route("/v1/partitions", partitions), Route("/v1/partitions/move", move, methods=["POST"])]
+    return [
+        Operation(
+            method="GET",
+            path="/v1/partitions",
+            handler=list_partitions,
+            summary="Partitions of one topic or of all: who leads them and how far they are",
+            about="The high watermark is null where another agent leads.",
+            tag=TAG,
+            query=PartitionsQuery,
+            answer=Partitions,
+            problems=(404,),
+        ),
+        Operation(
+            method="POST",
+            path="/v1/partitions/move",
+            handler=move_partition,
+            summary="Say which agent leads a partition",
+            tag=TAG,
+            query=NoQuery,
+            body=Move,
+            max_body_bytes=MAX_BODY_BYTES,
+            answer=Partitions,
+            problems=(404,),
+        ),
+    ]
 
 
-def _view(status: PartitionStatus) -> PartitionView:
+def view(status: PartitionStatus) -> PartitionView:
     return PartitionView(
         topic=status.name.topic,
         partition=status.name.partition,

@@ -3,14 +3,16 @@
 GET /v1/segments?topic=…&limit=…    at most `limit` runs of each partition
 """
 
+from typing import Annotated, Any
+
 import msgspec
-from starlette.requests import Request
+from msgspec import Meta
 from starlette.responses import Response
-from starlette.routing import Route
 
 from streamhouse.broker.broker import Broker
 from streamhouse.model.segment import Run
-from streamhouse.wire.http.exchange import json_answer, read_limit
+from streamhouse.wire.http.exchange import DEFAULT_LIMIT, MAX_LIMIT, json_answer
+from streamhouse.wire.http.operations import Call, Operation
 
 
 class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,15 +33,30 @@ class Segments(msgspec.Struct, frozen=True, kw_only=True):
     segments: list[SegmentView]
 
 
-def routes(broker: Broker) -> list[Route]:
-    async def segments(request: Request) -> Response:
-        limit = read_limit(request)
-        name = request.query_params.get("topic")
+class SegmentsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    topic: Annotated[str, Meta(description="only of this topic")] = ""
+    limit: Annotated[int, Meta(description="runs of each partition at most", ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    async def list_segments(call: Call[SegmentsQuery, None]) -> Response:
+        name, limit = call.query.topic, call.query.limit
         topics = [await broker.topic(name)] if name else await broker.topics()
         found = [_view(topic.name, run) for topic in topics for run in await broker.runs(topic, limit=limit)]
         return json_answer(Segments(segments=found))
 
-    return [Route("/v1/segments", segments)]
+    return [
+        Operation(
+            method="GET",
+            path="/v1/segments",
+            handler=list_segments,
+            summary="Which runs of partitions are registered, and in which objects",
+            tag="topics",
+            query=SegmentsQuery,
+            answer=Segments,
+            problems=(404,),
+        )
+    ]
 
 
 def _view(topic: str, run: Run) -> SegmentView:

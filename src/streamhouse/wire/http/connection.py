@@ -1,0 +1,96 @@
+"""Connection: one HTTP connection, as uvicorn serves it, with the limits that it doesn't have itself.
+
+Data path   socket -> **connection** -> gate
+Owns        how many connections there are, how long headers may take, what waits for a slow reader, the Date header,
+            problem details for what can't be parsed
+Leaves      HTTP itself to h11 and uvicorn
+"""
+
+import asyncio
+from email.utils import formatdate
+from typing import Any, Final
+
+import h11
+import msgspec
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from streamhouse.clock import SystemClock
+from streamhouse.config import HttpSettings
+
+from .errors import PROBLEM_JSON, Problem
+
+TRANSPORT: Final = "transport"
+"""Under this name the state of a request has its connection, so that a reader that takes nothing can be cut off."""
+
+
+class Connection(H11Protocol):
+    settings: HttpSettings  # given by `connection_class`
+    clock = SystemClock()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._waiting_for_headers: asyncio.TimerHandle | None = None
+        self._dated_s = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=self.settings.write_buffer_bytes)
+        self.app_state = {**self.app_state, TRANSPORT: transport}
+        if len(self.connections) > self.settings.max_connections:
+            transport.abort()
+        else:
+            self._expect_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect_no_headers()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._expect_headers()
+        else:
+            self._expect_no_headers()
+
+    def handle_events(self) -> None:
+        self._date()
+        super().handle_events()
+
+    def _expect_headers(self) -> None:
+        if self._waiting_for_headers is None:
+            self._waiting_for_headers = self.loop.call_later(self.settings.header_timeout_s, self._no_headers)
+
+    def _expect_no_headers(self) -> None:
+        if self._waiting_for_headers is not None:
+            self._waiting_for_headers.cancel()
+            self._waiting_for_headers = None
+
+    def _no_headers(self) -> None:
+        self._waiting_for_headers = None
+        if self.conn.their_state is h11.IDLE:
+            self.transport.abort()
+
+    def _date(self) -> None:
+        """The time of day is written when somebody asks, not once a second."""
+        now_s = self.clock.now_ms() // 1000
+        if now_s != self._dated_s:
+            self._dated_s = now_s
+            self.server_state.default_headers = [(b"date", formatdate(now_s, usegmt=True).encode())]
+
+    def send_400_response(self, msg: str) -> None:
+        told = Problem(type="about:blank", title="Bad Request", status=400, detail=f"this is not HTTP; why={msg[:200]}")
+        body = msgspec.json.encode(told)
+        headers = [
+            (b"content-type", PROBLEM_JSON.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        for event in (h11.Response(status_code=400, headers=headers, reason=b"Bad Request"), h11.Data(data=body)):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")
+        self.transport.close()
+
+
+def connection_class(settings: HttpSettings) -> type[Connection]:
+    """Uvicorn makes connections of a class; these settings belong to all of one server's."""
+    return type("Connection", (Connection,), {"settings": settings})

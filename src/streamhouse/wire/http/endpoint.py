@@ -1,0 +1,132 @@
+"""Endpoint: the operations of one path; requests are judged by their declaration before a handler sees them.
+
+Data path   app's router -> **endpoint** -> handler -> answer
+Owns        methods, parameters, headers and JSON bodies against their types; errors that name the place
+Leaves      bytes of bodies to `bodies`, media types to `negotiation`, answers to the handlers
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from .bodies import Bodies
+from .errors import Flaw, Malformed, MethodNotAllowed
+from .negotiation import sent_type, wanted_type
+from .operations import JSON, PATH_PARAMETERS, Call, Header, Operation
+
+T = TypeVar("T")
+
+_PLACE: Final = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<key>key in )?(?P<path>.*)`)?$", re.DOTALL)
+MAX_REASON: Final = 300
+
+
+class Endpoint:
+    """An ASGI application for one path."""
+
+    def __init__(self, path: str, operations: Sequence[Operation[Any, Any]], bodies: Bodies) -> None:
+        self.path = path
+        self._bodies = bodies
+        self._by_method = {each.method: each for each in operations}
+        if "GET" in self._by_method:
+            self._by_method["HEAD"] = self._by_method["GET"]
+        self._allow = ", ".join(self._by_method)
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.path} {self._allow}>"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        operation = self._by_method.get(request.method)
+        if operation is None:
+            raise MethodNotAllowed(
+                f"method not allowed; method={request.method[:20]} allowed={self._allow}",
+                headers={"allow": self._allow},
+            )
+        answer = await operation.handler(await self._judge(request, operation))
+        await answer(scope, receive, send)
+
+    async def _judge(self, request: Request, operation: Operation[Any, Any]) -> Call[Any, Any]:
+        """The request as a call; raises what is wrong with it, the cheapest first."""
+        accepted = wanted_type(request.headers.get("accept"), operation.answer_types)
+        path = read_path(request.path_params)
+        query = read_query(request, operation.query)
+        for header in operation.headers:
+            check_header(request, header)
+        media_type, body = "", None
+        if operation.is_stated:
+            media_type = sent_type(request.headers.get("content-type"), operation.body_types)
+            if media_type == JSON and operation.body is not None:
+                data = await self._bodies.read(request, limit=operation.max_body_bytes)
+                body = decode_json(data, operation.body)
+        return Call(request=request, query=query, body=body, path=path, media_type=media_type, accepted=accepted)
+
+
+def make_routes(operations: Iterable[Operation[Any, Any]], bodies: Bodies) -> list[Route]:
+    """One route for each path, in the order in which paths were first declared."""
+    by_path: dict[str, list[Operation[Any, Any]]] = {}
+    for each in operations:
+        by_path.setdefault(each.path, []).append(each)
+    return [Route(path, Endpoint(path, found, bodies)) for path, found in by_path.items()]
+
+
+def read_path(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return {name: msgspec.convert(value, type=PATH_PARAMETERS[name], strict=False) for name, value in given.items()}
+    except msgspec.ValidationError as error:
+        raise Malformed(
+            f"the path is not as it should be; why={error}", flaws=[Flaw(path="$", reason=str(error))]
+        ) from None
+
+
+def read_query(request: Request, kind: type[T]) -> T:
+    given: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name in given:
+            raise Malformed(
+                f"a parameter is given twice; name={name[:100]!r}",
+                flaws=[Flaw(path=f"$.{name[:100]}", reason="given twice")],
+            )
+        given[name] = value
+    try:
+        return msgspec.convert(given, type=kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise malformed("the query is not as it should be", error) from None
+
+
+def check_header(request: Request, header: Header) -> None:
+    values = request.headers.getlist(header.name)
+    for value in values:
+        if len(values) > 1 or len(value) > header.max_chars or not re.fullmatch(header.pattern, value):
+            reason = f"one value of 1 to {header.max_chars} characters like {header.pattern} is wanted"
+            raise Malformed(
+                f"a header is not as it should be; name={header.name} why={reason}",
+                flaws=[Flaw(path=f"$.{header.name}", reason=reason)],
+            )
+
+
+def decode_json(data: bytes, kind: type[T], *, at: str = "$") -> T:
+    """A JSON text as a value of this kind; raises `Malformed` naming the place below `at`."""
+    try:
+        if not data.isascii():
+            data.decode()  # values that are taken as they stand aren't looked into below
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise malformed("the body is not as it should be", error, at=at) from None
+    except UnicodeDecodeError as error:
+        raise malformed("the body is not UTF-8", error, at=at) from None
+    except RecursionError:
+        raise malformed("the body is not as it should be", ValueError("nested too deeply"), at=at) from None
+
+
+def malformed(text: str, error: Exception, *, at: str = "$") -> Malformed:
+    """msgspec says the reason, and behind it the place."""
+    match = _PLACE.match(str(error))
+    assert match is not None  # it matches everything
+    reason, place = match["reason"][:MAX_REASON], at + (match["path"] or "$")[1:MAX_REASON]
+    reason = f"a key: {reason}" if match["key"] else reason
+    return Malformed(f"{text}; path={place} why={reason}", flaws=[Flaw(path=place, reason=reason)])

@@ -1,0 +1,141 @@
+"""Gate: every request comes through here first; who may ask, how many at once, and what was answered.
+
+Data path   server -> **gate** -> app's router
+Owns        the limit of requests at once, the rules for browsers (decision below), counting
+Leaves      everything about single operations to `endpoint`
+
+A page of another site must not use a browser to reach an agent on its user's machine or network:
+ - a request that changes something and names an Origin must come from the agent's own pages;
+ - on a loopback address only names that stand for this machine are answered, so that no other name can be made to
+   point here (DNS rebinding). `http.allowed_hosts` has further names.
+"""
+
+import ipaddress
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from streamhouse.config import HttpSettings
+
+from .errors import ForeignOrigin, TooManyRequests, answer_error
+from .metrics import HttpMetrics
+
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+METHODS: Final = SAFE | {"POST", "PUT", "PATCH", "DELETE"}
+UNMATCHED: Final = "unmatched"
+
+
+class Gate:
+    def __init__(self, app: ASGIApp, settings: HttpSettings, metrics: HttpMetrics) -> None:
+        self._app = app
+        self._limit = settings.max_requests
+        self._metrics = metrics
+        self._hosts = frozenset(part.strip().lower() for part in settings.allowed_hosts.split(",") if part.strip())
+        if settings.advertise:
+            self._hosts |= {host_of(settings.advertise)}
+        self._busy = 0
+
+    def __repr__(self) -> str:
+        return f"<Gate busy={self._busy}>"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        seen = _Seen(scope, receive, send, self._metrics)
+        self._busy += 1
+        self._metrics.busy.set(self._busy)
+        try:
+            await self._admit(scope, seen)
+        finally:
+            self._busy -= 1
+            self._metrics.busy.set(self._busy)
+            seen.count()
+
+    async def _admit(self, scope: Scope, seen: "_Seen") -> None:
+        try:
+            if self._busy > self._limit:
+                raise TooManyRequests(f"too many requests at once; limit={self._limit} setting=http.max_requests")
+            check_browser(scope, self._hosts)
+        except (TooManyRequests, ForeignOrigin) as refused:
+            await answer_error(refused)(scope, seen.receive, seen.send)
+        else:
+            await self._app(scope, seen.receive, seen.send)
+
+
+class _Seen:
+    """One request, on its way through: what goes in and out is added up."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, metrics: HttpMetrics) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self._metrics = metrics
+        self._status = 0
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if body := message.get("body"):
+            self._metrics.bytes_in.inc(len(body))
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+        elif body := message.get("body"):
+            self._metrics.bytes_out.inc(len(body))
+        await self._send(message)
+
+    def count(self) -> None:
+        method = self._scope["method"]
+        route = route_of(self._scope.get("endpoint"))
+        self._metrics.answered(method if method in METHODS else "other", route, self._status).inc()
+
+
+def route_of(endpoint: Any) -> str:
+    """What a request is counted under: a path as it was declared, never one as it was asked for."""
+    return str(getattr(endpoint, "path", None) or getattr(endpoint, "__name__", UNMATCHED))
+
+
+def check_browser(scope: Scope, hosts: Collection[str]) -> None:
+    """Raise `ForeignOrigin` for what another site's page may have sent."""
+    host = origin = None
+    for name, value in scope["headers"]:
+        if name == b"host":
+            host = value.decode("latin-1").lower()
+        elif name == b"origin":
+            origin = value.decode("latin-1").lower()
+    if host is not None and _is_loopback(scope) and not _is_ours(host_of(host), hosts):
+        raise ForeignOrigin(f"this agent doesn't go by that name; host={host[:100]!r} setting=http.allowed_hosts")
+    if origin is not None and scope["method"] not in SAFE and urlsplit(origin).netloc != host:
+        raise ForeignOrigin(f"pages of other sites may change nothing here; origin={origin[:100]!r}")
+
+
+def host_of(text: str) -> str:
+    """The name or address in `name:port`, `[::1]:port` or either without a port."""
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.rpartition(":")[0] or text
+
+
+def _is_loopback(scope: Scope) -> bool:
+    server = scope.get("server")
+    return server is not None and _is_loopback_address(server[0])
+
+
+@lru_cache(maxsize=64)
+def _is_loopback_address(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_ours(host: str, hosts: Collection[str]) -> bool:
+    if host == "localhost" or host.endswith(".localhost") or host in hosts:
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,127 @@
+"""Operations: what the HTTP API can do, each declared once.
+
+Data path   route modules declare **operations**; `endpoint` serves them, `openapi` describes them
+Owns        the shape of a declaration: method, path, parameters, bodies, answers, statuses
+Leaves      checking requests against it to `endpoint`, doing it to the handlers
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
+EVENTS: Final = "text/event-stream"
+TEXT: Final = "text/plain"
+BYTES: Final = "application/octet-stream"
+BATCHES: Final = "application/vnd.streamhouse.batches"
+
+MAX_INT: Final = 2**31 - 1
+MAX_LONG: Final = 2**63 - 1
+
+
+class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+PATH_PARAMETERS: Final[Mapping[str, Any]] = {
+    "topic": Annotated[str, Meta(description="a topic's name", min_length=1, max_length=249)],
+    "partition": Annotated[int, Meta(description="a partition's number, from 0", ge=0, le=MAX_INT)],
+    "group": Annotated[str, Meta(description="a consumer group's name", min_length=1, max_length=1000)],
+    "node": Annotated[int, Meta(description="an agent's number", ge=0, le=MAX_INT)],
+    "name": Annotated[str, Meta(description="a file's name", min_length=1, max_length=100)],
+}
+"""What a name in a path stands for, wherever it occurs."""
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+B = TypeVar("B")
+
+
+@dataclass(slots=True, kw_only=True)
+class Call(Generic[Q, B]):
+    """A request that is as declared. `body` is None where its media type is not JSON: then the handler reads it."""
+
+    request: Request
+    query: Q
+    body: B
+    path: Mapping[str, Any]
+    media_type: str
+    accepted: str
+    """Which of the operation's media types the client likes best."""
+
+    @property
+    def topic(self) -> str:
+        return str(self.path["topic"])
+
+    @property
+    def partition(self) -> int:
+        return int(self.path["partition"])
+
+    def header(self, name: str) -> str | None:
+        return self.request.headers.get(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Media:
+    """A body that is not JSON: its type, how it is described, and what one of it may look like."""
+
+    type: str
+    about: str
+    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """A header that an operation reads."""
+
+    name: str
+    about: str
+    max_chars: int
+    pattern: str = r"^[\x21-\x7E]+$"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Generic[Q, B]):
+    """`problems` are the statuses it refuses with, besides those that every operation has."""
+
+    method: str
+    path: str
+    handler: Callable[[Call[Q, B]], Awaitable[Response]]
+    summary: str
+    tag: str
+    about: str = ""
+    query: type[Q]
+    body: type[B] | None = None
+    other_bodies: Sequence[Media] = ()
+    max_body_bytes: int | None = None
+    """None: as much as the settings allow."""
+    headers: Sequence[Header] = ()
+    status: int = 200
+    answer: type[msgspec.Struct] | None = None
+    other_answers: Sequence[Media] = ()
+    other_statuses: Mapping[int, type[msgspec.Struct]] = field(default_factory=dict)
+    answer_headers: Mapping[str, str] = field(default_factory=dict)
+    problems: Sequence[int] = ()
+
+    @property
+    def name(self) -> str:
+        """What tools call it: the handler's own name."""
+        return self.handler.__name__
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether it takes a body at all."""
+        return self.body is not None or bool(self.other_bodies)
+
+    @property
+    def body_types(self) -> list[str]:
+        return ([JSON] if self.body is not None else []) + [media.type for media in self.other_bodies]
+
+    @property
+    def answer_types(self) -> list[str]:
+        return ([JSON] if self.answer is not None else []) + [media.type for media in self.other_answers]

@@ -1,0 +1,1 @@
+"""Records on HTTP: bytes in other forms, cursors, uploads and streams; `routes` has their paths."""

@@ -1,0 +1,74 @@
+"""Cluster: where everything is. Clients that know one agent learn of the others here.
+
+GET /v1/cluster    the cluster's id, its agents with the addresses of their ports, a bootstrap list for Kafka clients
+"""
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from streamhouse import __version__
+from streamhouse.broker.broker import Broker
+from streamhouse.model.lease import Session
+from streamhouse.wire.http.exchange import json_answer
+from streamhouse.wire.http.operations import Call, NoQuery, Operation
+
+
+class ClusterAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that clients may talk to; `grpc` is null where it has no such port, or where that isn't known."""
+
+    node: int
+    kafka: str
+    http: str
+    grpc: str | None
+    draining: bool
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """`node` is the agent that was asked; `bootstrap` is for Kafka clients: HOST:PORT with commas."""
+
+    cluster_id: str
+    version: str
+    node: int
+    bootstrap: str
+    agents: list[ClusterAgent]
+
+
+def operations(broker: Broker, *, cluster_id: str, grpc: str | None) -> list[Operation[Any, Any]]:
+    """`grpc` is this agent's own address of that port."""
+
+    async def get_cluster(_: Call[NoQuery, None]) -> Response:
+        own = broker.node_id
+        agents = broker.agents()
+        return json_answer(
+            ClusterView(
+                cluster_id=cluster_id,
+                version=__version__,
+                node=own,
+                bootstrap=",".join(str(each.kafka) for each in agents),
+                agents=[_agent(each, grpc if each.node_id == own else None) for each in agents],
+            )
+        )
+
+    return [
+        Operation(
+            method="GET",
+            path="/v1/cluster",
+            handler=get_cluster,
+            summary="The cluster: its agents and where each one listens",
+            tag="agents",
+            query=NoQuery,
+            answer=ClusterView,
+        )
+    ]
+
+
+def _agent(session: Session, grpc: str | None) -> ClusterAgent:
+    return ClusterAgent(
+        node=session.node_id,
+        kafka=str(session.kafka),
+        http=str(session.http),
+        grpc=grpc,
+        draining=session.draining,
+    )

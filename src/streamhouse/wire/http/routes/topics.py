@@ -1,0 +1,211 @@
+"""Topics: made, looked at, changed and deleted.
+
+GET    /v1/topics                         all topics
+POST   /v1/topics                         {"name": "orders", "partitions": 12, "settings": {"retention.ms": 3600000}}
+GET    /v1/topics/{topic}                 one, with every setting in force
+PATCH  /v1/topics/{topic}                 {"partitions": 24, "settings": {"retention.ms": null}}; null: the default
+DELETE /v1/topics/{topic}                 with all its records
+GET    /v1/topics/{topic}/partitions      where each partition begins and ends, and who leads it
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.model.group import OFFSETS_TOPIC
+from streamhouse.model.topic import Topic, topic_values
+from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
+from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation
+
+from .partitions import Partitions, view
+
+TAG: Final = "topics"
+Setting = str | int | float | bool
+Count = Annotated[int, Meta(ge=1, le=MAX_INT, description="number of partitions; it can only grow")]
+
+
+class TopicView(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic; `settings` are those that it was given."""
+
+    name: str
+    id: str
+    partitions: int
+    created_at_ms: int
+    internal: bool
+    settings: dict[str, str]
+
+
+class TopicDetails(TopicView, frozen=True, kw_only=True):
+    """A topic, with every setting in force: its own, and the defaults as they are now."""
+
+    bytes: int
+    effective_settings: dict[str, str]
+
+
+class Topics(msgspec.Struct, frozen=True, kw_only=True):
+    topics: list[TopicView]
+
+
+class NewTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A topic to make; without `partitions` it gets as many as the agent's settings say."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,249}\Z", description="letters, digits and . _ -")]
+    partitions: Count | None = None
+    settings: dict[str, Setting] = {}
+
+
+class TopicChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What should be different; a setting that is null gets its default again."""
+
+    partitions: Count | None = None
+    settings: dict[str, Setting | None] = {}
+
+
+class ListQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    internal: Annotated[bool, Meta(description="those that belong to the agents, too")] = False
+
+
+class ChangeQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    dry_run: Annotated[bool, Meta(description="only say whether it could be done")] = False
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    async def details(topic: Topic) -> TopicDetails:
+        sizes = await broker.administration.sizes([topic])
+        return TopicDetails(
+            **msgspec.structs.asdict(_view(topic)),
+            bytes=sum(sizes.values()),
+            effective_settings=dict(topic_values(topic.overrides, broker.catalogue.dynamic.topic_defaults)),
+        )
+
+    async def list_topics(call: Call[ListQuery, None]) -> Response:
+        found = [_view(topic) for topic in await broker.topics()]
+        return json_answer(Topics(topics=[each for each in found if call.query.internal or not each.internal]))
+
+    async def create_topic(call: Call[ChangeQuery, NewTopic]) -> Response:
+        asked = call.body
+        made = await broker.create_topic(
+            asked.name,
+            partitions=asked.partitions,
+            overrides={name: setting_text(value) for name, value in asked.settings.items()},
+            dry_run=call.query.dry_run,
+        )
+        return json_answer(_view(made), status=201, headers={"location": f"/v1/topics/{made.name}"})
+
+    async def get_topic(call: Call[NoQuery, None]) -> Response:
+        return json_answer(await details(await broker.topic(call.topic)))
+
+    async def change_topic(call: Call[ChangeQuery, TopicChange]) -> Response:
+        asked, dry_run = call.body, call.query.dry_run
+        topic = await broker.topic(call.topic)
+        if asked.settings:
+            topic = await broker.administration.alter_topic(
+                call.topic, lambda before: changed_settings(before, asked.settings), dry_run=dry_run
+            )
+        if asked.partitions is not None and asked.partitions != topic.partitions:
+            topic = await broker.administration.grow_topic(call.topic, asked.partitions, dry_run=dry_run)
+        return json_answer(await details(topic))
+
+    async def delete_topic(call: Call[NoQuery, None]) -> Response:
+        await broker.delete_topic(await broker.topic(call.topic))
+        return Response(status_code=204)
+
+    async def topic_partitions(call: Call[NoQuery, None]) -> Response:
+        found = await broker.oversight.partitions([await broker.topic(call.topic)], local=False)
+        return json_answer(Partitions(partitions=[view(each) for each in found]))
+
+    one = "/v1/topics/{topic}"
+    return [
+        Operation(
+            method="GET",
+            path="/v1/topics",
+            handler=list_topics,
+            summary="All topics",
+            tag=TAG,
+            query=ListQuery,
+            answer=Topics,
+        ),
+        Operation(
+            method="POST",
+            path="/v1/topics",
+            handler=create_topic,
+            summary="Make a topic",
+            tag=TAG,
+            query=ChangeQuery,
+            body=NewTopic,
+            max_body_bytes=MAX_BODY_BYTES,
+            status=201,
+            answer=TopicView,
+            answer_headers={"Location": "where the topic is"},
+            problems=(409,),
+        ),
+        Operation(
+            method="GET",
+            path=one,
+            handler=get_topic,
+            summary="A topic, with every setting in force",
+            tag=TAG,
+            query=NoQuery,
+            answer=TopicDetails,
+            problems=(404,),
+        ),
+        Operation(
+            method="PATCH",
+            path=one,
+            handler=change_topic,
+            summary="Give a topic more partitions or other settings",
+            about="Settings change first. What is not named stays as it is; null gives a setting its default again.",
+            tag=TAG,
+            query=ChangeQuery,
+            body=TopicChange,
+            max_body_bytes=MAX_BODY_BYTES,
+            answer=TopicDetails,
+            problems=(404,),
+        ),
+        Operation(
+            method="DELETE",
+            path=one,
+            handler=delete_topic,
+            summary="Delete a topic with all its records",
+            tag=TAG,
+            query=NoQuery,
+            status=204,
+            problems=(404,),
+        ),
+        Operation(
+            method="GET",
+            path=one + "/partitions",
+            handler=topic_partitions,
+            summary="Where each partition of a topic begins and ends, and who leads it",
+            about="The high watermark is null where another agent leads.",
+            tag=TAG,
+            query=NoQuery,
+            answer=Partitions,
+            problems=(404,),
+        ),
+    ]
+
+
+def setting_text(value: Setting) -> str:
+    """A setting as Kafka writes it, however JSON does."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def changed_settings(before: Mapping[str, str], asked: Mapping[str, Setting | None]) -> Mapping[str, str]:
+    kept = {name: value for name, value in before.items() if name not in asked}
+    return {**kept, **{name: setting_text(value) for name, value in asked.items() if value is not None}}
+
+
+def _view(topic: Topic) -> TopicView:
+    return TopicView(
+        name=topic.name,
+        id=str(topic.topic_id),
+        partitions=topic.partitions,
+        created_at_ms=topic.created_at_ms,
+        internal=topic.name == OFFSETS_TOPIC,
+        settings=dict(topic.overrides),
+    )
