@@ -87,6 +87,9 @@ class ReservationContract(MetadataScene):
             AbandonedRange(session_id=ALICE, partition=part(1), epoch=second.epoch, from_offset=0, until=0),
         ]
         assert list(await ready.abandoned_ranges(BOB)) == []
+        assert await ready.abandoned_sessions() == {ALICE: 1}
+        await ready.forget_abandoned(ALICE)
+        assert await ready.abandoned_sessions() == {}
 
     async def test_what_was_reserved_and_flushed_since_is_no_gap(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))

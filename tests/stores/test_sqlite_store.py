@@ -334,6 +334,7 @@ async def test_every_table_and_column_is_documented(clock: ManualClock) -> None:
 
 MAY_SCAN = {
     "list_topics": "lists all topics",
+    "abandoned_sessions": "a row for each partition of an agent whose disk is away; asked by people only",
     "list_broker_settings": "lists what was changed: a row for each agent at most",
     "list_sessions": "lists all unended sessions, by a partial index",
     "lowest_free_node_id": "looks at all unended sessions, by a partial index",

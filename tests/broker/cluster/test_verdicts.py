@@ -6,6 +6,7 @@ import pytest
 
 from streamhouse.broker.cluster.verdicts import (
     Verdict,
+    judge_disks,
     judge_doomed,
     judge_leases,
     judge_metadata,
@@ -78,6 +79,14 @@ def test_a_lease_that_nobody_will_free_is_a_failure(holders: list[str | None], v
 )
 def test_a_session_that_stays_dead_is_a_failure(session: Session, verdict: Verdict) -> None:
     assert judge_sessions(a_roll(session), LeaseSettings(ttl_s=30.0)).verdict is verdict
+
+
+def test_a_disk_that_was_left_behind_is_named_until_it_comes_back() -> None:
+    assert judge_disks({}).verdict is Verdict.OK
+    told = judge_disks({SessionId("s-1"): 3, SessionId("s-2"): 1})
+    assert told.verdict is Verdict.WARNING
+    assert "4 partitions" in told.text
+    assert "s-1, s-2" in told.text
 
 
 def test_a_metadata_store_can_be_deaf_or_slow() -> None:

@@ -66,6 +66,7 @@ async def test_a_healthy_agent_has_nothing_to_complain_about(broker: Broker, htt
         "deletions",
         "orphans",
         "write-ahead log",
+        "disks",
     ]
     assert checks["metadata store"]["figures"]["schema"] >= 1
     assert checks["leases"]["figures"]["held"] == 1

@@ -22,6 +22,7 @@ from .verdicts import (
     Check,
     Verdict,
     judge_clock,
+    judge_disks,
     judge_doomed,
     judge_flush,
     judge_leases,
@@ -78,6 +79,7 @@ class Checkup:
             _tried("deletions", self._doomed()),
             _tried("orphans", self._orphans()),
             _tried("write-ahead log", self._wal_objects()),
+            _tried("disks", self._disks()),
         )
 
     # --- this agent
@@ -162,6 +164,9 @@ class Checkup:
         return judge_orphans(
             looked_at=len(listed), more=more, orphans=late or [meta.key for meta in orphans], overdue=len(late)
         )
+
+    async def _disks(self) -> Check:
+        return judge_disks(await self._doors.metadata.abandoned_sessions())
 
     async def _wal_objects(self) -> Check:
         """Seals of sessions that are long over stay for a while; only objects of sessions on the roll wait."""

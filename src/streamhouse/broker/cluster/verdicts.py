@@ -115,6 +115,19 @@ def judge_sessions(roll: RollCall, lease: LeaseSettings) -> Check:
     return Check(name="sessions", verdict=Verdict.FAILURE if overdue else Verdict.WARNING, text=text, figures=figures)
 
 
+def judge_disks(abandoned: Mapping[SessionId, int]) -> Check:
+    """Records that were acknowledged and are on a disk that nobody reaches; they come back with it."""
+    partitions = sum(abandoned.values())
+    figures = {"disks": len(abandoned), "partitions": partitions}
+    if not abandoned:
+        return Check(name="disks", verdict=Verdict.OK, text="none was left behind with records on it", figures=figures)
+    text = (
+        f"records of {partitions} partitions may be on the disk of dead agents: {', '.join(sorted(abandoned)[:10])}; "
+        "start an agent with that data folder, and it appends them again"
+    )
+    return Check(name="disks", verdict=Verdict.WARNING, text=text, figures=figures)
+
+
 def judge_leases(states: Iterable[PartitionState], roll: RollCall) -> Check:
     """Leases of the dead are freed by their recovery; one whose session is gone would never be."""
     dead = {each.session_id for each in roll.sessions if _is_dead(each, roll)}

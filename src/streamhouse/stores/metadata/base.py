@@ -261,6 +261,10 @@ class MetadataStore(Protocol):
         """What was given up of a session, by partition; without topics that were deleted since."""
         ...
 
+    async def abandoned_sessions(self) -> Mapping[SessionId, int]:
+        """The sessions of which something was given up, and how many partitions may have lost records with them."""
+        ...
+
     async def forget_abandoned(self, session_id: SessionId) -> None:
         """Drop a session's ranges, whose records were appended again. No error when there are none."""
         ...

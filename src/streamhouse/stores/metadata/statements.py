@@ -74,6 +74,7 @@ class Statements:
     # abandoned ranges
     abandon_ranges: str
     abandoned_of_session: str
+    abandoned_sessions: str
     forget_abandoned: str
     drop_abandoned_of_topic: str
     # segment objects

@@ -223,6 +223,9 @@ class SqlMetadataStore:
     async def abandoned_ranges(self, session_id: SessionId) -> Sequence[AbandonedRange]:
         return await self._engine.look(partial(reservations.abandoned_ranges, session_id=session_id))
 
+    async def abandoned_sessions(self) -> Mapping[SessionId, int]:
+        return await self._engine.look(reservations.abandoned_sessions)
+
     async def forget_abandoned(self, session_id: SessionId) -> None:
         await self._engine.write(partial(reservations.forget_abandoned, session_id=session_id))
 

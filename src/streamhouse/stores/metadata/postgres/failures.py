@@ -9,7 +9,7 @@ from typing import Final
 
 import asyncpg
 
-from streamhouse.errors import Internal, Misconfigured, StreamhouseError, Unavailable
+from streamhouse.errors import Internal, Misconfigured, Rejected, StreamhouseError, Unavailable
 
 # Conditions of the server that pass: https://www.postgresql.org/docs/current/errcodes-appendix.html
 _CLASSES_THAT_PASS: Final = ("08", "40", "53", "57", "58")  # connection, rollback, resources, intervention, system
@@ -25,6 +25,8 @@ _CODES_THAT_PASS: Final = frozenset(
     }
 )
 _BUMPED: Final = frozenset({"40001", "40P01"})  # serialization failure, deadlock: it did not happen, try again at once
+
+_NOT_TEXT: Final = frozenset({"22021", "22P05"})  # not a character of the database's encoding; NUL is in none
 
 _ADVICE: Final = {
     "28P01": ("the user or the password is wrong", "check the user and the password in --metadata"),
@@ -42,7 +44,8 @@ def was_bumped(error: BaseException) -> bool:
 
 
 def translate(error: Exception) -> StreamhouseError:
-    """`Unavailable` for what may pass: no connection, no answer, no room. Anything else is damage or a bug."""
+    """`Unavailable` for what may pass: no connection, no answer, no room. `Rejected` for what no PostgreSQL stores.
+    Anything else is damage or a bug."""
     if isinstance(error, OSError | asyncpg.InternalClientError):  # the latter also when a connection breaks half-way
         return Unavailable(f"metadata store can't be reached; why={_text(error)}")
     if not isinstance(error, asyncpg.PostgresError):
@@ -50,6 +53,8 @@ def translate(error: Exception) -> StreamhouseError:
     code = error.sqlstate or "none"
     if code in _CODES_THAT_PASS or code[:2] in _CLASSES_THAT_PASS:
         return Unavailable(f"metadata store can't serve now; code={code} why={_text(error)}")
+    if code in _NOT_TEXT:
+        return Rejected("a name or text has a character that the metadata store can't keep, such as NUL")
     return Internal(f"metadata store failed; code={code} why={_text(error)}")
 
 

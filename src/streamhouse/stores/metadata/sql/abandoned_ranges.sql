@@ -11,6 +11,12 @@ SELECT session_id, topic_id, partition, epoch, from_offset, until_offset
 FROM abandoned_ranges WHERE session_id = :session_id
 ORDER BY topic_id, partition;
 
+-- name: abandoned_sessions
+-- Which dead sessions have a disk that may hold records, and of how many partitions; for whoever looks after the cluster.
+SELECT session_id, COUNT(*) AS partitions
+FROM abandoned_ranges WHERE until_offset > from_offset
+GROUP BY session_id ORDER BY session_id;
+
 -- name: forget_abandoned
 -- Its disk came back, and what it held was appended again.
 DELETE FROM abandoned_ranges WHERE session_id = :session_id;

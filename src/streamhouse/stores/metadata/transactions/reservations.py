@@ -38,5 +38,10 @@ async def abandoned_ranges(tx: Transaction, session_id: SessionId) -> Sequence[A
     return [abandoned_of(row) for row in await tx.rows(tx.sql.abandoned_of_session, {"session_id": session_id})]
 
 
+async def abandoned_sessions(tx: Transaction) -> Mapping[SessionId, int]:
+    rows = await tx.rows(tx.sql.abandoned_sessions, {})
+    return {SessionId(row["session_id"]): row["partitions"] for row in rows}
+
+
 async def forget_abandoned(tx: Transaction, session_id: SessionId) -> None:
     await tx.change(tx.sql.forget_abandoned, {"session_id": session_id})
