@@ -10,6 +10,7 @@ from tests.contracts.metadata_leases import LeaseContract
 from tests.contracts.metadata_recovery import RecoveryContract
 from tests.contracts.metadata_replacements import ReplacementContract
 from tests.contracts.metadata_reservations import ReservationContract
+from tests.contracts.metadata_schemas import SchemaContract
 from tests.contracts.metadata_segments import SegmentContract
 from tests.contracts.metadata_settings import SettingsContract
 from tests.contracts.metadata_topics import TopicContract
@@ -26,5 +27,6 @@ class MetadataStoreContract(
     ChangeContract,
     ReservationContract,
     GroupContract,
+    SchemaContract,
 ):
     """All of it; the parts are apart only so that each can be read with coffee."""

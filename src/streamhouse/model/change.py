@@ -19,6 +19,8 @@ class ChangeKind(StrEnum):
     """Leases were taken, given up, freed or pinned."""
     SETTINGS = "settings"
     """Settings of agents were changed."""
+    SCHEMAS = "schemas"
+    """Versions of schemas were deleted. That there are new ones is no news: nobody keeps in mind what isn't there."""
     EVERYTHING = "everything"
     """News may have been missed."""
 

@@ -19,6 +19,7 @@ from streamhouse.model.lease import AbandonedRange, Address, PartitionState, Rol
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
+from streamhouse.stores.metadata.schemas import SchemaStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class OffsetStored(NamedTuple):
     committed: CommittedOffset
 
 
-class MetadataStore(Protocol):
+class MetadataStore(SchemaStore, Protocol):
     @property
     def failures_in_a_row(self) -> int:
         """Calls that ended in `Unavailable` since the last one that didn't."""

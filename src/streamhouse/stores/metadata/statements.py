@@ -122,9 +122,42 @@ class Statements:
     drop_offsets_of_group: str
     drop_offsets_of_topic: str
     drop_offsets_of_shards: str
+    # schemas
+    add_schema_context: str
+    take_schema_id: str
+    pass_schema_id: str
+    list_schema_contexts: str
+    insert_schema: str
+    find_schema: str
+    schema_ids_of_guid: str
+    schema_id_of_guid: str
+    drop_unused_schema: str
+    find_schema_subject: str
+    count_schema_subjects: str
+    put_schema_subject: str
+    drop_schema_subject: str
+    list_schema_subjects: str
+    insert_schema_version: str
+    versions_of_subject: str
+    versions_of_schema: str
+    find_schema_versions: str
+    latest_schema_version: str
+    list_schema_versions: str
+    mark_schema_version_deleted: str
+    drop_schema_version: str
+    insert_schema_references: str
+    schema_referrers: str
+    drop_schema_references: str
+    find_schema_rules: str
+    add_schema_rules: str
+    set_schema_config: str
+    set_schema_mode: str
+    drop_schema_modes_of_context: str
+    drop_schema_rules: str
     # counters
     next_epoch: str
     reserve_producer_ids: str
+    next_schema_revision: str
 
 
 def parse_statements(text: str) -> dict[str, str]:

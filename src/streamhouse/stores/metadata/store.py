@@ -1,15 +1,13 @@
 """SqlMetadataStore: the metadata store's door over an SQL engine.
 
 Data path   broker -> **store** -> one transaction each
-Owns        the connection between the door's calls and their transactions; counting failures
-Leaves      what happens in them to `transactions`, running them to the engines
+Owns        the connection between the door's calls and their transactions
+Leaves      what happens in them to `transactions`, running them to the engines, the registry's calls to `schema_store`
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
 
-from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.group import ShardCommit
 from streamhouse.model.lease import AbandonedRange, PartitionState, RollCall, Session
 from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicId
@@ -23,8 +21,9 @@ from streamhouse.stores.metadata.base import (
     OffsetStored,
     ShardGroup,
 )
+from streamhouse.stores.metadata.engine import CountedEngine, Engine
 from streamhouse.stores.metadata.listeners import Heard
-from streamhouse.stores.metadata.transaction import Work
+from streamhouse.stores.metadata.schema_store import SqlSchemaStore
 from streamhouse.stores.metadata.transactions import (
     groups,
     replacements,
@@ -35,80 +34,8 @@ from streamhouse.stores.metadata.transactions import (
     topics,
 )
 
-T = TypeVar("T")
 
-
-class Engine(Protocol):
-    """What runs transactions: an engine's database."""
-
-    async def look(self, work: Work[T]) -> T:
-        """Run `work`, which reads with one statement."""
-        ...
-
-    async def read(self, work: Work[T]) -> T:
-        """Run `work`, whose statements read one snapshot."""
-        ...
-
-    async def write(self, work: Work[T]) -> T:
-        """Run `work` as one transaction: all of it is durable on return, or nothing of it happened."""
-        ...
-
-    async def now_ms(self) -> int: ...
-
-    @property
-    def is_listening(self) -> bool: ...
-
-    def subscribe(self, heard: Heard) -> Callable[[], None]: ...
-
-    async def aclose(self) -> None: ...
-
-
-class CountedEngine:
-    """An engine, and how many of its calls failed in a row. A refusal is an answer too."""
-
-    def __init__(self, inner: Engine) -> None:
-        self._inner = inner
-        self.failures_in_a_row = 0
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
-    async def look(self, work: Work[T]) -> T:
-        return await self._counted(self._inner.look(work))
-
-    async def read(self, work: Work[T]) -> T:
-        return await self._counted(self._inner.read(work))
-
-    async def write(self, work: Work[T]) -> T:
-        return await self._counted(self._inner.write(work))
-
-    async def now_ms(self) -> int:
-        return await self._counted(self._inner.now_ms())
-
-    @property
-    def is_listening(self) -> bool:
-        return self._inner.is_listening
-
-    def subscribe(self, heard: Heard) -> Callable[[], None]:
-        return self._inner.subscribe(heard)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def _counted(self, call: Awaitable[T]) -> T:
-        try:
-            result = await call
-        except Unavailable:
-            self.failures_in_a_row += 1
-            raise
-        except StreamhouseError:
-            self.failures_in_a_row = 0
-            raise
-        self.failures_in_a_row = 0
-        return result
-
-
-class SqlMetadataStore:
+class SqlMetadataStore(SqlSchemaStore):
     """A `MetadataStore`."""
 
     def __init__(self, engine: Engine) -> None:

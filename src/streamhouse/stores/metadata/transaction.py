@@ -33,6 +33,7 @@ class Lock(StrEnum):
     PARTITIONS_OF_TOPIC = "lock_partitions_of_topic"
     PARTITIONS_HELD_BY = "lock_partitions_held_by"
     OBJECTS = "lock_objects"
+    SCHEMAS = "lock_schemas"
 
 
 class Transaction(Protocol):

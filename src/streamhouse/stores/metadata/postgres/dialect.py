@@ -40,6 +40,7 @@ class ServerStatements:
     lock_partitions_of_topic: str
     lock_partitions_held_by: str
     lock_objects: str
+    lock_schemas: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,3 +5,7 @@ UPDATE counters SET value = value + 1 WHERE name = 'epoch' RETURNING value;
 -- name: reserve_producer_ids
 -- The first of `count` producer ids that nobody ever had.
 UPDATE counters SET value = value + :count WHERE name = 'producer_id' RETURNING value - :count + 1 AS first;
+
+-- name: next_schema_revision
+-- A revision that no subject ever had.
+UPDATE counters SET value = value + 1 WHERE name = 'schema_revision' RETURNING value;

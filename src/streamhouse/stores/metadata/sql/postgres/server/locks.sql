@@ -34,3 +34,7 @@ SELECT 1 FROM json_each(:object_ids) AS wanted
 JOIN segment_objects AS o ON o.object_id = CAST(wanted.value ->> 0 AS BIGINT)
 ORDER BY o.object_id
 FOR UPDATE OF o;
+
+-- name: lock_schemas
+-- One change of the schema registry at a time.
+SELECT pg_advisory_xact_lock(hashtextextended('streamhouse: schemas', 0));
