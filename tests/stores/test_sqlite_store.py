@@ -186,7 +186,7 @@ async def test_memory_urls_open_and_slashes_do_not_matter(tmp_path: Path, clock:
 
 async def test_a_lock_held_by_somebody_else_is_unavailable_and_passes(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "metadata.db"
-    store = await SqliteMetadataStore(str(path), clock=clock, settings=SqliteSettings(timeout_s=0.05)).open()
+    store = await SqliteMetadataStore(str(path), clock=clock, settings=SqliteSettings(timeout_s=1.0)).open()
     rival = sqlite3.connect(path, isolation_level=None)
     rival.execute("BEGIN IMMEDIATE")
     with pytest.raises(Unavailable):

@@ -188,11 +188,17 @@ class Flusher:
             await self.flush_once(among)
 
     async def flush_once(self, among: Collection[PartitionLog] | None = None) -> None:
-        """Flush what is durable now, as far as there is room for flushes; returns when those under way are done."""
-        async with asyncio.TaskGroup() as packs:
-            self._start(packs, pressed=True, among=among)
-            if among is None and not self._running:
-                raise Internal(f"nothing is due though something is buffered; flusher={self!r}")
+        """Flush what is durable now, as far as there is room for flushes; returns when those under way are done.
+
+        Raises the first failure itself, not the group of all of them: whoever hands over must see that it is dead.
+        """
+        try:
+            async with asyncio.TaskGroup() as packs:
+                self._start(packs, pressed=True, among=among)
+                if among is None and not self._running:
+                    raise Internal(f"nothing is due though something is buffered; flusher={self!r}")
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
         if self._running:
             await asyncio.wait(self._running)
 

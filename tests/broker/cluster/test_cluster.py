@@ -9,7 +9,15 @@ from streamhouse.broker.cluster.recovery import Recovery
 from streamhouse.broker.flush import wal_objects_allowed
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config import FlushSettings, WalSettings
-from streamhouse.errors import AppendFailed, LeaseLost, NotLeader, OutOfOrderSequence, PredecessorRefused, Retriable
+from streamhouse.errors import (
+    AppendFailed,
+    LeaseLost,
+    NotLeader,
+    OutOfOrderSequence,
+    PredecessorRefused,
+    Retriable,
+    SessionLost,
+)
 from streamhouse.model.lease import Address
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from tests.broker.conftest import MakeWorld
@@ -217,6 +225,24 @@ async def test_a_zombie_learns_of_its_death_from_the_seal(team: Team) -> None:
     await team.pass_time(4)  # the second agent goes on with its own claim, and seals
     with pytest.raises((AppendFailed, LeaseLost, NotLeader)):
         await produce(first, batch(b"zombie"), name)
+    assert await values_of(second, name) == {0: b"a"}
+
+
+async def test_a_zombie_that_hands_over_begins_another_session_instead_of_ending(team: Team) -> None:
+    """It lost its session while it flushed what it was about to give away."""
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    (name, *_) = await team.led_by(first)
+    await team.produce(name, b"a")
+    zombie = current(first)
+    by = current(second).session.session_id
+    assert await team.world.sqlite.claim_recovery(zombie.session.session_id, by=by, proven_dead=True) is not None
+    await team.world.sqlite.pin_partitions({(await first.open_log(name)).partition: second.node_id})
+    with pytest.raises(SessionLost):
+        await first.moves.balance(zombie)
+    await team.pass_time(6)
+    assert not team.tasks[first].done()
+    assert current(first) is not zombie
     assert await values_of(second, name) == {0: b"a"}
 
 
