@@ -180,6 +180,10 @@ class Broker:
         self.groups.release("the session is over")
         self._appending.over(tenure.logs())
 
+    async def wait_stopping(self) -> None:
+        """Return when the agent is told to stop; for whoever keeps clients waiting."""
+        await self._stopping.wait()
+
     def stop(self) -> None:
         """Hand over to other agents, or refuse new appends and flush; `run` returns when that is done."""
         self._stopping.set()
