@@ -78,7 +78,7 @@ async def test_records_of_one_call_keep_their_order_in_a_partition(broker: Broke
 
 
 async def test_records_without_a_key_stay_together_in_a_call_and_calls_take_turns(broker: Broker) -> None:
-    chosen = []
+    chosen: list[int] = []
     for _ in range(PARTITIONS):
         partitions = {receipt.partition for receipt in receipts(await publish(broker, *values(5)))}
         assert len(partitions) == 1

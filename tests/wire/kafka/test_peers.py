@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from streamhouse.errors import Rejected, Unavailable
+from streamhouse.config import PeerSettings
+from streamhouse.errors import RecordTooLarge, Unavailable
 from streamhouse.format.batch import as_new
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicId
@@ -17,7 +18,7 @@ from tests.wire.kafka.talk import Served, a_batch, batches_of, create_topic, fet
 
 @pytest.fixture
 async def peers() -> AsyncIterator[KafkaPeers]:
-    peers = KafkaPeers(timeout_s=5)
+    peers = KafkaPeers(PeerSettings(timeout_s=5))
     yield peers
     await peers.aclose()
 
@@ -31,8 +32,8 @@ async def partition_of(served: Served, number: int = 0) -> tuple[Address, Partit
 async def test_a_batch_gets_its_offset_from_the_agent_that_was_asked(served: Served, peers: KafkaPeers) -> None:
     at, partition = await partition_of(served)
     batch = a_batch(b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=3)
-    assert await peers.append(at, partition, as_new(batch)) == 0
-    assert await peers.append(at, partition, as_new(batch)) == 2
+    assert (await peers.append(at, partition, as_new(batch))).offset == 0
+    assert (await peers.append(at, partition, as_new(batch))).offset == 2
     (part,) = await fetch(await served.client(), fetch_request("orders", (0, 0)))
     assert [each[61:] for each in batches_of(part)] == [bytes(batch[61:])] * 2
 
@@ -40,8 +41,8 @@ async def test_a_batch_gets_its_offset_from_the_agent_that_was_asked(served: Ser
 async def test_many_requests_share_a_connection_and_get_their_own_answers(served: Served, peers: KafkaPeers) -> None:
     at, first = await partition_of(served)
     asked = [(first._replace(partition=number), number * 10 + turn) for turn in range(10) for number in range(3)]
-    offsets = await asyncio.gather(*(peers.append(at, where, a_batch(b"%d" % value)) for where, value in asked))
-    assert sorted(offsets) == sorted([*range(10)] * 3)
+    appended = await asyncio.gather(*(peers.append(at, where, a_batch(b"%d" % value)) for where, value in asked))
+    assert sorted(each.offset for each in appended) == sorted([*range(10)] * 3)
     assert repr(peers) == "<KafkaPeers links=1>"
 
 
@@ -55,7 +56,7 @@ async def test_what_the_topic_does_not_allow_is_refused_for_good(served: Served,
     await create_topic(await served.client(), "small", configs=[("max.message.bytes", "100")])
     topic = await served.broker.topic("small")
     at = Address(served.host, served.port)
-    with pytest.raises(Rejected, match="MESSAGE_TOO_LARGE"):
+    with pytest.raises(RecordTooLarge, match="batch too large"):
         await peers.append(at, PartitionId(topic.topic_id, 0), a_batch(b"x" * 200))
 
 
@@ -90,7 +91,7 @@ async def test_an_answer_that_breaks_off_or_makes_no_sense_is_no_acknowledgement
 
 async def test_an_agent_that_says_nothing_is_not_waited_for_for_ever(served: Served) -> None:
     _, partition = await partition_of(served)
-    peers = KafkaPeers(timeout_s=0.05)
+    peers = KafkaPeers(PeerSettings(timeout_s=0.05))
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()

@@ -10,6 +10,7 @@ Behaviour   acks=1 and acks=all are answered when the write-ahead log holds the 
             again; none of their batch is stored
             a partition that another agent leads is NOT_LEADER_OR_FOLLOWER, with who leads it and where (v10, KIP-951)
             what isn't the client's fault is answered with a code that clients retry, never with UNKNOWN_SERVER_ERROR
+            agents that forward to each other may say acks=-100: as -1, and the batch is flushed soon
 Left out    transactions: transactional batches are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             timeout_ms: the answer comes when the log has decided
 Versions    0-2 are advertised, because librdkafka takes their absence for a broker without compression, and closed
@@ -42,6 +43,7 @@ from streamhouse.wire.kafka.support import serves
 log = logging.getLogger(__name__)
 
 ACKS: Final = (-1, 0, 1)
+FLUSH_SOON: Final = -100
 ZSTD_SINCE: Final = 7
 LEADERS_SINCE: Final = 10
 IDS_SINCE: Final = 13
@@ -71,10 +73,12 @@ class TopicOutcome(NamedTuple):
 @serves(ProduceRequest, (3, 13), advertised=0)
 async def handle(context: Context, request: ProduceRequest) -> Answer:
     acks = request.acks
-    if acks not in ACKS:
+    if acks not in ACKS and acks != FLUSH_SOON:
         return _refuse_all(context, request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1; acks={acks}")
     await _open_ahead(context, request)
     topics = [await _place_topic(context, topic) for topic in request.topic_data]
+    if acks == FLUSH_SOON:
+        _flush_soon(topics)
     if acks != 0:
         return Acknowledgement(context, topics)
     refused = [outcome for topic in topics for outcome in topic.outcomes if outcome.code]
@@ -96,6 +100,12 @@ async def _open_ahead(context: Context, request: ProduceRequest) -> None:
         ]
     if len(names) > 1:
         await context.broker.open_ahead([TopicPartition(name, index) for name, index in names])
+
+
+def _flush_soon(topics: Sequence[TopicOutcome]) -> None:
+    for placed in (outcome.placed for topic in topics for outcome in topic.outcomes):
+        if placed is not None:
+            placed.log.flush_soon(placed.end)
 
 
 def _refuse_all(context: Context, request: ProduceRequest, code: ErrorCode, text: str) -> Answer:

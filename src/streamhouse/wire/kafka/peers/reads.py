@@ -1,0 +1,93 @@
+"""Reads: batches and offsets from the agent that leads.
+
+Owns        the Fetch and ListOffsets requests that agents send each other, and what their answers mean
+Leaves      sending to `peer`
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from streamhouse.broker.reading.fetch import Fetched, Wanted
+from streamhouse.broker.reading.offsets import FoundOffset
+from streamhouse.model.lease import Address
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.wire.kafka.codec import MalformedMessage
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from streamhouse.wire.kafka.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+from .refusals import refusal
+
+FETCH_VERSION: Final = 17
+OFFSETS_VERSION: Final = 7
+MAX_INT: Final = 2**31 - 1
+NO_REPLICA: Final = -1
+
+
+def fetch_request(
+    wanted: Sequence[tuple[PartitionId, Wanted]], *, max_bytes: int, min_bytes: int, max_wait_s: float
+) -> FetchRequest:
+    """Each partition is a topic of its own in it, so that the answers come in the order asked for."""
+    return FetchRequest(
+        max_wait_ms=min(round(max_wait_s * 1000), MAX_INT),
+        min_bytes=min(min_bytes, MAX_INT),
+        max_bytes=min(max_bytes, MAX_INT),
+        topics=[
+            FetchTopic(
+                topic="",
+                topic_id=partition.topic_id,
+                partitions=[
+                    FetchPartition(
+                        partition=partition.partition,
+                        current_leader_epoch=item.leader_epoch,
+                        fetch_offset=item.offset,
+                        partition_max_bytes=min(item.max_bytes, MAX_INT),
+                    )
+                ],
+            )
+            for partition, item in wanted
+        ],
+    )
+
+
+def fetched(answer: FetchResponse, at: Address, wanted: Sequence[tuple[PartitionId, Wanted]]) -> list[Fetched]:
+    if answer.error_code != ErrorCode.NONE:
+        raise refusal(answer.error_code, None, at=at, what="a read")
+    parts = [part for topic in answer.responses for part in topic.partitions]
+    if len(parts) != len(wanted):
+        raise MalformedMessage(f"an answer for {len(wanted)} partitions has {len(parts)} parts")
+    return [_fetched(part, at, item.name) for part, (_, item) in zip(parts, wanted, strict=True)]
+
+
+def _fetched(part: PartitionData, at: Address, name: TopicPartition) -> Fetched:
+    if part.error_code != ErrorCode.NONE:
+        return Fetched(name=name, error=refusal(part.error_code, None, at=at, what=name))
+    records = part.records
+    if not isinstance(records, bytes | bytearray | memoryview):
+        raise MalformedMessage("records of an answer are not in one piece")
+    return Fetched(
+        name=name,
+        high_watermark=part.high_watermark,
+        log_start=part.log_start_offset,
+        records=[records] if records else [],
+    )
+
+
+def offsets_request(name: TopicPartition, timestamp_ms: int) -> ListOffsetsRequest:
+    part = ListOffsetsPartition(partition_index=name.partition, timestamp=timestamp_ms)
+    return ListOffsetsRequest(replica_id=NO_REPLICA, topics=[ListOffsetsTopic(name=name.topic, partitions=[part])])
+
+
+def found_offset(answer: ListOffsetsResponse, at: Address, name: TopicPartition) -> FoundOffset | None:
+    parts = [part for topic in answer.topics for part in topic.partitions]
+    if len(parts) != 1:
+        raise MalformedMessage(f"an answer for one partition has {len(parts)} parts")
+    (told,) = parts
+    if told.error_code != ErrorCode.NONE:
+        raise refusal(told.error_code, None, at=at, what=name)
+    return FoundOffset(told.offset, told.timestamp, told.leader_epoch) if told.offset >= 0 else None
