@@ -10,7 +10,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
 
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
@@ -21,16 +20,20 @@ from .errors import on_defect, on_error, on_http_error
 from .gate import Gate
 from .metrics import HttpMetrics
 from .operations import Operation
-from .routes import agents, cluster, doctor, documents, health, partitions, segments, topics
+from .records.schemas import NoRegistry
+from .records.streams import Streams
+from .routes import agents, cluster, doctor, documents, health, partitions, publishing, reading, segments, topics
 
 
-def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "", grpc: str | None = None) -> ASGIApp:
+def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "", grpc: str | None = None) -> Gate:
     """The HTTP port's application; `grpc` is where the agent listens for that protocol."""
     settings = broker.settings.http
     metrics = HttpMetrics(registry)
     bodies = Bodies(settings)
     declared: list[Operation[Any, Any]] = [
         *topics.operations(broker),
+        *publishing.operations(broker, bodies, NoRegistry()),
+        *reading.operations(broker, NoRegistry(), Streams(broker, settings, metrics)),
         *segments.operations(broker),
         *partitions.operations(broker),
         *agents.operations(broker),

@@ -1,12 +1,13 @@
 """Connection: one HTTP connection, as uvicorn serves it, with the limits that it doesn't have itself.
 
 Data path   socket -> **connection** -> gate
-Owns        how many connections there are, how long headers may take, what waits for a slow reader, the Date header,
-            problem details for what can't be parsed
+Owns        how many connections there are, how long headers may take, cutting off readers that take nothing, the Date
+            header, problem details for what can't be parsed
 Leaves      HTTP itself to h11 and uvicorn
 """
 
 import asyncio
+import socket
 from email.utils import formatdate
 from typing import Any, Final
 
@@ -18,31 +19,38 @@ from streamhouse.clock import SystemClock
 from streamhouse.config import HttpSettings
 
 from .errors import PROBLEM_JSON, Problem
+from .metrics import HttpMetrics
 
-TRANSPORT: Final = "transport"
-"""Under this name the state of a request has its connection, so that a reader that takes nothing can be cut off."""
+MANY: Final = "too many connections"
+NO_HEADERS: Final = "no headers"
+SLOW_READER: Final = "slow reader"
 
 
 class Connection(H11Protocol):
-    settings: HttpSettings  # given by `connection_class`
+    settings: HttpSettings  # these are given by `connection_class`
+    metrics: HttpMetrics
     clock = SystemClock()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._waiting_for_headers: asyncio.TimerHandle | None = None
+        self._waiting_for_reader: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
         self._dated_s = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.settings.write_buffer_bytes)
-        self.app_state = {**self.app_state, TRANSPORT: transport}
+        # A client whose machine is gone says nothing; the kernel asks it now and then.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if len(self.connections) > self.settings.max_connections:
-            transport.abort()
+            self._cut(MANY)
         else:
             self._expect_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_no_headers()
+        self._expect_no_reader()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -68,7 +76,46 @@ class Connection(H11Protocol):
     def _no_headers(self) -> None:
         self._waiting_for_headers = None
         if self.conn.their_state is h11.IDLE:
-            self.transport.abort()
+            self._cut(NO_HEADERS)
+
+    # --- readers
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._expect_no_reader()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        if self.transport.get_write_buffer_size():  # closing waits for whoever should read this
+            self._expect_reader()
+
+    def _expect_reader(self) -> None:
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        if self._waiting_for_reader is None:
+            self._waiting_for_reader = self.loop.call_later(self.settings.slow_reader_timeout_s, self._look_at_reader)
+
+    def _expect_no_reader(self) -> None:
+        if self._waiting_for_reader is not None:
+            self._waiting_for_reader.cancel()
+            self._waiting_for_reader = None
+
+    def _look_at_reader(self) -> None:
+        """Whoever takes anything at all has time until the next look."""
+        self._waiting_for_reader = None
+        if self.transport.get_write_buffer_size() >= self._unread_bytes:
+            self._cut(SLOW_READER)
+        else:
+            self._expect_reader()
+
+    def _cut(self, why: str) -> None:
+        self.metrics.cut(why).inc()
+        self.transport.abort()
+
+    # --- what is said
 
     def _date(self) -> None:
         """The time of day is written when somebody asks, not once a second."""
@@ -91,6 +138,6 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-def connection_class(settings: HttpSettings) -> type[Connection]:
-    """Uvicorn makes connections of a class; these settings belong to all of one server's."""
-    return type("Connection", (Connection,), {"settings": settings})
+def connection_class(settings: HttpSettings, metrics: HttpMetrics) -> type[Connection]:
+    """Uvicorn makes connections of a class; these belong to all of one server's."""
+    return type("Connection", (Connection,), {"settings": settings, "metrics": metrics})

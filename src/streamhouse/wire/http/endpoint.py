@@ -22,6 +22,7 @@ from .operations import JSON, PATH_PARAMETERS, Call, Header, Operation
 T = TypeVar("T")
 
 _PLACE: Final = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<key>key in )?(?P<path>.*)`)?$", re.DOTALL)
+_FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field `(.*)`$")
 MAX_REASON: Final = 300
 
 
@@ -129,4 +130,6 @@ def malformed(text: str, error: Exception, *, at: str = "$") -> Malformed:
     assert match is not None  # it matches everything
     reason, place = match["reason"][:MAX_REASON], at + (match["path"] or "$")[1:MAX_REASON]
     reason = f"a key: {reason}" if match["key"] else reason
+    if (field := _FIELD.search(reason)) is not None:
+        place += f".{field[1]}"
     return Malformed(f"{text}; path={place} why={reason}", flaws=[Flaw(path=place, reason=reason)])

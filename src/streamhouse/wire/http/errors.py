@@ -148,10 +148,10 @@ def answer_problem(problem: Problem, headers: Mapping[str, str] | None = None) -
 
 
 def answer_error(error: errors.StreamhouseError) -> Response:
-    return answer_problem(problem_of(error), _headers_of(error))
+    return answer_problem(problem_of(error), headers_of_error(error))
 
 
-def _headers_of(error: errors.StreamhouseError) -> Mapping[str, str] | None:
+def headers_of_error(error: errors.StreamhouseError) -> Mapping[str, str] | None:
     if isinstance(error, Refusal):
         return error.headers
     if isinstance(error, errors.Overloaded):

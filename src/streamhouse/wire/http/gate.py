@@ -32,7 +32,7 @@ class Gate:
     def __init__(self, app: ASGIApp, settings: HttpSettings, metrics: HttpMetrics) -> None:
         self._app = app
         self._limit = settings.max_requests
-        self._metrics = metrics
+        self.metrics = metrics
         self._hosts = frozenset(part.strip().lower() for part in settings.allowed_hosts.split(",") if part.strip())
         if settings.advertise:
             self._hosts |= {host_of(settings.advertise)}
@@ -44,14 +44,14 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        seen = _Seen(scope, receive, send, self._metrics)
+        seen = _Seen(scope, receive, send, self.metrics)
         self._busy += 1
-        self._metrics.busy.set(self._busy)
+        self.metrics.busy.set(self._busy)
         try:
             await self._admit(scope, seen)
         finally:
             self._busy -= 1
-            self._metrics.busy.set(self._busy)
+            self.metrics.busy.set(self._busy)
             seen.count()
 
     async def _admit(self, scope: Scope, seen: "_Seen") -> None:

@@ -49,7 +49,7 @@ def make_document(operations: Sequence[Operation[Any, Any]]) -> dict[str, Any]:
 def _types(operations: Iterable[Operation[Any, Any]]) -> list[Any]:
     found: dict[Any, None] = {}
     for each in operations:
-        for kind in (each.body, each.answer, *each.other_statuses.values()):
+        for kind in (each.body, each.answer, each.also_answer, *each.other_statuses.values()):
             if kind is not None:
                 found[kind] = None
     return list(found)
@@ -101,10 +101,14 @@ def _schema(kind: Any) -> dict[str, Any]:
     return msgspec.json.schema(kind)
 
 
+def _reference(kind: Any) -> dict[str, Any]:
+    return {"$ref": REF.format(name=kind.__name__)}
+
+
 def _content(kind: Any, others: Iterable[Media]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if kind is not None:
-        content[JSON] = {"schema": {"$ref": REF.format(name=kind.__name__)}}
+        content[JSON] = {"schema": _reference(kind)}
     for media in others:
         content[media.type] = {"schema": {**media.schema, "description": media.about}}
     return content
@@ -114,6 +118,8 @@ def _responses(operation: Operation[Any, Any]) -> dict[str, Any]:
     good: dict[str, Any] = {"description": HTTPStatus(operation.status).phrase}
     if content := _content(operation.answer, operation.other_answers):
         good["content"] = content
+    if operation.also_answer is not None:
+        content[JSON]["schema"] = {"anyOf": [content[JSON]["schema"], _reference(operation.also_answer)]}
     if operation.answer_headers:
         good["headers"] = {
             name: {"description": about, "schema": {"type": "string"}}
@@ -126,7 +132,7 @@ def _responses(operation: Operation[Any, Any]) -> dict[str, Any]:
 
 
 def _refusal(status: int, others: Mapping[int, type[msgspec.Struct]]) -> dict[str, Any]:
-    content: dict[str, Any] = {PROBLEM_JSON: {"schema": {"$ref": REF.format(name=Problem.__name__)}}}
+    content: dict[str, Any] = {PROBLEM_JSON: {"schema": _reference(Problem)}}
     if (kind := others.get(status)) is not None:
-        content[JSON] = {"schema": {"$ref": REF.format(name=kind.__name__)}}
+        content[JSON] = {"schema": _reference(kind)}
     return {"description": HTTPStatus(status).phrase, "content": content}

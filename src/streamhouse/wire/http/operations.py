@@ -44,7 +44,7 @@ B = TypeVar("B")
 
 @dataclass(slots=True, kw_only=True)
 class Call(Generic[Q, B]):
-    """A request that is as declared. `body` is None where its media type is not JSON: then the handler reads it."""
+    """A request that is as declared. Where its media type is not JSON there is no `body`: the handler reads it."""
 
     request: Request
     query: Q
@@ -103,6 +103,8 @@ class Operation(Generic[Q, B]):
     headers: Sequence[Header] = ()
     status: int = 200
     answer: type[msgspec.Struct] | None = None
+    also_answer: type[msgspec.Struct] | None = None
+    """What JSON may be instead."""
     other_answers: Sequence[Media] = ()
     other_statuses: Mapping[int, type[msgspec.Struct]] = field(default_factory=dict)
     answer_headers: Mapping[str, str] = field(default_factory=dict)

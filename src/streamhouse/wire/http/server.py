@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
-from starlette.types import ASGIApp
 
 from streamhouse.config import HttpSettings
 
 from .connection import connection_class
+from .gate import Gate
 
 
 class _Uvicorn(uvicorn.Server):
@@ -34,12 +34,12 @@ class _Uvicorn(uvicorn.Server):
 
 
 class HttpServer:
-    def __init__(self, settings: HttpSettings, app: ASGIApp, listener: socket.socket) -> None:
+    def __init__(self, settings: HttpSettings, app: Gate, listener: socket.socket) -> None:
         self._listener = listener
         self._server = _Uvicorn(
             uvicorn.Config(
                 app,
-                http=connection_class(settings),
+                http=connection_class(settings, app.metrics),
                 ws="none",
                 log_config=None,
                 access_log=False,

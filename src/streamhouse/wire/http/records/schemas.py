@@ -1,0 +1,106 @@
+"""Schemas: values that are written with a schema of the registry, behind a zero byte and its id.
+
+Data path   JSON values -> **schemas** -> payloads of NewRecords; StoredRecords -> **schemas** -> JSON values
+Owns        the five bytes in front of a payload
+Leaves      schemas to `broker.schemas`, payloads to their languages in `format.schemas`
+"""
+
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from streamhouse.errors import InvalidRecordValue, StreamhouseError, UnknownSchema, UnknownSubject
+from streamhouse.format.schemas.base import ParsedSchema
+from streamhouse.model.record import StoredRecord
+
+from .payloads import NULL, view_of
+from .shapes import Format, RecordView
+
+MAGIC: Final = 0
+PREFIX_BYTES: Final = 5
+
+
+class Registry(Protocol):
+    """What is asked of `broker.schemas`."""
+
+    async def schema(self, schema_id: int) -> ParsedSchema:
+        """Raises `UnknownSchema`."""
+        ...
+
+    async def newest_id(self, subject: str) -> int:
+        """The id of a subject's newest version; raises `UnknownSubject`."""
+        ...
+
+
+class NoRegistry:
+    """For an agent without one: nothing is registered."""
+
+    async def schema(self, schema_id: int) -> ParsedSchema:
+        raise UnknownSchema(schema_id=schema_id)
+
+    async def newest_id(self, subject: str) -> int:
+        raise UnknownSubject(subject)
+
+
+class Writer(NamedTuple):
+    """Writes values with one schema."""
+
+    schema_id: int
+    schema: ParsedSchema
+
+    def bytes_of(self, raw: Raw) -> bytes | None:
+        """Raises `ValueError` where the value doesn't fit, with the place inside it."""
+        text = bytes(raw)
+        if not text or text == NULL:
+            return None
+        try:
+            payload = self.schema.encode(msgspec.json.decode(text))
+        except InvalidRecordValue as error:
+            raise ValueError(f"{error.reason} (at {error.path})") from None
+        return b"\0" + self.schema_id.to_bytes(4) + payload
+
+
+def schema_id_of(data: bytes | None) -> int | None:
+    """The id in front of a payload; None where there is none."""
+    if data is None or len(data) < PREFIX_BYTES or data[0] != MAGIC:
+        return None
+    return int.from_bytes(data[1:PREFIX_BYTES])
+
+
+class Reader:
+    """Reads records whose parts may carry schema ids; each schema is asked for once."""
+
+    def __init__(self, registry: Registry, *, key: bool, value: bool, key_format: Format, value_format: Format) -> None:
+        self._registry = registry
+        self._key, self._value = key, value
+        self._key_format, self._value_format = key_format, value_format
+        self._known: dict[int, ParsedSchema | None] = {}
+
+    async def view_of(self, partition: int, record: StoredRecord) -> RecordView:
+        """The record with its parts decoded; a part that can't be is told as JSON, text or base64, whichever fits."""
+        view = view_of(partition, record, key_format=self._key_format, value_format=self._value_format)
+        if self._key and (found := await self._decoded(record.key)) is not None:
+            view.key, view.key_schema_id = found
+            view.key_format = UNSET
+        if self._value and (found := await self._decoded(record.value)) is not None:
+            view.value, view.value_schema_id = found
+            view.value_format = UNSET
+        return view
+
+    async def _decoded(self, data: bytes | None) -> tuple[object, int] | None:
+        schema_id = schema_id_of(data)
+        if data is None or schema_id is None or (schema := await self._schema(schema_id)) is None:
+            return None
+        try:
+            return schema.decode(memoryview(data)[PREFIX_BYTES:]), schema_id
+        except InvalidRecordValue:
+            return None
+
+    async def _schema(self, schema_id: int) -> ParsedSchema | None:
+        if schema_id not in self._known:
+            try:
+                self._known[schema_id] = await self._registry.schema(schema_id)
+            except StreamhouseError:
+                self._known[schema_id] = None
+        return self._known[schema_id]

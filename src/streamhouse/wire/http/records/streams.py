@@ -1,0 +1,234 @@
+"""Streams: answers that have no end of their own: NDJSON, and server-sent events for browsers.
+
+Data path   tail -> **streams** -> socket
+Owns        how many there are, how records are framed, when a stream ends: enough records, the client gone, the agent
+            stopping
+Leaves      readers that take nothing to `connection`, which cuts them off; records to `tail`
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from streamhouse.broker.broker import Broker
+from streamhouse.config import HttpSettings
+from streamhouse.errors import StreamhouseError
+from streamhouse.wire.http.errors import Problem, TooManyRequests, problem_of
+from streamhouse.wire.http.exchange import MAX_LIMIT
+from streamhouse.wire.http.metrics import HttpMetrics
+from streamhouse.wire.http.operations import EVENTS, NDJSON
+
+from .shapes import RecordView
+from .tail import Piece, Tail
+from .views import Viewer
+
+EACH_UP_TO: Final = 64
+"""Partitions up to which every event carries a cursor; of larger topics only the last one of what is sent at once."""
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Streams:
+    """All that are open; they end when the agent stops."""
+
+    def __init__(self, broker: Broker, settings: HttpSettings, metrics: HttpMetrics) -> None:
+        self._stopping = broker.wait_stopping
+        self._limit = settings.max_streams
+        self._gauge = metrics.streams
+        self._open: set[asyncio.Timeout] = set()
+        self._watching: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Streams open={len(self._open)}>"
+
+    def check(self) -> None:
+        if len(self._open) >= self._limit:
+            raise TooManyRequests(f"too many streams at once; limit={self._limit} setting=http.max_streams")
+
+    @contextmanager
+    def opened(self, ending: asyncio.Timeout) -> Iterator[None]:
+        """While this is open, `ending` comes when the agent stops."""
+        self._open.add(ending)
+        self._gauge.set(len(self._open))
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.get_running_loop().create_task(self._watch(), name="http-streams")
+        try:
+            yield
+        finally:
+            self._open.discard(ending)
+            self._gauge.set(len(self._open))
+            if not self._open:
+                self._watching.cancel()
+                self._watching = None
+
+    async def _watch(self) -> None:
+        await self._stopping()
+        for ending in self._open:
+            end_now(ending)
+
+
+def end_now(ending: asyncio.Timeout) -> None:
+    ending.reschedule(asyncio.get_running_loop().time())
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets [from_offset, to_offset) of a partition that were deleted before they could be read."""
+
+    partition: int
+    from_offset: int
+    to_offset: int
+
+
+class Framing(Protocol):
+    """How records and what else there is to say are written in one media type."""
+
+    media_type: str
+
+    def opening(self) -> bytes: ...
+    def record(self, view: RecordView, cursor: str | None) -> bytes: ...
+    def gap(self, gap: Gap) -> bytes: ...
+    def error(self, problem: Problem) -> bytes: ...
+    def alive(self) -> bytes: ...
+
+
+class Lines:
+    """NDJSON: a record is a line; a gap or an error is an object of that one name."""
+
+    media_type = NDJSON
+
+    def opening(self) -> bytes:
+        return b""
+
+    def record(self, view: RecordView, cursor: str | None) -> bytes:
+        if cursor is not None:
+            view.cursor = cursor
+        return _encode(view) + b"\n"
+
+    def gap(self, gap: Gap) -> bytes:
+        return _encode({"gap": gap}) + b"\n"
+
+    def error(self, problem: Problem) -> bytes:
+        return _encode({"error": problem}) + b"\n"
+
+    def alive(self) -> bytes:
+        return b""
+
+
+class Events:
+    """Server-sent events: a record is a message whose id is a cursor; gaps and errors are events of these names."""
+
+    media_type = EVENTS
+
+    def __init__(self, *, reconnect_s: float) -> None:
+        self._reconnect_ms = round(reconnect_s * 1000)
+
+    def opening(self) -> bytes:
+        return b"retry: %d\n\n" % self._reconnect_ms
+
+    def record(self, view: RecordView, cursor: str | None) -> bytes:
+        head = b"" if cursor is None else b"id: %s\n" % cursor.encode()
+        return b"%sdata: %s\n\n" % (head, _encode(view))
+
+    def gap(self, gap: Gap) -> bytes:
+        return b"event: gap\ndata: %s\n\n" % _encode(gap)
+
+    def error(self, problem: Problem) -> bytes:
+        return b"event: problem\ndata: %s\n\n" % _encode(problem)
+
+    def alive(self) -> bytes:
+        return b": alive\n\n"
+
+
+class StreamAnswer(Response):
+    """Sends what a tail has, for ever or until `limit` records were sent."""
+
+    def __init__(
+        self,
+        tail: Tail,
+        viewer: Viewer,
+        framing: Framing,
+        *,
+        streams: Streams,
+        settings: HttpSettings,
+        limit: int | None,
+    ) -> None:
+        super().__init__(
+            media_type=framing.media_type, headers={"cache-control": "no-store", "x-accel-buffering": "no"}
+        )
+        del self.headers["content-length"]
+        self._tail = tail
+        self._viewer = viewer
+        self._framing = framing
+        self._streams = streams
+        self._settings = settings
+        self._left = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if scope["method"] != "HEAD":
+            await self._serve(receive, send)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _serve(self, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.timeout(None) as ending:
+                leaving = asyncio.get_running_loop().create_task(_client_left(receive, ending), name="http-leaving")
+                try:
+                    with self._streams.opened(ending):
+                        await self._run(send)
+                finally:
+                    leaving.cancel()
+        except TimeoutError:
+            return  # the client left, or the agent stops
+
+    async def _run(self, send: Send) -> None:
+        await self._send(send, self._framing.opening())
+        try:
+            while self._left is None or self._left > 0:
+                if not await self._step(send):
+                    await self._send(send, self._framing.alive())
+        except StreamhouseError as error:
+            await self._send(send, self._framing.error(problem_of(error)))
+
+    async def _step(self, send: Send) -> bool:
+        """Send what comes next; False when nothing came."""
+        any_yet = False
+        limit = MAX_LIMIT if self._left is None else self._left
+        async for piece in self._tail.read(
+            limit=limit, max_bytes=self._settings.stream_read_bytes, max_wait_s=self._settings.keep_alive_s
+        ):
+            any_yet = True
+            await self._send(send, await self._written(piece))
+        return any_yet
+
+    async def _written(self, piece: Piece) -> bytes:
+        offsets, number = self._tail.offsets, piece.partition
+        parts: list[bytes] = []
+        if piece.lost is not None:
+            parts.append(self._framing.gap(Gap(partition=number, from_offset=piece.lost[0], to_offset=piece.lost[1])))
+        each = len(offsets) <= EACH_UP_TO and self._framing.media_type == EVENTS
+        views = await self._viewer.views(number, piece.records)
+        for place, view in enumerate(views):
+            is_last = place == len(views) - 1
+            offsets[number] = piece.next_offset if is_last else view.offset + 1
+            parts.append(self._framing.record(view, self._tail.cursor if each or is_last else None))
+        offsets[number] = piece.next_offset
+        if self._left is not None:
+            self._left -= len(views)
+        return b"".join(parts)
+
+    @staticmethod
+    async def _send(send: Send, data: bytes) -> None:
+        if data:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+async def _client_left(receive: Receive, ending: asyncio.Timeout) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    end_now(ending)

@@ -1,0 +1,185 @@
+"""Upload: records in lines, for as long as the client sends them.
+
+Data path   body, piece by piece -> **upload** -> broker.records, some thousand records at a time
+Owns        lines and batches of them; what is told in the end
+Leaves      records to `publication`, limits of time to `bodies`
+
+Nothing is read while a batch is being published, so a client that is faster than the log is slowed down by TCP. A body
+that breaks off leaves the whole records that came before it, never part of one. With an idempotency key batches end
+where the lines say, not when a pause does, and the last one is published only when the body was whole: so a retry is
+cut into the same batches.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+
+from streamhouse.broker.records.records import Records
+from streamhouse.config import HttpSettings
+from streamhouse.errors import Retriable, StreamhouseError
+from streamhouse.model.record import NewRecord, Receipt
+from streamhouse.wire.http.endpoint import decode_json
+from streamhouse.wire.http.errors import MAX_FLAWS, Malformed, Refusal
+
+from .payloads import BAD_VALUE
+from .publication import Defaults, new_record
+from .shapes import BadLine, RecordShape, Uploaded, UploadedPartition
+
+
+class _Stopped(Exception):
+    """Going on makes no sense; what is to be told about it was noted."""
+
+
+class Upload:
+    def __init__(
+        self, records: Records, settings: HttpSettings, *, topic: str, defaults: Defaults, idempotency_key: str | None
+    ) -> None:
+        self._records = records
+        self._settings = settings
+        self._topic = topic
+        self._defaults = defaults
+        self._key = idempotency_key
+        self._rest = bytearray()
+        self._line = 0
+        self._waiting: list[NewRecord] = []
+        self._lines: list[int] = []
+        self._waiting_bytes = 0
+        self._batches = 0
+        self._published = 0
+        self._failed = 0
+        self._errors: list[BadLine] = []
+        self._partitions: dict[int, UploadedPartition] = {}
+        self.first_error: StreamhouseError | None = None
+
+    def __repr__(self) -> str:
+        return f"<Upload {self._topic} lines={self._line} published={self._published} failed={self._failed}>"
+
+    async def run(self, pieces: AsyncIterator[bytes]) -> Uploaded:
+        """Publish until the body ends; what stops it before is among the errors."""
+        complete = True
+        try:
+            await self._read(pieces)
+        except _Stopped:
+            complete = False
+        except Refusal as error:  # the client is gone or too slow, or a line is too long
+            self._blame(self._line + 1, error)
+            complete = False
+            if self._key is None:
+                with suppress(_Stopped):
+                    await self._publish()
+        return self._told(complete=complete)
+
+    async def _read(self, pieces: AsyncIterator[bytes]) -> None:
+        reading: asyncio.Task[bytes] | None = None
+        try:
+            while True:
+                reading = reading or asyncio.ensure_future(_next(pieces))
+                is_patient = self._key is not None or not self._waiting
+                await asyncio.wait({reading}, timeout=None if is_patient else self._settings.upload_linger_s)
+                if not reading.done():
+                    await self._publish()
+                    continue
+                piece, reading = reading.result(), None
+                if not piece:
+                    break
+                await self._take(piece)
+        finally:
+            if reading is not None:
+                reading.cancel()
+        if self._rest.strip():  # the last line needs no end where the body has one
+            self._add(bytes(self._rest))
+        await self._publish()
+
+    async def _take(self, piece: bytes) -> None:
+        self._rest += piece
+        *lines, rest = self._rest.split(b"\n")
+        for line in lines:
+            self._add(bytes(line))
+            if (
+                len(self._waiting) >= self._settings.upload_records
+                or self._waiting_bytes >= self._settings.upload_bytes
+            ):
+                await self._publish()
+        self._rest = rest
+        self._check_length(len(rest))
+
+    def _add(self, line: bytes) -> None:
+        self._line += 1
+        self._check_length(len(line))
+        if not line.strip():
+            return
+        try:
+            record = new_record(decode_json(line, RecordShape), self._defaults)
+        except Malformed as error:
+            self._blame(self._line, error)
+        except BAD_VALUE as error:
+            self._blame(self._line, Malformed(f"the record can't be read; why={error}"))
+        else:
+            self._waiting.append(record)
+            self._lines.append(self._line)
+            self._waiting_bytes += len(line)
+
+    def _check_length(self, size: int) -> None:
+        limit = self._settings.max_line_bytes
+        if size > limit:
+            raise Refusal(f"a line is too long; limit={limit} setting=http.max_line_bytes")
+
+    async def _publish(self) -> None:
+        if not self._waiting:
+            return
+        records, lines = self._waiting, self._lines
+        self._waiting, self._lines, self._waiting_bytes = [], [], 0
+        self._batches += 1
+        try:
+            answers = await self._records.publish(
+                self._topic,
+                records,
+                acks=self._defaults.acks,
+                idempotency_key=None if self._key is None else f"{self._key}/{self._batches}",
+                timeout_s=self._settings.publish_timeout_s,
+            )
+        except StreamhouseError as error:  # it holds for whatever would follow, too
+            self._settle(lines, [error] * len(lines))
+            raise _Stopped from None
+        self._settle(lines, answers)
+        if any(isinstance(answer, Retriable) for answer in answers):
+            raise _Stopped
+
+    def _settle(self, lines: Sequence[int], answers: Sequence[Receipt | StreamhouseError]) -> None:
+        for line, answer in zip(lines, answers, strict=True):
+            if isinstance(answer, Receipt):
+                self._note(answer)
+            else:
+                self._blame(line, answer)
+
+    def _note(self, receipt: Receipt) -> None:
+        self._published += 1
+        before = self._partitions.get(receipt.partition)
+        self._partitions[receipt.partition] = UploadedPartition(
+            partition=receipt.partition,
+            records=1 if before is None else before.records + 1,
+            last_offset=receipt.offset,
+        )
+
+    def _blame(self, line: int, error: StreamhouseError) -> None:
+        self.first_error = self.first_error or error
+        self._failed += 1
+        if len(self._errors) < MAX_FLAWS:
+            self._errors.append(BadLine(line=line, reason=str(error)))
+
+    def _told(self, *, complete: bool) -> Uploaded:
+        return Uploaded(
+            records=self._published,
+            failed=self._failed,
+            errors=self._errors,
+            partitions=[self._partitions[number] for number in sorted(self._partitions)],
+            complete=complete,
+        )
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> bytes:
+    """The next piece that has anything in it; nothing at the end."""
+    async for piece in pieces:
+        if piece:
+            return piece
+    return b""

@@ -1,0 +1,179 @@
+"""Publishing: records come in.
+
+POST /v1/topics/{topic}/records                          {"records": [{"key": "a", "value": {"n": 1}}], "acks": "wal"}
+     application/x-ndjson                                a record object in each line, for as long as the client sends
+     text/plain, application/octet-stream                the body is one value; ?key=…&partition=…
+POST /v1/topics/{topic}/partitions/{partition}/batches   whole Kafka record batches, one after the other
+
+One call is one `broker.records.publish`. A body that can't be read publishes nothing; after that each record stands for
+itself: the answer is 200 when at least one was published, and those that weren't have an `error`. When none was, the
+answer is the first error.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.errors import InvalidRecord, StreamhouseError
+from streamhouse.format.batch import spans
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import Acks, NewRecord, Receipt
+from streamhouse.wire.http.bodies import Bodies
+from streamhouse.wire.http.errors import MAX_FLAWS, Flaw, answer_error, answer_problem, headers_of_error, problem_of
+from streamhouse.wire.http.exchange import json_answer
+from streamhouse.wire.http.operations import BATCHES, BYTES, JSON, NDJSON, TEXT, Call, Header, Media, Operation
+from streamhouse.wire.http.records.publication import Defaults, check_schemas, defaults_of, new_records
+from streamhouse.wire.http.records.schemas import Registry, Writer
+from streamhouse.wire.http.records.shapes import Publication, PublicationQuery, Published, PublishedRecords, Uploaded
+from streamhouse.wire.http.records.upload import Upload
+
+TAG: Final = "records"
+IDEMPOTENCY_KEY: Final = Header(
+    name="Idempotency-Key",
+    about="a retry with the same key and the same records stores nothing twice; with other records it is refused",
+    max_chars=255,
+)
+
+Answers = Sequence[Receipt | StreamhouseError]
+
+
+class BatchesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    acks: Annotated[Acks, Meta(description="what to wait for: buffered, wal or stored")] = Acks.WAL
+
+
+class PublishedBatches(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry for each batch, in order, with the offset of its first record."""
+
+    batches: list[Published]
+
+
+def operations(broker: Broker, bodies: Bodies, registry: Registry) -> list[Operation[Any, Any]]:
+    settings = broker.settings.http
+
+    async def publish(call: Call[Any, Any], records: Sequence[NewRecord], acks: Acks) -> Response:
+        answers = await broker.records.publish(
+            call.topic,
+            records,
+            acks=acks,
+            idempotency_key=call.header(IDEMPOTENCY_KEY.name),
+            timeout_s=settings.publish_timeout_s,
+        )
+        return all_failed(answers, "records") or json_answer(PublishedRecords(records=published(answers)))
+
+    async def publish_records(call: Call[PublicationQuery, Publication]) -> Response:
+        if call.media_type == JSON:
+            defaults = await with_writers(registry, call.query, call.body)
+            return await publish(call, new_records(call.body.records, defaults), defaults.acks)
+        defaults = defaults_of(call.query)
+        if call.media_type == NDJSON:
+            return await upload(call, defaults)
+        value = await bodies.read(call.request)
+        record = NewRecord(value, defaults.key, (), defaults.timestamp_ms, defaults.partition)
+        return await publish(call, [record], defaults.acks)
+
+    async def upload(call: Call[PublicationQuery, Publication], defaults: Defaults) -> Response:
+        await broker.topic(call.topic, create=True)  # before the client sends for hours
+        running = Upload(
+            broker.records,
+            settings,
+            topic=call.topic,
+            defaults=defaults,
+            idempotency_key=call.header(IDEMPOTENCY_KEY.name),
+        )
+        told = await running.run(bodies.pieces(call.request))
+        headers = None if told.complete else {"connection": "close"}
+        if told.records or running.first_error is None:
+            return json_answer(told, headers=headers)
+        answer = answer_error(running.first_error)
+        answer.headers.update(headers or {})
+        return answer
+
+    async def publish_batches(call: Call[BatchesQuery, None]) -> Response:
+        body = memoryview(await bodies.read(call.request))
+        batches = [body[span.position : span.position + span.size_bytes] for span in spans(body)]
+        if not batches:
+            raise InvalidRecord("no record batch in the body")
+        answers = await broker.records.publish_batches(
+            TopicPartition(call.topic, call.partition),
+            batches,
+            acks=call.query.acks,
+            timeout_s=settings.publish_timeout_s,
+        )
+        return all_failed(answers, "batches") or json_answer(PublishedBatches(batches=published(answers)))
+
+    return [
+        Operation(
+            method="POST",
+            path="/v1/topics/{topic}/records",
+            handler=publish_records,
+            summary="Publish records",
+            about="JSON carries many records, NDJSON as many as there are, text and bytes one. The query says what "
+            "holds for records that don't say otherwise. An NDJSON upload is answered with a summary in its end.",
+            tag=TAG,
+            query=PublicationQuery,
+            body=Publication,
+            other_bodies=[
+                Media(type=NDJSON, about="a record in each line", schema={"type": "string", "format": "binary"}),
+                Media(type=TEXT, about="one value"),
+                Media(type=BYTES, about="one value", schema={"type": "string", "format": "binary"}),
+            ],
+            headers=[IDEMPOTENCY_KEY],
+            answer=PublishedRecords,
+            also_answer=Uploaded,
+            problems=(404, 409, 413),
+        ),
+        Operation(
+            method="POST",
+            path="/v1/topics/{topic}/partitions/{partition}/batches",
+            handler=publish_batches,
+            summary="Publish whole Kafka record batches",
+            about="Batches of format 2, one after the other, as producers send them: compressed or not.",
+            tag=TAG,
+            query=BatchesQuery,
+            other_bodies=[Media(type=BATCHES, about="record batches", schema={"type": "string", "format": "binary"})],
+            answer=PublishedBatches,
+            problems=(404, 413),
+        ),
+    ]
+
+
+async def with_writers(registry: Registry, query: PublicationQuery, body: Publication) -> Defaults:
+    """What holds for the records of a body, its schemas looked up."""
+    if not (body.key_schema_id or body.value_schema_id or body.key_subject or body.value_subject):
+        return defaults_of(query, body)
+    check_schemas(body)
+    return defaults_of(
+        query,
+        body,
+        key_writer=await _writer(registry, body.key_schema_id, body.key_subject),
+        value_writer=await _writer(registry, body.value_schema_id, body.value_subject),
+    )
+
+
+async def _writer(registry: Registry, schema_id: int | None, subject: str | None) -> Writer | None:
+    if subject is not None:
+        schema_id = await registry.newest_id(subject)
+    return None if schema_id is None else Writer(schema_id, await registry.schema(schema_id))
+
+
+def published(answers: Answers) -> list[Published]:
+    return [
+        Published(partition=answer.partition, offset=answer.offset, timestamp_ms=answer.timestamp_ms)
+        if isinstance(answer, Receipt)
+        else Published(error=problem_of(answer))
+        for answer in answers
+    ]
+
+
+def all_failed(answers: Answers, what: str) -> Response | None:
+    """The first error as the answer, with what happened to the others; None when anything was published."""
+    failed = [answer for answer in answers if isinstance(answer, StreamhouseError)]
+    if len(failed) < len(answers):
+        return None
+    flaws = [Flaw(path=f"$.{what}[{place}]", reason=str(error)) for place, error in enumerate(failed[:MAX_FLAWS])]
+    told = msgspec.structs.replace(problem_of(failed[0]), errors=flaws)
+    return answer_problem(told, headers_of_error(failed[0]))
