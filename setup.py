@@ -6,7 +6,7 @@ setup(
     ext_modules=[
         Extension(
             "streamhouse.format._records",
-            sources=["src/streamhouse/format/_records.c", "src/streamhouse/format/_record_codec.c"],
+            sources=[f"src/streamhouse/format/{name}.c" for name in ("_records", "_record_codec", "_record_columns")],
             depends=["src/streamhouse/format/_records.h"],
             extra_compile_args=["-O3"],
             optional=True,

@@ -112,6 +112,9 @@ static PyMethodDef methods[] = {
     {"schema_ids", records_schema_ids, METH_VARARGS,
      "schema_ids(payload, count, of_key) -> (flaw, record, {id: first record}, unframed record or -1)"},
     {"murmur2", records_murmur2, METH_O, "murmur2(key) -> hash of a key as in Java's client"},
+    {"columns", records_columns, METH_VARARGS,
+     "columns(payloads, wanted, from_offset, last_offset, from_ms, last_ms) -> (flaw, payload, record, rows, (null keys, "
+     "null values, headers, null header values), buffers)"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -182,4 +182,7 @@ PyObject *records_decode(PyObject *module, PyObject *args);
 PyObject *records_schema_ids(PyObject *module, PyObject *args);
 PyObject *records_murmur2(PyObject *module, PyObject *key);
 
+/* _record_columns.c */
+PyObject *records_columns(PyObject *module, PyObject *args);
+
 #endif

@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 
 from streamhouse.format.batch import Buffer
+from streamhouse.format.columns import Payload
 from streamhouse.format.record_walk import Place
 from streamhouse.model.record import NewRecord, StoredRecord
 
@@ -18,3 +19,6 @@ def decode(
     record_type: type[StoredRecord],
 ) -> tuple[int, int, list[StoredRecord]]: ...
 def schema_ids(payload: Buffer, count: int, of_key: bool) -> tuple[int, int, dict[int, int], int]: ...
+def columns(
+    payloads: tuple[Payload, ...], wanted: int, from_offset: int, last_offset: int, from_ms: int, last_ms: int
+) -> tuple[int, int, int, int, tuple[int, int, int, int], tuple[bytearray | None, ...]]: ...

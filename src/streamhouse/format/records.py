@@ -76,7 +76,7 @@ class RecordsSummary(NamedTuple):
 
 def validate_records(batch: Buffer, header: BatchHeader, *, limit_bytes: int) -> RecordsSummary:
     """Raise `CorruptBatch` or `InvalidRecord` unless the payload is exactly the records that the header promises."""
-    walked = walk(_payload(batch, header, limit_bytes), header.record_count)
+    walked = walk(stored_payload(batch, header, limit_bytes), header.record_count)
     if walked.flaw:
         raise InvalidRecord(f"records are malformed; record={walked.record} why={_FLAW_TEXTS[walked.flaw]}")
     if header.is_log_append_time:
@@ -128,16 +128,16 @@ def decode_batch(batch: Buffer, *, limit_bytes: int, from_offset: int = 0) -> li
         return []
     append_time_ms = header.max_timestamp_ms if header.is_log_append_time else None
     origin = Origin(header.base_offset, header.base_timestamp_ms, append_time_ms)
-    payload = _payload(batch, header, limit_bytes)
+    payload = stored_payload(batch, header, limit_bytes)
     flaw, index, records = decode(payload, header.record_count, origin, from_offset=from_offset)
     if flaw:
-        raise CorruptBatch(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}")
+        raise malformed(flaw, index)
     return records
 
 
 def schema_ids(batch: Buffer, header: BatchHeader, *, limit_bytes: int, part: Literal["key", "value"]) -> SchemaIds:
     """Which schemas the keys or the values of a produced batch say they are written with; nulls need none."""
-    payload = _payload(batch, header, limit_bytes)
+    payload = stored_payload(batch, header, limit_bytes)
     flaw, index, found = scan_schema_ids(payload, header.record_count, of_key=part == "key")
     if flaw:
         raise InvalidRecord(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}")
@@ -154,7 +154,7 @@ def find_records(
     batch: Buffer, header: BatchHeader, matches: Callable[[Record], bool], *, among: int, limit_bytes: int
 ) -> list[int]:
     """Positions of the matching ones among the first records of a batch that was validated; slow."""
-    first = islice(_records(_payload(batch, header, limit_bytes), header), among)
+    first = islice(_records(stored_payload(batch, header, limit_bytes), header), among)
     return [position for position, record in enumerate(first) if matches(record)]
 
 
@@ -217,30 +217,36 @@ def build_batch(
     return batch
 
 
-def _payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
+def stored_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
+    """The records of a batch as they are once decompressed; `InvalidRecord` when they are above the limit."""
     stored = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     if header.codec == Codec.NONE and len(stored) <= limit_bytes:
         return stored
     return decompress(header.codec, stored, limit_bytes=limit_bytes)
 
 
+def malformed(flaw: Flaw, index: int) -> CorruptBatch:
+    """What to say of a stored batch whose record `index` is not one."""
+    return CorruptBatch(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}")
+
+
 def located_payload(batch: Buffer, header: BatchHeader, *, limit_bytes: int) -> tuple[memoryview, list[Place]]:
     """The decompressed records of a stored batch, and where each of them stands."""
     if not header.record_count:
         return memoryview(b""), []
-    payload = _payload(batch, header, limit_bytes)
+    payload = stored_payload(batch, header, limit_bytes)
     flaw, places = locate(payload, header.record_count)
     if flaw:
-        raise CorruptBatch(f"records are malformed; record={len(places)} why={_FLAW_TEXTS[flaw]}")
+        raise malformed(flaw, len(places))
     return memoryview(payload), places
 
 
 def _judged_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
-    payload = _payload(batch, header, limit_bytes)
+    payload = stored_payload(batch, header, limit_bytes)
     # Compaction leaves gaps between the offsets of a stored batch.
     walked = walk(payload, header.record_count, consecutive=False)
     if walked.flaw:
-        raise CorruptBatch(f"records are malformed; record={walked.record} why={_FLAW_TEXTS[walked.flaw]}")
+        raise malformed(walked.flaw, walked.record)
     return payload
 
 
