@@ -39,6 +39,6 @@ class StreamHousePeer(Peer):
             raise PeerUnavailable("no `streamhouse` beside this Python; `make install` puts it there")
         data, http = str(self.folder / "data"), f"{HOST}:{self.http_port}"
         return [
-            *(str(COMMAND), "up", "--data", data, "--kafka", self.bootstrap, "--http", http),
+            *(str(COMMAND), "up", "--data", data, "--kafka", self.bootstrap, "--http", http, "--grpc", ""),
             *("--fsync", self.fsync),
         ]

@@ -60,7 +60,7 @@ class LiveAgent:
     def start(self) -> None:
         """Start and wait until it is ready."""
         command = [sys.executable, "-m", "streamhouse", "up", "--data", str(self.data)]
-        command += ["--kafka", self.bootstrap, "--http", self.http, *self._flags]
+        command += ["--kafka", self.bootstrap, "--http", self.http, "--grpc", "", *self._flags]
         with self.log_path.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, env=_clean_environment())
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -151,7 +151,7 @@ class Team:
         """One more agent, and the seconds from its start until it is ready."""
         with Reservation() as free:  # not of those that outgoing connections are given
             member = Member(kafka=f"{HOST}:{free.take()}", http=f"{HOST}:{free.take()}")
-        command = [str(COMMAND), "up", "--kafka", member.kafka, "--http", member.http]
+        command = [str(COMMAND), "up", "--kafka", member.kafka, "--http", member.http, "--grpc", ""]
         began = time.perf_counter()
         with self._log.open("ab") as log:
             joining = subprocess.Popen(

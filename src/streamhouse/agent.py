@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -44,6 +44,9 @@ from streamhouse.wire.kafka.peers import KafkaPeers
 from streamhouse.wire.kafka.server import KafkaServer
 from streamhouse.wire.listen import advertised, bind
 
+if TYPE_CHECKING:
+    from streamhouse.wire.grpc.server import GrpcServer
+
 log = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -64,6 +67,7 @@ class AgentReady:
     store_url: str
     wal: str
     recovered_records: int
+    grpc: Address | None = None
 
 
 async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None]) -> None:
@@ -79,11 +83,14 @@ async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None
 class Agent:
     """A started agent: its broker has a session and its listeners are open."""
 
-    def __init__(self, broker: Broker, kafka: KafkaServer, http: HttpServer, ready: AgentReady) -> None:
+    def __init__(
+        self, broker: Broker, kafka: KafkaServer, http: HttpServer, grpc: "GrpcServer | None", ready: AgentReady
+    ) -> None:
         self.broker = broker
         self.ready = ready
         self._kafka = kafka
         self._http = http
+        self._grpc = grpc
         self._stop = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -108,6 +115,8 @@ class Agent:
             await asyncio.wait({running})
             await self._kafka.stop()
             await self._http.stop()
+            if self._grpc is not None:
+                await self._grpc.stop()
 
 
 @asynccontextmanager
@@ -126,6 +135,9 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         stack.callback(kafka_listener.close)
         http_listener = bind(parse_address(settings.http.listen), flag="--http")
         stack.callback(http_listener.close)
+        grpc = _open_grpc(settings)
+        if grpc is not None:
+            stack.push_async_callback(grpc.stop)
         metadata = await open_metadata_store(metadata_url, clock=clock, settings=settings.metadata)
         stack.push_async_callback(metadata.aclose)
         objects = open_object_store(store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
@@ -138,7 +150,7 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         if not alone and not _is_postgres(metadata_url):
             await _require_no_other_agent(metadata, local)
         remote = ObjectWals(objects, settings.wal, clock=clock, ids=ids)
-        peers = KafkaPeers()
+        peers = KafkaPeers(settings.peers, clock=clock)
         stack.push_async_callback(peers.aclose)
         broker = Broker(
             Doors(
@@ -167,13 +179,17 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         http = HttpServer(settings.http, make_app(broker, registry, cluster_id=cluster_id), http_listener)
         http.start()
         stack.push_async_callback(http.stop)
+        if grpc is not None:
+            await grpc.start(broker, clock=clock, registry=registry, cluster_id=cluster_id)
         yield Agent(
             broker,
             kafka,
             http,
+            grpc,
             AgentReady(
                 kafka=Address(*kafka_listener.getsockname()[:2]),
                 http=Address(*http_listener.getsockname()[:2]),
+                grpc=grpc.address if grpc is not None else None,
                 node_id=tenure.session.node_id,
                 session_id=tenure.session.session_id,
                 data=data,
@@ -183,6 +199,15 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
                 recovered_records=broker.recovered.records,
             ),
         )
+
+
+def _open_grpc(settings: Settings) -> "GrpcServer | None":
+    """Imported only where it is listened for: grpc takes a tenth of a second."""
+    if not settings.grpc.listen:
+        return None
+    from streamhouse.wire.grpc.server import GrpcServer
+
+    return GrpcServer(settings.grpc)
 
 
 async def _require_no_other_agent(metadata: MetadataStore, wals: LocalWals) -> None:

@@ -1,6 +1,5 @@
 """An agent's place taken by memory: the doors of the command line without anybody behind them."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -15,6 +14,7 @@ from streamhouse.agent import AgentReady
 from streamhouse.cli.doors import Doors
 from streamhouse.client.admin import Admin
 from streamhouse.client.consumer import Consumer
+from streamhouse.client.delivery import Delivery
 from streamhouse.client.failures import no_agent
 from streamhouse.client.group_consumer import GroupConsumer
 from streamhouse.client.groups import Groups
@@ -28,7 +28,6 @@ from streamhouse.client.nouns import (
     Config,
     Group,
     GroupMember,
-    NewRecord,
     Partition,
     Place,
     Record,
@@ -36,7 +35,8 @@ from streamhouse.client.nouns import (
     TimeRange,
     Topic,
 )
-from streamhouse.client.producer import Producer, Promise
+from streamhouse.client.producer import Producer, ProducerSettings
+from streamhouse.client.serde import SchemaReader, Write
 from streamhouse.config import Address, Settings
 from streamhouse.dev.cluster import ClusterPlan, ClusterReady, RunningAgent
 from streamhouse.errors import (
@@ -44,13 +44,13 @@ from streamhouse.errors import (
     InvalidConfig,
     InvalidPartitions,
     NonEmptyGroup,
-    Rejected,
     StreamhouseError,
     TopicExists,
     Unavailable,
     UnknownTopic,
 )
 from streamhouse.model.names import NodeId, SessionId
+from streamhouse.model.record import NewRecord, Receipt
 
 
 class World:
@@ -94,7 +94,15 @@ class World:
         log = self.logs[topic, partition]
         offset = self.starts[topic, partition] + len(log)
         log.append(
-            Record(partition=partition, offset=offset, timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
+            Record(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                timestamp_ms=timestamp_ms,
+                key=key,
+                value=value,
+                headers=headers,
+            )
         )
 
     def end(self, topic: str, partition: int) -> int:
@@ -203,22 +211,24 @@ class FakeAdmin(_Closing, Admin):
 
 
 class FakeProducer(_Closing, Producer):
-    def __init__(self, world: World, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+    def __init__(self, world: World, bootstrap: str, topic: str, write_value: Write | None) -> None:
+        super().__init__(bootstrap, topic, write_value=write_value)
         self._world = world
 
-    async def send(self, topic: str, record: NewRecord) -> Promise:
-        if record.key is None and record.value is None:
-            raise Rejected("a record needs a key or a value")
-        promise: Promise = asyncio.get_running_loop().create_future()
+    async def __aenter__(self) -> Self:
+        await self._write_value.open()
+        return self
+
+    async def put(self, record: NewRecord) -> Delivery:
+        delivery = Delivery()
         refusal = self._world.refuses(record)
         if refusal is None:
             number = record.partition or 0
-            self._world.append(topic, record.value, key=record.key, partition=number, headers=record.headers)
-            promise.set_result(None)
+            self._world.append(self.topic, record.value, key=record.key, partition=number, headers=record.headers)
+            delivery.succeed(Receipt(number, 0, 0))
         else:
-            promise.set_exception(refusal)
-        return promise
+            delivery.fail(refusal)
+        return delivery
 
 
 class FakeConsumer(_Closing, Consumer):
@@ -281,6 +291,7 @@ class FakeGroupConsumer(GroupConsumer):
     def __init__(self, world: World, bootstrap: str, topic: str, group: str, from_beginning: bool) -> None:
         super().__init__(bootstrap, topic, group=group, from_beginning=from_beginning)
         self._world = world
+        self._topic = topic
         self._at: dict[int, int] = {}
         self._joined = False
 
@@ -312,8 +323,8 @@ class FakeGroupConsumer(GroupConsumer):
         for record in records:
             self._world.committed[self._group][Place(self._topic, record.partition)] = record.offset + 1
 
-    async def positions(self) -> dict[int, int] | None:
-        return dict(self._at) if self._joined else None
+    async def positions(self) -> dict[Place, int] | None:
+        return {Place(self._topic, number): at for number, at in self._at.items()} if self._joined else None
 
 
 class FakeDoors(Doors):
@@ -324,10 +335,10 @@ class FakeDoors(Doors):
         return FakeAdmin(self.world, bootstrap)
 
     def producer(
-        self, bootstrap: str, *, acks: Acks, compression: Compression, timeout_s: float
+        self, bootstrap: str, topic: str, *, settings: ProducerSettings, write_value: Write | None = None
     ) -> AbstractAsyncContextManager[Producer]:
-        self.world.producers.append((acks, compression))
-        return FakeProducer(self.world, bootstrap)
+        self.world.producers.append((settings.acks, settings.compression))
+        return FakeProducer(self.world, bootstrap, topic, write_value)
 
     def consumer(
         self, bootstrap: str, topic: str, *, starts: Mapping[int, int]
@@ -338,7 +349,7 @@ class FakeDoors(Doors):
         return FakeGroups(self.world, admin)
 
     def group_consumer(
-        self, bootstrap: str, topic: str, *, group: str, from_beginning: bool
+        self, bootstrap: str, topic: str, *, group: str, from_beginning: bool, reader: SchemaReader | None = None
     ) -> AbstractAsyncContextManager[GroupConsumer]:
         return FakeGroupConsumer(self.world, bootstrap, topic, group, from_beginning)
 
@@ -406,7 +417,12 @@ class FakeDoors(Doors):
         on_ready(
             ClusterReady(
                 agents=tuple(
-                    RunningAgent(pid=100 + n, kafka=Address("127.0.0.1", 19_092 + n), http=Address("127.0.0.1", 80 + n))
+                    RunningAgent(
+                        pid=100 + n,
+                        kafka=Address("127.0.0.1", 19_092 + n),
+                        http=Address("127.0.0.1", 80 + n),
+                        grpc=Address("127.0.0.1", 19_190 + n),
+                    )
                     for n in range(agents)
                 ),
                 postgres="postgresql://ann:secret@127.0.0.1:15432/postgres",

@@ -59,8 +59,8 @@ def test_scripts_get_one_line_and_nothing_else(run: Run) -> None:
     assert json.loads(result.stdout) == {
         "bootstrap": "127.0.0.1:19092,127.0.0.1:19093",
         "agents": [
-            {"pid": 100, "kafka": "127.0.0.1:19092", "http": "127.0.0.1:80"},
-            {"pid": 101, "kafka": "127.0.0.1:19093", "http": "127.0.0.1:81"},
+            {"pid": 100, "kafka": "127.0.0.1:19092", "http": "127.0.0.1:80", "grpc": "127.0.0.1:19190"},
+            {"pid": 101, "kafka": "127.0.0.1:19093", "http": "127.0.0.1:81", "grpc": "127.0.0.1:19191"},
         ],
         "postgres": "postgresql://ann:secret@127.0.0.1:15432/postgres",
         "s3": "http://127.0.0.1:18333",
@@ -73,6 +73,7 @@ def test_the_screen_says_what_runs_where_and_how_to_go_on(run: Run) -> None:
         "a cluster of 3 agents is running",
         "127.0.0.1:19092,127.0.0.1:19093,127.0.0.1:19094",
         "http://127.0.0.1:82",
+        "127.0.0.1:19192",
         "http://127.0.0.1:18333",
         "/srv/cluster/logs",
         "streamhouse produce orders hello -b 127.0.0.1:19092",

@@ -47,7 +47,7 @@ def test_a_group_without_a_command_shows_what_there_is(run: Run, group: str) -> 
 
 def test_the_flags_that_others_script_against_are_there(run: Run) -> None:
     text = run("up", "--help").stdout
-    for flag in ("--data", "--kafka", "--http", "--metadata", "--store", "--wal", "--fsync", "--config"):
+    for flag in ("--data", "--kafka", "--http", "--grpc", "--metadata", "--store", "--wal", "--fsync", "--config"):
         assert flag in text
 
 

@@ -41,7 +41,7 @@ def environment() -> dict[str, str]:
 def start(data: Path, *more: str) -> Agent:
     """An agent on free ports; its screen tells which."""
     process = subprocess.Popen(
-        command("up", "--data", str(data), "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", *more),
+        command("up", "--data", str(data), "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "", *more),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -266,7 +266,7 @@ def refused(*args: str) -> str:
 
 
 def test_a_folder_or_port_in_use_is_said_in_one_line(agent: Agent, tmp_path: Path) -> None:
-    free = ("--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    free = ("--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
     said = refused("--data", str(agent.data), *free)
     assert str(agent.data) in said
     assert "--data" in said
@@ -276,6 +276,9 @@ def test_a_folder_or_port_in_use_is_said_in_one_line(agent: Agent, tmp_path: Pat
     said = refused("--data", str(tmp_path / "b"), *free, "--http", agent.http)
     assert agent.http in said
     assert "--http" in said
+    said = refused("--data", str(tmp_path / "c"), *free, "--grpc", agent.kafka)
+    assert agent.kafka in said
+    assert "--grpc" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -15,6 +15,7 @@ def test_every_flag_becomes_a_setting(run: Run, world: World) -> None:
         "--data": "d",
         "--kafka": "127.0.0.1:1",
         "--http": "127.0.0.1:2",
+        "--grpc": "127.0.0.1:3",
         "--metadata": "sqlite:///m",
         "--store": "file:///s",
         "--wal": "object",
@@ -25,6 +26,7 @@ def test_every_flag_becomes_a_setting(run: Run, world: World) -> None:
     settings = world.settings
     assert settings is not None
     assert (settings.agent.data, settings.kafka.listen, settings.http.listen) == ("d", "127.0.0.1:1", "127.0.0.1:2")
+    assert settings.grpc.listen == "127.0.0.1:3"
     assert (settings.metadata.url, settings.store.url) == ("sqlite:///m", "file:///s")
     assert (settings.wal.kind, settings.wal.fsync, settings.flush.age_s) == ("object", "always", 300.0)
 

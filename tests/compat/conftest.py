@@ -31,7 +31,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = folder / "log"
     with log.open("w") as output:
         agent = subprocess.Popen(
-            [COMMAND, "up", "--data", folder / "data", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"],
+            [COMMAND, "up", "--data", folder / "data", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", ""],
             stdout=subprocess.PIPE,
             stderr=output,
             text=True,

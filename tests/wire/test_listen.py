@@ -55,7 +55,7 @@ def test_an_address_that_leads_nowhere_is_not_told(listen: Listen, told: Address
 
 def everywhere(data: Path, section: str, **more: str) -> Settings:
     listeners = {"kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0", f"{section}.listen": "0.0.0.0:0"}
-    return load_settings({"agent.data": str(data), "wal.kind": "disk", **listeners, **more}, {})
+    return load_settings({"agent.data": str(data), "wal.kind": "disk", "grpc.listen": "", **listeners, **more}, {})
 
 
 @pytest.mark.parametrize("section", ["kafka", "http"])

@@ -116,7 +116,13 @@ def print_line(ready: "ClusterReady") -> None:
             {
                 "bootstrap": ready.bootstrap,
                 "agents": [
-                    {"pid": agent.pid, "kafka": str(agent.kafka), "http": str(agent.http)} for agent in ready.agents
+                    {
+                        "pid": agent.pid,
+                        "kafka": str(agent.kafka),
+                        "http": str(agent.http),
+                        "grpc": str(agent.grpc or ""),
+                    }
+                    for agent in ready.agents
                 ],
                 "postgres": ready.postgres,
                 "s3": ready.s3,
@@ -128,9 +134,9 @@ def print_line(ready: "ClusterReady") -> None:
 def show(ready: "ClusterReady") -> None:
     say(f"a cluster of {counted(len(ready.agents), 'agent')} is running", bold=True)
     say()
-    columns = [Column("agent", style="cyan"), Column("Kafka"), Column("HTTP"), Column("pid", "right")]
+    columns = [Column("agent", style="cyan"), Column("Kafka"), Column("HTTP"), Column("gRPC"), Column("pid", "right")]
     rows = [
-        [str(number), str(agent.kafka), f"http://{agent.http}", str(agent.pid)]
+        [str(number), str(agent.kafka), f"http://{agent.http}", str(agent.grpc or "off"), str(agent.pid)]
         for number, agent in enumerate(ready.agents, start=1)
     ]
     print_table(columns, rows, indent=2)
@@ -159,5 +165,6 @@ def hints(ready: "ClusterReady") -> list[str]:
         f"{name} produce orders hello -b {ready.bootstrap}",
         f"{name} consume orders --follow -b {ready.bootstrap}",
         f"kill -9 {first.pid}    # an agent dies; the others take over when its leases end",
-        f". {ready.environment_file}; {name} up --kafka 127.0.0.1:0 --http 127.0.0.1:0 --data more    # one more joins",
+        f". {ready.environment_file}; {name} up --kafka 127.0.0.1:0 --http 127.0.0.1:0 --grpc 127.0.0.1:0 --data more"
+        "    # one more joins",
     ]

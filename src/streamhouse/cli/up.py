@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamhouse.agent import AgentReady
 
 HELP: Final = described(
-    "Run an agent: Kafka and HTTP listeners over a folder, until Ctrl-C.",
+    "Run an agent: Kafka, HTTP and gRPC listeners over a folder, until Ctrl-C.",
     "streamhouse up",
     "streamhouse up --data /var/lib/streamhouse --fsync always",
     "streamhouse up --kafka 0.0.0.0:9092 --set flush.age_s=5s",
@@ -42,6 +42,9 @@ def up(
     ] = None,
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="HTTP listener; port 0 picks a free one.")
+    ] = None,
+    grpc: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="gRPC listener; port 0 picks a free one; '' turns it off.")
     ] = None,
     metadata: Annotated[
         str | None, typer.Option(metavar="URL", help="Where facts live. Default: SQLite in the data folder.")
@@ -66,6 +69,7 @@ def up(
         "agent.data": data,
         "kafka.listen": kafka,
         "http.listen": http,
+        "grpc.listen": grpc,
         "metadata.url": metadata,
         "store.url": store,
         "wal.kind": wal,
@@ -93,6 +97,7 @@ def screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str
     facts = [
         ("Kafka", str(ready.kafka)),
         ("HTTP", f"http://{ready.http}"),
+        *([("gRPC", str(ready.grpc))] if ready.grpc is not None else []),
         ("data", str(ready.data)),
         ("metadata", without_password(ready.metadata_url)),
         ("records", without_password(ready.store_url)),
@@ -141,7 +146,7 @@ def _show_panel(ready: "AgentReady", settings: Settings) -> None:
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in facts:
-        grid.add_row(name, Text(value, style="bold" if name in ("Kafka", "HTTP") else ""))
+        grid.add_row(name, Text(value, style="bold" if name in ("Kafka", "HTTP", "gRPC") else ""))
     body = Group(
         grid,
         Text("\nTry, in another terminal:", style="dim"),

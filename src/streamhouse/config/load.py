@@ -29,6 +29,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "agent.data": "--data",
     "kafka.listen": "--kafka",
     "http.listen": "--http",
+    "grpc.listen": "--grpc",
     "metadata.url": "--metadata",
     "store.url": "--store",
     "wal.kind": "--wal",

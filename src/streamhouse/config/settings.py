@@ -346,6 +346,9 @@ class RecordSettings(Section, frozen=True, kw_only=True):
     patience_s: Annotated[
         float, about("how long a read, or a question about offsets or groups, waits for a leader on the move", gt=0)
     ] = 15.0
+    laggard_s: Annotated[
+        float, about("a read that has records waits so long, and no longer, for agents that have not answered", gt=0)
+    ] = 1.0
     stored_look_s: Annotated[
         float, about("time between looks at how far other agents have flushed, while somebody waits for it", gt=0)
     ] = 0.25
@@ -418,6 +421,20 @@ class GroupSettings(Section, frozen=True, kw_only=True):
     watch_s: Annotated[float, about("longest time until the end of a session is noticed", gt=0)] = 1.0
 
 
+class SchemaSettings(Section, frozen=True, kw_only=True):
+    cache_entries: Annotated[int, about("schemas kept in memory by id", gt=0)] = 10_000
+    cache_bytes: Annotated[int, about("texts of such schemas together", gt=0)] = 256 * MIB
+    cache_ttl_s: Annotated[
+        float, about("a schema in memory that is older is looked up again; while that fails it is served", gt=0)
+    ] = 3600.0
+    max_schema_bytes: Annotated[int, about("largest text of a schema with all that it refers to", gt=0, le=MIB)] = MIB
+    max_references: Annotated[int, about("schemas that one schema refers to, those behind them included", ge=0)] = 1000
+    max_subjects: Annotated[int, about("subjects that the registry may have", gt=0)] = 100_000
+    max_versions: Annotated[int, about("versions that one subject may have, deleted ones included", gt=0)] = 10_000
+    max_listed: Annotated[int, about("schemas with their texts that one answer lists", gt=0)] = 1000
+    inline_bytes: Annotated[int, about("texts above this are parsed and compared in a thread", ge=0)] = 16 * 1024
+
+
 class Settings(Section, frozen=True, kw_only=True):
     agent: AgentSettings = AgentSettings()
     kafka: KafkaSettings = KafkaSettings()
@@ -438,3 +455,4 @@ class Settings(Section, frozen=True, kw_only=True):
     records: RecordSettings = RecordSettings()
     peers: PeerSettings = PeerSettings()
     groups: GroupSettings = GroupSettings()
+    schemas: SchemaSettings = SchemaSettings()

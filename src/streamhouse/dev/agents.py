@@ -32,6 +32,7 @@ class AgentPlan:
     log_path: Path
     settings: Mapping[str, str]
     environment: Mapping[str, str]
+    grpc: Address | None = None
 
     def program(self) -> Program:
         # Addresses come from flags alone: one advertised address for several agents would be one identity for them.
@@ -40,6 +41,7 @@ class AgentPlan:
             "agent.data": str(self.data),
             "kafka.listen": str(self.kafka),
             "http.listen": str(self.http),
+            "grpc.listen": str(self.grpc or ""),
             "kafka.advertise": "",
             "http.advertise": "",
         }

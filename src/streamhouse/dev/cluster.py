@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamhouse.config import Address, load_settings
 from streamhouse.dev.agents import STOP_MARGIN_S, AgentPlan, LocalAgent
@@ -51,6 +51,7 @@ class RunningAgent:
     pid: int
     kafka: Address
     http: Address
+    grpc: Address | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +129,14 @@ class LocalCluster:
         """Start everything and wait until all agents are ready."""
         self._held.callback(self._folder.take().close)
         with Reservation() as free:  # one for all, so that none is given to two of them
-            addresses = _choose_addresses(self._plan, free)
+            chosen = _choose_addresses(self._plan, free, grpc=bool(self._settings.grpc.listen))
             self._make_stores(free)
         self._start_stores()
         environment = self._agent_environment()
         self._folder.environment_file.write_text(_as_shell(self._shown_environment(environment)))
         self._agents = [
-            LocalAgent(self._agent_plan(number, kafka, http, environment), self._patience)
-            for number, (kafka, http) in enumerate(addresses, start=1)
+            LocalAgent(self._agent_plan(number, addresses, environment), self._patience)
+            for number, addresses in enumerate(chosen, start=1)
         ]
         for agent in self._agents:
             agent.start()
@@ -211,12 +212,13 @@ class LocalCluster:
         given = self._plan.settings.items()
         return shown | {f"STREAMHOUSE_{name.replace('.', '_').upper()}": value for name, value in given}
 
-    def _agent_plan(self, number: int, kafka: Address, http: Address, environment: Mapping[str, str]) -> AgentPlan:
+    def _agent_plan(self, number: int, addresses: "Addresses", environment: Mapping[str, str]) -> AgentPlan:
         stores = ("metadata.url", "store.url")  # these are in the environment
         return AgentPlan(
             number=number,
-            kafka=kafka,
-            http=http,
+            kafka=addresses.kafka,
+            http=addresses.http,
+            grpc=addresses.grpc,
             data=self._folder.path / "agents" / str(number),
             log_path=self._folder.log(f"agent-{number}"),
             settings={name: value for name, value in self._plan.settings.items() if name not in stores},
@@ -226,7 +228,7 @@ class LocalCluster:
     def _ready(self) -> ClusterReady:
         return ClusterReady(
             agents=tuple(
-                RunningAgent(pid=agent.child.pid, kafka=agent.plan.kafka, http=agent.plan.http)
+                RunningAgent(pid=agent.child.pid, kafka=agent.plan.kafka, http=agent.plan.http, grpc=agent.plan.grpc)
                 for agent in self._agents
             ),
             postgres=self._postgres.dsn() if self._postgres else self._settings.metadata.url,
@@ -282,10 +284,21 @@ class LocalCluster:
             self._held.close()
 
 
-def _choose_addresses(plan: ClusterPlan, free: Reservation) -> list[tuple[Address, Address]]:
+class Addresses(NamedTuple):
+    """Where one agent listens."""
+
+    kafka: Address
+    http: Address
+    grpc: Address | None
+
+
+def _choose_addresses(plan: ClusterPlan, free: Reservation, *, grpc: bool) -> list[Addresses]:
     kafka = _chosen(free, plan.kafka_port, plan.agents, "--kafka-port")
     http = _chosen(free, plan.http_port, plan.agents, "--http-port")
-    return [(Address(LOOPBACK, one), Address(LOOPBACK, other)) for one, other in zip(kafka, http, strict=True)]
+    return [
+        Addresses(Address(LOOPBACK, one), Address(LOOPBACK, other), Address(LOOPBACK, free.take()) if grpc else None)
+        for one, other in zip(kafka, http, strict=True)
+    ]
 
 
 def _chosen(free: Reservation, base: int, count: int, flag: str) -> list[int]:

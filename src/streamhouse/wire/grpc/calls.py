@@ -1,0 +1,203 @@
+"""Calls: what every method has around it, so that the methods themselves are plain.
+
+Data path   grpc.aio -> **calls** -> a method -> broker
+Owns        deadlines, errors that become status codes, the limit of bytes being appended, slow readers, ending streams
+            when the agent stops
+Leaves      sockets and frames to grpc, meaning to the methods
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from streamhouse.config import GrpcSettings
+from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError
+
+from .errors import code_of, metadata_of
+from .metrics import GrpcMetrics
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER_S: Final = 0.1
+"""When a call that was refused because of the bytes of others may come again."""
+
+Q = TypeVar("Q", bound=Message)
+
+
+class Call(NamedTuple):
+    """What a method knows of a message besides its content."""
+
+    timeout_s: float
+    size_bytes: int
+
+
+class Ended(NamedTuple):
+    """How a call ends when it doesn't end well."""
+
+    code: Any
+    text: str
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+Unary = Callable[[Q, Call], Awaitable[Message]]
+"""A method with one question and one answer."""
+
+Send = Callable[[bytes], Awaitable[None]]
+"""Sends one message of a stream; returns when the connection has taken it."""
+
+Stream = Callable[[AsyncIterator[tuple[Q, Call]], Send], Awaitable[None]]
+"""A method with a stream on both sides."""
+
+
+class SlowReaderError(Exception):
+    """The client takes nothing of what waits for it."""
+
+
+class Calls:
+    """The calls of one server."""
+
+    def __init__(self, settings: GrpcSettings, metrics: GrpcMetrics) -> None:
+        self.settings = settings
+        self._metrics = metrics
+        self._streams: set[asyncio.Task[Any]] = set()
+        self._stopping = False
+        self._inflight_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Calls streams={len(self._streams)} inflight={self._inflight_bytes}>"
+
+    def stop(self) -> None:
+        """End all streams, those that are open and those that come: each is told that the agent is stopping."""
+        self._stopping = True
+        for task in self._streams:
+            task.cancel()
+
+    @contextmanager
+    def admitted(self, size_bytes: int) -> Iterator[None]:
+        """While bytes of a client are being appended; raises `Overloaded` when there are too many already."""
+        limit = self.settings.max_inflight_bytes
+        if self._inflight_bytes and self._inflight_bytes + size_bytes > limit:
+            raise Overloaded("gRPC requests being appended", limit_bytes=limit, retry_after_s=RETRY_AFTER_S)
+        self._inflight_bytes += size_bytes
+        try:
+            yield
+        finally:
+            self._inflight_bytes -= size_bytes
+
+    # --- one question, one answer
+
+    def unary(self, name: str, question: type[Q], method: Unary[Q]) -> Any:
+        """A handler for grpc."""
+
+        async def answered(raw: bytes, context: Any) -> bytes:
+            timeout_s = self._timeout_s(context)
+            try:
+                async with asyncio.timeout(timeout_s) as timer:
+                    message = await method(_decoded(raw, question), Call(timeout_s, len(raw)))
+            except TimeoutError as error:
+                ended = _overdue(timeout_s) if timer.expired() else _ending(error, name)
+            except Exception as error:  # noqa: BLE001 (what nobody expected is logged there)
+                ended = _ending(error, name)
+            else:
+                self._metrics.ended(name, grpc.StatusCode.OK)
+                return self._sent(message.SerializeToString())
+            await self._abort(context, name, ended)
+            raise AssertionError("an aborted call goes no further")
+
+        return grpc.unary_unary_rpc_method_handler(answered)
+
+    def _timeout_s(self, context: Any) -> float:
+        """What is left of the client's deadline; one of ours where it has none."""
+        remaining: float | None = context.time_remaining()
+        return self.settings.default_timeout_s if remaining is None else max(0.0, remaining)
+
+    # --- streams
+
+    def stream(self, name: str, question: type[Q], method: Stream[Q]) -> Any:
+        """A handler for grpc."""
+
+        async def streamed(requests: AsyncIterator[bytes], context: Any) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._streams.add(task)
+            self._metrics.streams.inc()
+            try:
+                if self._stopping:
+                    raise Stopping("the agent is stopping")
+                await method(self._received(requests, context, question), self._sender(context))
+            except asyncio.CancelledError:
+                if not self._stopping:
+                    raise
+                task.uncancel()
+                ended = _ending(Stopping("the agent is stopping"), name)
+            except Exception as error:  # noqa: BLE001 (what nobody expected is logged there)
+                ended = _ending(error, name)
+            else:
+                return self._metrics.ended(name, grpc.StatusCode.OK)
+            finally:
+                self._streams.discard(task)
+                self._metrics.streams.dec()
+            await self._abort(context, name, ended)
+
+        return grpc.stream_stream_rpc_method_handler(streamed)
+
+    async def _received(
+        self, requests: AsyncIterator[bytes], context: Any, question: type[Q]
+    ) -> AsyncIterator[tuple[Q, Call]]:
+        limit_s = self.settings.default_timeout_s
+        async for raw in requests:
+            self._metrics.received_bytes.inc(len(raw))
+            remaining: float | None = context.time_remaining()
+            timeout_s = limit_s if remaining is None else max(0.0, min(limit_s, remaining))
+            yield _decoded(raw, question), Call(timeout_s, len(raw))
+
+    def _sender(self, context: Any) -> Send:
+        sending = asyncio.Lock()
+
+        async def send(message: bytes) -> None:
+            try:
+                async with sending, asyncio.timeout(self.settings.slow_reader_timeout_s):
+                    await context.write(self._sent(message))
+            except TimeoutError:
+                raise SlowReaderError from None
+
+        return send
+
+    # --- both
+
+    def _sent(self, message: bytes) -> bytes:
+        self._metrics.sent_bytes.inc(len(message))
+        return message
+
+    async def _abort(self, context: Any, name: str, ended: Ended) -> None:
+        self._metrics.ended(name, ended.code)
+        await context.abort(ended.code, ended.text, ended.metadata)
+
+
+def _decoded(raw: bytes, question: type[Q]) -> Q:
+    try:
+        return question.FromString(raw)
+    except DecodeError:
+        raise Rejected(f"the message can't be read; type={question.DESCRIPTOR.full_name}") from None
+
+
+def _overdue(timeout_s: float) -> Ended:
+    return Ended(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer in time; timeout_s={timeout_s:g}")
+
+
+def _ending(error: BaseException, name: str) -> Ended:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, StreamhouseError):
+        return Ended(code_of(error), str(error), metadata_of(error))
+    if isinstance(error, SlowReaderError):
+        return Ended(
+            grpc.StatusCode.RESOURCE_EXHAUSTED, "the client took nothing for too long; see grpc.slow_reader_timeout_s"
+        )
+    log.error("call failed", extra={"method": name, "why": repr(error)}, exc_info=error)
+    return Ended(grpc.StatusCode.INTERNAL, "the agent failed; its log says more")

@@ -1,0 +1,107 @@
+"""Producing: records and batches of clients are appended; each call by itself.
+
+Data path   calls -> **producing** -> broker.records
+Owns        what a message wants appended, the shape of answers
+Leaves      where records go, forwarding and idempotence to `broker.records`; streams to `produce_streams`
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from streamhouse.broker.broker import Broker
+from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import Acks, NewRecord, Receipt
+
+from .calls import Call, Calls
+from .errors import as_message
+from .generated import streamhouse_pb2 as pb
+from .requests import acks_of, named, new_records, partition_of
+
+Results = Sequence[Receipt | StreamhouseError]
+
+
+class RecordsAim(NamedTuple):
+    """Where records of a message shall go, and how."""
+
+    topic: str
+    acks: Acks
+    idempotency_key: str | None
+
+    @property
+    def place(self) -> Hashable:
+        return self.topic
+
+
+class BatchesAim(NamedTuple):
+    """Where batches of a message shall go, and how."""
+
+    name: TopicPartition
+    acks: Acks
+    idempotency_key: None = None
+
+    @property
+    def place(self) -> Hashable:
+        return self.name
+
+
+def read_records(request: pb.ProduceRequest) -> tuple[RecordsAim, list[NewRecord]]:
+    key = request.idempotency_key or None
+    aim = RecordsAim(named(request.topic, "topic"), acks_of(request.acks), key)
+    return aim, new_records(request.records)
+
+
+def read_batches(request: pb.ProduceBatchesRequest) -> tuple[BatchesAim, list[memoryview]]:
+    aim = BatchesAim(partition_of(request.topic, request.partition), acks_of(request.acks))
+    if not request.batches:
+        raise Rejected("there is nothing to append; field=batches")
+    return aim, [memoryview(batch) for batch in request.batches]
+
+
+class Producing:
+    def __init__(self, calls: Calls, broker: Broker) -> None:
+        self._calls = calls
+        self._records = broker.records
+
+    async def append_records(self, aim: RecordsAim, records: Sequence[NewRecord], call: Call) -> Results:
+        with self._calls.admitted(call.size_bytes):
+            return await self._records.publish(
+                aim.topic, records, acks=aim.acks, idempotency_key=aim.idempotency_key, timeout_s=call.timeout_s
+            )
+
+    async def append_batches(self, aim: BatchesAim, batches: Sequence[memoryview], call: Call) -> Results:
+        with self._calls.admitted(call.size_bytes):
+            return await self._records.publish_batches(aim.name, batches, acks=aim.acks, timeout_s=call.timeout_s)
+
+    async def produce(self, request: pb.ProduceRequest, call: Call) -> pb.ProduceResponse:
+        return produced(await self.append_records(*read_records(request), call))
+
+    async def produce_batches(self, request: pb.ProduceBatchesRequest, call: Call) -> pb.ProduceBatchesResponse:
+        return produced_batches(await self.append_batches(*read_batches(request), call))
+
+
+def produced(results: Results) -> pb.ProduceResponse:
+    """The answer for records, column by column; raises the first error when nothing was appended."""
+    errors = _errors(results)
+    return pb.ProduceResponse(
+        partitions=[each.partition if isinstance(each, Receipt) else -1 for each in results],
+        offsets=[_offset(each) for each in results],
+        errors=errors,
+    )
+
+
+def produced_batches(results: Results) -> pb.ProduceBatchesResponse:
+    """The answer for batches; raises the first error when nothing was appended."""
+    errors = _errors(results)
+    return pb.ProduceBatchesResponse(base_offsets=[_offset(each) for each in results], errors=errors)
+
+
+def _offset(result: Receipt | StreamhouseError) -> int:
+    return result.offset if isinstance(result, Receipt) and result.offset is not None else -1
+
+
+def _errors(results: Results) -> list[pb.RecordError]:
+    failed = [(number, each) for number, each in enumerate(results) if isinstance(each, StreamhouseError)]
+    if failed and len(failed) == len(results):
+        raise failed[0][1]
+    return [pb.RecordError(index=number, error=as_message(error)) for number, error in failed]

@@ -1,0 +1,47 @@
+"""Reflection: tools such as grpcurl ask an agent which services and messages it has.
+
+Owns        both versions of the protocol, v1 and the v1alpha that older tools speak
+Leaves      the answers to grpc_reflection, which knows v1alpha; v1 has the same messages under another name
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha._async import ReflectionServicer
+
+OLD: Final = "grpc.reflection.v1alpha"
+NEW: Final = "grpc.reflection.v1"
+
+
+def handlers(services: Sequence[str]) -> list[Any]:
+    _know_v1()
+    names = [f"{package}.ServerReflection" for package in (NEW, OLD)]
+    servicer = ReflectionServicer([*services, *names])
+    method = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        reflection_pb2.ServerReflectionRequest.FromString,
+        reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    return [grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": method}) for name in names]
+
+
+def _know_v1() -> None:
+    """Have v1 describe itself: its file is that of v1alpha, with another package."""
+    pool = descriptor_pool.Default()
+    name = reflection_pb2.DESCRIPTOR.name.replace("v1alpha", "v1")
+    try:
+        pool.FindFileByName(name)
+    except KeyError:
+        made = descriptor_pb2.FileDescriptorProto()
+        reflection_pb2.DESCRIPTOR.CopyToProto(made)
+        made.name, made.package = name, NEW
+        for message in made.message_type:
+            for field in (each for each in message.field if each.type_name):
+                field.type_name = field.type_name.replace(f".{OLD}.", f".{NEW}.")
+        for method in made.service[0].method:
+            method.input_type = method.input_type.replace(f".{OLD}.", f".{NEW}.")
+            method.output_type = method.output_type.replace(f".{OLD}.", f".{NEW}.")
+        pool.AddSerializedFile(made.SerializeToString())

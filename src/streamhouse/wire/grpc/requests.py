@@ -1,0 +1,69 @@
+"""Requests: what messages of clients say, checked, in the broker's words.
+
+Data path   methods -> **requests** -> broker
+Owns        which field is to blame for what can't be understood
+Leaves      what exists and what is allowed to the broker
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from streamhouse.errors import Rejected
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import Acks, NewRecord
+
+from .generated import streamhouse_pb2 as pb
+
+ACKS: Final[Mapping[int, Acks]] = {
+    pb.ACKS_UNSPECIFIED: Acks.WAL,
+    pb.ACKS_BUFFERED: Acks.BUFFERED,
+    pb.ACKS_WAL: Acks.WAL,
+    pb.ACKS_STORED: Acks.STORED,
+}
+
+
+def named(text: str, field: str) -> str:
+    """A name that must be there."""
+    if not text:
+        raise Rejected(f"a name is missing; field={field}")
+    return text
+
+
+def partition_of(topic: str, partition: int, field: str = "partition") -> TopicPartition:
+    if partition < 0:
+        raise Rejected(f"a partition can't be negative; field={field} value={partition}")
+    return TopicPartition(named(topic, "topic"), partition)
+
+
+def acks_of(value: int) -> Acks:
+    """An enum of proto3 may hold any number."""
+    if (acks := ACKS.get(value)) is None:
+        raise Rejected(f"unknown acks; field=acks value={value} allowed={', '.join(map(str, ACKS))}")
+    return acks
+
+
+def number_of(value: int, field: str) -> int:
+    if value < 0:
+        raise Rejected(f"a number can't be negative; field={field} value={value}")
+    return value
+
+
+def new_records(records: Iterable[pb.Record]) -> list[NewRecord]:
+    """By the thousand, so: one comprehension, and presence is asked for only where a field is empty."""
+    found = [
+        NewRecord(
+            record.value or (b"" if record.HasField("value") else None),
+            record.key or (b"" if record.HasField("key") else None),
+            _headers(headers) if (headers := record.headers) else (),
+            record.timestamp_ms or (0 if record.HasField("timestamp_ms") else None),
+            record.partition or (0 if record.HasField("partition") else None),
+        )
+        for record in records
+    ]
+    if not found:
+        raise Rejected("there is nothing to append; field=records")
+    return found
+
+
+def _headers(headers: Iterable[pb.Header]) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((each.key, each.value if each.HasField("value") else None) for each in headers)
