@@ -6,6 +6,7 @@ Leaves      subjects, versions, ids and modes to `broker.schemas`; choosing a la
 """
 
 import json
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -85,7 +86,7 @@ def read_json(text: str, *, where: str = "") -> object:
     """A JSON text that is no deeper than the limit; `where` names the reference it came from."""
     _check_depth(text, where)
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except json.JSONDecodeError as error:
         place = f"{where}line {error.lineno} column {error.colno}"
         raise InvalidSchema(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", path=place) from None
@@ -100,6 +101,13 @@ def write_json(value: object, *, sort_keys: bool = False) -> str:
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits[:50]} is too large a number")
+    return number
 
 
 def _check_depth(text: str, where: str) -> None:

@@ -1,0 +1,79 @@
+"""JSON Schema: schemas of drafts 4, 6, 7, 2019-09 and 2020-12, which can follow each other, and records judged by them.
+
+Data path   registry, HTTP and client -> **JSON Schema** -> payload after the magic byte and the id
+Owns        `parse`; a record's bytes are its JSON, compact
+Leaves      texts to `json_schema.documents` and `json_schema.loading`, verdicts to `json_schema.differences`, values to
+            `json_schema.validation`
+
+Writing a record judges it; reading doesn't: it was judged when it was written, or somebody else's serialiser wrote it.
+"""
+
+from functools import cached_property
+
+import msgspec
+
+from streamhouse.errors import InvalidRecordValue, InvalidSchema
+from streamhouse.format.schemas.base import (
+    Incompatibility,
+    ParsedSchema,
+    References,
+    SchemaType,
+    different_languages,
+    write_json,
+)
+from streamhouse.format.schemas.json_schema import differences
+from streamhouse.format.schemas.json_schema.documents import Documents
+from streamhouse.format.schemas.json_schema.loading import load_shape
+from streamhouse.format.schemas.json_schema.shapes import Shape
+from streamhouse.format.schemas.json_schema.validation import Validator, check_documents
+
+
+def parse(text: str, references: References) -> "JsonSchema":
+    """Understand a schema; references are known by their names, relative to the schema's `$id`."""
+    try:
+        documents = Documents(text, references)
+        check_documents(documents)
+        shape = load_shape(documents)
+        return JsonSchema(text, documents, Validator(documents), shape)
+    except RecursionError:
+        raise InvalidSchema("nested too deeply") from None
+
+
+class JsonSchema(ParsedSchema):
+    """A schema that is well formed and whose references are all there."""
+
+    type: SchemaType = "JSON"
+
+    def __init__(self, text: str, documents: Documents, validator: Validator, shape: Shape) -> None:
+        self.text = text
+        self.shape = shape
+        self._documents = documents
+        self._validator = validator
+
+    def canonical(self) -> str:
+        return self._canonical
+
+    def normalized(self) -> str:
+        return write_json(self._documents.root, sort_keys=True)
+
+    def incompatibilities(self, older: ParsedSchema) -> list[Incompatibility]:
+        if not isinstance(older, JsonSchema):
+            return different_languages(self, older)
+        return differences.incompatibilities(self.shape, older.shape)
+
+    def encode(self, value: object) -> bytes:
+        self._validator.validate(value)
+        try:
+            return msgspec.json.encode(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidRecordValue(f"not to be written as JSON: {error}") from None
+
+    def decode(self, payload: bytes | memoryview) -> object:
+        try:
+            return msgspec.json.decode(payload)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise InvalidRecordValue(f"not JSON: {error}") from None
+
+    @cached_property
+    def _canonical(self) -> str:
+        return write_json(self._documents.root)

@@ -1,0 +1,152 @@
+"""Shapes: what a JSON schema allows, taken apart by kind of value.
+
+Owns        the nouns that schemas are compared by
+Leaves      taking texts apart to `json_schema.loading`; comparing to `json_schema.differences`
+
+Confluent's registry compares schemas as its Java library takes them apart: what is said of texts is one shape, what is
+said of objects another, and a schema that says both is an `allOf` of the two. Verdicts depend on it, so it is done the
+same way here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal
+
+from streamhouse.format.schemas.base import write_json
+
+Criterion = Literal["allOf", "anyOf", "oneOf"]
+MISSING: Final = object()
+
+
+@dataclass(kw_only=True, eq=False)
+class Shape:
+    """Any shape; compared by identity, because schemas refer to each other in circles."""
+
+    source: object = None
+    """What of the text it was made from."""
+    identifier: object = None
+    title: object = None
+    description: object = None
+    default: object = MISSING
+    connect_type: object = None
+
+    @cached_property
+    def key(self) -> tuple[type, str]:
+        """Equal for shapes that were made from equal texts."""
+        return type(self), write_json(self.source, sort_keys=True)
+
+
+class Anything(Shape):
+    """The empty schema."""
+
+
+class Always(Anything):
+    """`true`."""
+
+
+class Never(Shape):
+    """`false`."""
+
+
+class Null(Shape):
+    """`null` alone."""
+
+
+class Boolean(Shape):
+    """`true` and `false`."""
+
+
+class Conditional(Shape):
+    """`if`, `then`, `else`: not looked into."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Text(Shape):
+    min_length: float | None = None
+    max_length: float | None = None
+    pattern: str | None = None
+
+
+@dataclass(kw_only=True, eq=False)
+class Number(Shape):
+    is_integer: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+    exclusive_minimum: float | None = None
+    exclusive_maximum: float | None = None
+    multiple_of: float | None = None
+
+
+@dataclass(kw_only=True, eq=False)
+class Object(Shape):
+    properties: Mapping[str, Shape] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+    needs: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Properties that must be there when another is."""
+    needs_shape: Mapping[str, Shape] = field(default_factory=dict)
+    pattern_properties: Mapping[str, Shape] = field(default_factory=dict)
+    allows_more: bool = True
+    additional: Shape | None = None
+    unevaluated: Shape | None = None
+    min_properties: float | None = None
+    max_properties: float | None = None
+
+
+@dataclass(kw_only=True, eq=False)
+class Array(Shape):
+    all_items: Shape | None = None
+    items: tuple[Shape, ...] = ()
+    allows_more: bool = True
+    additional: Shape | None = None
+    unevaluated: Shape | None = None
+    min_items: float | None = None
+    max_items: float | None = None
+    unique: bool = False
+    min_contains: float | None = None
+    max_contains: float | None = None
+
+
+@dataclass(kw_only=True, eq=False)
+class Enum(Shape):
+    values: frozenset[str]
+    """Each as JSON."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Const(Shape):
+    value: str
+    """As JSON."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Not(Shape):
+    inner: Shape
+
+
+@dataclass(kw_only=True, eq=False)
+class Combined(Shape):
+    criterion: Criterion
+    parts: tuple[Shape, ...]
+
+
+@dataclass(kw_only=True, eq=False)
+class Reference(Shape):
+    """Filled in once everything is loaded."""
+
+    target: Shape | None = None
+
+
+def followed(shape: Shape) -> Shape:
+    """The shape behind references; one that only ever refers to itself says nothing, so it is anything."""
+    seen: set[int] = set()
+    while isinstance(shape, Reference):
+        if shape.target is None or id(shape) in seen:
+            return Always()
+        seen.add(id(shape))
+        shape = shape.target
+    return shape
+
+
+def is_combined(shape: Shape) -> bool:
+    return isinstance(shape, Combined)

@@ -1,0 +1,122 @@
+"""Validation: values judged by a JSON schema, natively, and schemas judged by their meta-schema.
+
+Data path   JSON-like value -> **validate** -> payload
+Owns        the native validator of a schema, its limits, and that it never fetches anything
+Leaves      what schemas mean for each other to `json_schema.differences`
+
+Patterns run on an engine whose steps are limited; one that needs more than that doesn't match.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, cast
+
+import jsonschema_rs
+
+from streamhouse.errors import InvalidRecordValue, InvalidSchema
+from streamhouse.format.schemas.json_schema.documents import DRAFTS, ROOT_URI, Documents, Draft, draft_of
+
+MAX_BACKTRACKS: Final = 100_000
+MAX_PATTERN_BYTES: Final = 1 << 20
+"""Memory that one compiled pattern may take."""
+MAX_REASON: Final = 300
+
+_OPTIONS: Final = jsonschema_rs.FancyRegexOptions(
+    backtrack_limit=MAX_BACKTRACKS, size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES
+)
+_VALIDATORS: Final[dict[int, Callable[..., Any]]] = {
+    4: jsonschema_rs.Draft4Validator,
+    6: jsonschema_rs.Draft6Validator,
+    7: jsonschema_rs.Draft7Validator,
+    2019: jsonschema_rs.Draft201909Validator,
+    2020: jsonschema_rs.Draft202012Validator,
+}
+_DRAFTS: Final = {
+    4: jsonschema_rs.Draft4,
+    6: jsonschema_rs.Draft6,
+    7: jsonschema_rs.Draft7,
+    2019: jsonschema_rs.Draft201909,
+    2020: jsonschema_rs.Draft202012,
+}
+
+
+def check_documents(documents: Documents) -> None:
+    """Refuse what its meta-schema refuses."""
+    _check_document(documents.root, documents.draft, "")
+    for uri, document in documents.named.items():
+        _check_document(document, draft_of(document), f"reference {uri!r} ")
+
+
+class Validator:
+    """Judges values; made when a schema is parsed, so that a schema that can't be used is refused at once."""
+
+    def __init__(self, documents: Documents) -> None:
+        try:
+            self._native = _VALIDATORS[documents.draft](
+                _with_bridge(documents.root),
+                registry=_registry(documents),
+                base_uri=ROOT_URI,
+                pattern_options=_OPTIONS,
+                offline=True,
+            )
+        except jsonschema_rs.ValidationError as error:
+            raise InvalidSchema(error.message[:MAX_REASON], path=pointer(error.instance_path)) from None
+        except (ValueError, jsonschema_rs.ReferencingError) as error:
+            raise InvalidSchema(str(error)[:MAX_REASON]) from None
+
+    def validate(self, value: object) -> None:
+        try:
+            self._native.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            raise InvalidRecordValue(error.message[:MAX_REASON], path=pointer(error.instance_path)) from None
+        except ValueError as error:
+            raise InvalidRecordValue(str(error)[:MAX_REASON]) from None
+
+
+class Patterns:
+    """Regular expressions on the limited engine, each compiled once."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, Any] = {}
+
+    def matches(self, pattern: str, name: str) -> bool:
+        if pattern not in self._compiled:
+            schema = {"pattern": pattern}
+            self._compiled[pattern] = jsonschema_rs.Draft7Validator(schema, pattern_options=_OPTIONS, offline=True)
+        return cast(bool, self._compiled[pattern].is_valid(name))
+
+
+def pointer(path: list[str | int]) -> str:
+    return "".join(f"/{step}" for step in path)
+
+
+def _check_document(document: object, draft: Draft, where: str) -> None:
+    try:
+        _meta_schema(draft).validate(document)
+    except jsonschema_rs.ValidationError as error:
+        raise InvalidSchema(error.message[:MAX_REASON], path=where + pointer(error.instance_path)) from None
+
+
+@cache
+def _meta_schema(draft: Draft) -> Any:
+    uri = next(uri for uri, known in DRAFTS.items() if known == draft)
+    scheme = "http" if draft <= 7 else "https"
+    return _VALIDATORS[draft]({"$ref": f"{scheme}://{uri}"}, offline=True)
+
+
+def _registry(documents: Documents) -> jsonschema_rs.Registry | None:
+    found = [(uri, _with_bridge(document)) for uri, document in documents.named.items()]
+    draft = _DRAFTS[documents.draft]
+    return jsonschema_rs.Registry(found, draft=draft, retriever=_never_fetch) if found else None
+
+
+def _never_fetch(uri: str, /) -> Any:
+    raise ValueError(f"not among the schema's references: {uri[:200]}")
+
+
+def _with_bridge(document: object) -> Any:
+    """`#/$defs/a` also finds what stands under `definitions`, as Confluent's registry has it."""
+    if not isinstance(document, dict) or not isinstance(document.get("definitions"), dict):
+        return document
+    defs = document.get("$defs", {})
+    return document | {"$defs": document["definitions"] | defs} if isinstance(defs, dict) else document
