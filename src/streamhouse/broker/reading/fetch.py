@@ -119,7 +119,7 @@ class Fetcher:
                 size = sum(item.size_bytes for item in found)
                 left = deadline - self._clock.monotonic()
                 is_enough = size >= min(min_bytes, limit) or not wanted
-                if is_enough or left <= 0 or any(item.error is not None or _stops_short(item) for item in found):
+                if is_enough or left <= 0 or any(item.error is not None or stops_short(item) for item in found):
                     return found
                 await poll.wait(left)
 
@@ -174,7 +174,7 @@ class Fetcher:
             raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
 
 
-def _stops_short(got: Fetched) -> bool:
+def stops_short(got: Fetched) -> bool:
     """Whether there are durable records behind those found: in the next block, in the tail, or above a limit."""
     return bool(got.records) and spans(got.records[-1])[-1].end < got.high_watermark
 

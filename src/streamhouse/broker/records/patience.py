@@ -26,8 +26,12 @@ class Patience:
 
     async def pause(self, why: Retriable) -> None:
         """Wait before the next try; raise `why` when no time is left for one."""
-        left_s = self.left_s
-        if left_s <= 0:
+        if self.left_s <= 0:
             raise why.with_traceback(None)
-        await self._clock.sleep(min(self._ids.jitter(self._wait_s), left_s))
+        await self._clock.sleep(self.next_wait_s())
+
+    def next_wait_s(self) -> float:
+        """How long to wait before the next try, for whoever has something else to do meanwhile."""
+        wait_s = min(self._ids.jitter(self._wait_s), self.left_s)
         self._wait_s = min(self._wait_s * 2, self._max_wait_s)
+        return wait_s

@@ -7,19 +7,25 @@ Leaves      each promise's mechanics to its own module; JSON and protobuf to the
 Every call works at any agent. A leader on the move costs the caller a pause within its deadline, not an error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.groups import DescribedGroup, ListedGroup, OffsetToCommit
+from streamhouse.broker.groups.calls import Outcomes
 from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.broker.reading.offsets import FoundOffset
 from streamhouse.errors import StreamhouseError
+from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
 
 from .buffering import Buffering
 from .delivery import Delivery
+from .groups import GroupsAnywhere
 from .here import Here
+from .offsets import Offsets
 from .publishing import Publishing
+from .reading import Reading
 from .seats import Seats
 from .stored import Stored
 
@@ -31,7 +37,9 @@ class Records:
         self.stored = Stored(doors, here)
         self._delivery = Delivery(doors, here, seats=seats, stored=self.stored, buffering=self.buffering)
         self._publishing = Publishing(doors, here, delivery=self._delivery)
-        self._here = here
+        self._reading = Reading(doors, here, seats=seats)
+        self._offsets = Offsets(doors, here, seats=seats)
+        self._groups = GroupsAnywhere(doors, here)
 
     def __repr__(self) -> str:
         return f"<Records {self._delivery!r} {self.stored!r}>"
@@ -76,15 +84,42 @@ class Records:
     async def read(
         self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> list[Fetched]:
-        """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time."""
-        return await self._here.fetch(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+        """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time.
+
+        A partition whose leader is on the move comes back empty, with a high watermark of -1, while others have
+        something; its error is told only after `records.patience_s`. Cancelled, it leaves nothing running.
+        """
+        return await self._reading.read(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
 
     async def earliest(self, name: TopicPartition) -> FoundOffset:
-        return await self._here.earliest(name)
+        return await self._offsets.earliest(name)
 
     async def latest(self, name: TopicPartition) -> FoundOffset:
-        return await self._here.latest(name)
+        """The high watermark: the offset that the next record will have."""
+        return await self._offsets.latest(name)
 
     async def at_time(self, name: TopicPartition, timestamp_ms: int) -> FoundOffset | None:
         """The first record with this timestamp or a later one; None when there is none."""
-        return await self._here.at_time(name, timestamp_ms)
+        return await self._offsets.at_time(name, timestamp_ms)
+
+    # --- groups
+
+    async def groups(self) -> Sequence[ListedGroup]:
+        """The groups of the whole cluster, by name."""
+        return await self._groups.of_all_agents()
+
+    async def describe_group(self, group_id: str) -> DescribedGroup:
+        """Raises `GroupNotFound`. The generation is -1 where another agent told it."""
+        return await self._groups.describe(group_id)
+
+    async def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """The group's offsets; raises `GroupNotFound`. `committed_at_ms` is -1 where another agent told it."""
+        return await self._groups.committed(group_id)
+
+    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit]) -> Outcomes:
+        """Reset offsets of a group, which may have no members (`NonEmptyGroup`); what became of each partition."""
+        return await self._groups.commit(group_id, offsets)
+
+    async def delete_group(self, group_id: str) -> None:
+        """Raises `NonEmptyGroup` or `GroupNotFound`."""
+        await self._groups.delete(group_id)
