@@ -115,8 +115,9 @@ bench-cluster: $(STAMP) ## failover, hand-over, rates and upkeep of a cluster, a
 # --- what is generated --------------------------------------------------------------------------------------------
 
 .PHONY: messages
-messages: $(STAMP) ## regenerate the Kafka message classes from Kafka's definitions
+messages: $(STAMP) ## regenerate the Kafka message classes from Kafka's definitions, and the gRPC ones from streamhouse.proto
 	$(BIN)/python tools/generate_messages.py
+	$(BIN)/python -m tools.generate_grpc
 
 .PHONY: docs
 docs: $(STAMP) ## regenerate docs/protocol-support.md and docs/topic-settings.md from the code
