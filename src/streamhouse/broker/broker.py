@@ -49,6 +49,7 @@ from .reading.fetch import Fetched, Fetcher, Wanted
 from .reading.offsets import FoundOffset, Offsets
 from .reading.reader import SegmentReader
 from .records.records import Records
+from .schemas import Schemas
 from .tenure import Tenure
 from .traffic import Traffic
 
@@ -70,6 +71,7 @@ class Broker:
         self.reader = SegmentReader(doors.settings.fetch, objects=doors.objects, metadata=doors.metadata)
         self.catalogue = Catalogue(doors, obey=self._obey)
         self.cluster = Cluster(doors)
+        self.schemas = Schemas(doors)
         self.collector = Collector(
             doors,
             topics=self.topics,
@@ -147,9 +149,16 @@ class Broker:
 
     async def _watch_cluster(self) -> None:
         if not self._doors.alone:
-            async with asyncio.TaskGroup() as loops:
-                loops.create_task(self.cluster.run(topics_changed=self._topics_changed.set), name="roll")
-                loops.create_task(self._follow_topics(), name="topics")
+            unsubscribe = self._doors.metadata.subscribe(self.schemas.heard)
+            try:
+                await self._follow_cluster()
+            finally:
+                unsubscribe()
+
+    async def _follow_cluster(self) -> None:
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(self.cluster.run(topics_changed=self._topics_changed.set), name="roll")
+            loops.create_task(self._follow_topics(), name="topics")
 
     async def _follow_topics(self) -> None:
         """What other agents did to topics holds for the logs that are open here."""

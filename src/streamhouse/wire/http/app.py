@@ -20,9 +20,20 @@ from .errors import on_defect, on_error, on_http_error
 from .gate import Gate
 from .metrics import HttpMetrics
 from .operations import Operation
-from .records.schemas import NoRegistry
 from .records.streams import Streams
-from .routes import agents, cluster, doctor, documents, health, partitions, publishing, reading, segments, topics
+from .routes import (
+    agents,
+    cluster,
+    doctor,
+    documents,
+    health,
+    partitions,
+    publishing,
+    reading,
+    schemas,
+    segments,
+    topics,
+)
 
 
 def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "", grpc: str | None = None) -> Gate:
@@ -32,8 +43,8 @@ def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "
     bodies = Bodies(settings)
     declared: list[Operation[Any, Any]] = [
         *topics.operations(broker),
-        *publishing.operations(broker, bodies, NoRegistry()),
-        *reading.operations(broker, NoRegistry(), Streams(broker, settings, metrics)),
+        *publishing.operations(broker, bodies, broker.schemas),
+        *reading.operations(broker, broker.schemas, Streams(broker, settings, metrics)),
         *segments.operations(broker),
         *partitions.operations(broker),
         *agents.operations(broker),
@@ -43,7 +54,7 @@ def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "
     ]
     declared += documents.operations(declared)
     app = Starlette(
-        routes=make_routes(declared, bodies),
+        routes=[*make_routes(declared, bodies), *schemas.routes(broker, bodies, cluster_id=cluster_id)],
         exception_handlers={StreamhouseError: on_error, HTTPException: on_http_error, Exception: on_defect},
     )
     app.router.redirect_slashes = False

@@ -1,0 +1,107 @@
+"""References: the schemas that a schema needs, and those that they need.
+
+Data path   library, registration -> **references** -> metadata store
+Owns        finding them all with few reads, the order and names under which a language gets them, refusing what is
+            missing or too much
+Leaves      what a name means inside a schema to its language
+
+A version can only refer to versions that are there when it is registered, and those never change. So there are no
+cycles; each version is read once, however often it is needed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from streamhouse.errors import InvalidSchema, SchemaLimit
+from streamhouse.model.schema import Reference, RegisteredSchema, Subject, VersionKey
+from streamhouse.stores.metadata.base import MetadataStore
+
+LATEST: Final = -1
+
+
+class Resolved(NamedTuple):
+    """`texts` are what a language is given, what is needed before what needs it; `needs` are the direct ones."""
+
+    texts: Mapping[str, str]
+    references: tuple[Reference, ...]
+    needs: tuple[VersionKey, ...]
+
+
+NOTHING: Final = Resolved({}, (), ())
+
+
+async def resolve(
+    store: MetadataStore, subject: Subject, references: Sequence[Reference], *, limit: int, live: bool
+) -> Resolved:
+    """Find what a schema of this subject refers to; with `live`, what was deleted can't be referred to any more."""
+    if not references:
+        return NOTHING
+    direct = [await _numbered(store, subject, each) for each in references]
+    found: dict[VersionKey, RegisteredSchema] = {}
+    wanted = {key_of(subject, each): each for each in direct}
+    while wanted:
+        if len(found) + len(wanted) > limit:
+            raise SchemaLimit("too many references", limit=limit, setting="schemas.max_references")
+        read = {VersionKey(each.subject, each.version): each for each in await store.schema_versions([*wanted])}
+        _check_found(wanted, read, live=live and not found)
+        found |= read
+        wanted = {key: each for key, each in _needed_by(read.values()) if key not in found}
+    needs = tuple(dict.fromkeys(key_of(subject, each) for each in direct))
+    return Resolved(_in_order(subject, direct, found), tuple(direct), needs)
+
+
+def key_of(subject: Subject, reference: Reference) -> VersionKey:
+    return VersionKey(subject.beside(reference.subject), reference.version)
+
+
+async def _numbered(store: MetadataStore, subject: Subject, reference: Reference) -> Reference:
+    if reference.version != LATEST:
+        return reference
+    latest = await store.latest_version(subject.beside(reference.subject))
+    if latest is None:
+        raise _missing(reference, "the subject has no version")
+    return reference._replace(version=latest.version)
+
+
+def _check_found(
+    wanted: Mapping[VersionKey, Reference], read: Mapping[VersionKey, RegisteredSchema], *, live: bool
+) -> None:
+    for key, reference in wanted.items():
+        if key not in read:
+            raise _missing(reference, "there is no such version")
+        if live and read[key].deleted:
+            raise _missing(reference, "it was deleted")
+
+
+def _missing(reference: Reference, why: str) -> InvalidSchema:
+    return InvalidSchema(
+        f"a reference can't be found: {why}; subject={reference.subject} version={reference.version}",
+        path=f"references/{reference.name}",
+    )
+
+
+def _needed_by(schemas: Iterable[RegisteredSchema]) -> Iterator[tuple[VersionKey, Reference]]:
+    for each in schemas:
+        for reference in each.schema.references:
+            yield key_of(each.subject, reference), reference
+
+
+def _in_order(
+    subject: Subject, direct: Sequence[Reference], found: Mapping[VersionKey, RegisteredSchema]
+) -> Mapping[str, str]:
+    """Texts by name; where a name is used twice, a direct reference counts. Depth first, without recursion."""
+    texts: dict[str, str] = {each.name: found[key_of(subject, each)].schema.text for each in direct}
+    ordered: dict[str, str] = {}
+    stack: list[tuple[Subject, Reference, bool]] = [(subject, each, False) for each in reversed(direct)]
+    seen: set[VersionKey] = set()
+    while stack:
+        owner, reference, is_done = stack.pop()
+        key = key_of(owner, reference)
+        if is_done:
+            ordered.setdefault(reference.name, texts.get(reference.name, found[key].schema.text))
+        elif key not in seen or reference.name not in ordered:
+            stack.append((owner, reference, True))
+            if key not in seen:
+                seen.add(key)
+                stack += [(key.subject, each, False) for each in reversed(found[key].schema.references)]
+    return ordered

@@ -1,0 +1,263 @@
+"""Registration: a schema becomes a version of a subject, or is found to be one.
+
+Data path   wire -> schemas -> **registration** -> library, rules -> metadata store, one transaction
+Owns        the order of a registration: mode, what it inherits, parsing, the same again, compatibility, the transaction
+            that decides, and deciding again when somebody was quicker
+Leaves      what rules say to `rules`, which id and version it gets to the metadata store
+
+Two agents that register at once both decide by what they read; the transaction lets the first one through, and the
+other reads and decides again.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from streamhouse.broker.doors import Doors
+from streamhouse.errors import (
+    IncompatibleSchema,
+    InvalidSchema,
+    SchemaLimit,
+    Unavailable,
+    UnknownSchema,
+    UnknownSubject,
+    UnknownVersion,
+)
+from streamhouse.format.schemas.base import ParsedSchema
+from streamhouse.model.schema import (
+    Level,
+    Mode,
+    NewVersion,
+    Reference,
+    RegisteredSchema,
+    StoredSchema,
+    Subject,
+    SubjectState,
+    SubjectVersion,
+)
+
+from .library import Library
+from .references import Resolved
+from .rules import InForce, check_registration, check_subject, group_of, in_force, tell
+
+TRIES: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What a client wants to register or to find. `metadata` and `rule_set` are JSON objects, written with sorted keys.
+
+    Without a text it is the subject's latest version with other metadata or rules. `schema_id` and `version` are given
+    by those who import.
+    """
+
+    type: str = "AVRO"
+    text: str = ""
+    references: tuple[Reference, ...] = ()
+    metadata: str | None = None
+    rule_set: str | None = None
+    schema_id: int | None = None
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A proposal that was understood."""
+
+    proposal: Proposal
+    parsed: ParsedSchema
+    text: str
+    resolved: Resolved
+
+    @property
+    def guid(self) -> str:
+        given = self.proposal
+        return schema_guid(given.type, self.text, self.resolved.references, given.metadata, given.rule_set)
+
+
+def schema_guid(
+    kind: str, text: str, references: Sequence[Reference], metadata: str | None, rule_set: str | None
+) -> str:
+    """What makes two registrations the same schema, wherever they are made."""
+    content = json.dumps([kind, text, [list(each) for each in references], metadata, rule_set])
+    return str(uuid.UUID(bytes=hashlib.sha256(content.encode()).digest()[:16]))
+
+
+class Registration:
+    def __init__(self, doors: Doors, library: Library) -> None:
+        self._store = doors.metadata
+        self._settings = doors.settings.schemas
+        self._library = library
+
+    def __repr__(self) -> str:
+        return f"<Registration {self._library!r}>"
+
+    async def register(self, subject: Subject, proposal: Proposal, *, normalize: bool) -> RegisteredSchema:
+        """Give the subject this schema; the version that has it already, where there is one."""
+        check_subject(subject)
+        for _ in range(TRIES):
+            state = await self._store.subject_state(subject)
+            found = await self._decide(state, proposal, normalize=normalize)
+            if isinstance(found, SubjectVersion):
+                known = await self._store.schema_versions([found.key])
+            else:
+                added = await self._store.add_version(found, max_subjects=self._settings.max_subjects)
+                known = [] if added is None else [added]
+            if known:
+                return known[0]
+        raise Unavailable(f"the subject is changed by too many at once; subject={subject}")
+
+    async def _decide(self, state: SubjectState, proposal: Proposal, *, normalize: bool) -> NewVersion | SubjectVersion:
+        rules = in_force(state.rules)
+        check_registration(state.subject, rules.mode, is_import=proposal.schema_id is not None)
+        latest = await self._latest(state)
+        inherited = proposal if rules.mode is Mode.IMPORT else inherit(proposal, latest)
+        prepared = await self._prepare(state.subject, inherited, normalize=normalize or rules.normalize)
+        if (same := find_same(state.live, prepared)) is not None:
+            return same
+        self._check_numbers(state, proposal, rules)
+        if rules.mode is not Mode.IMPORT:
+            reasons = await self._reasons(state.live, prepared, rules, rules.level)
+            if reasons:
+                raise IncompatibleSchema(state.subject, reasons)
+        return new_version(state, prepared)
+
+    async def _latest(self, state: SubjectState) -> StoredSchema | None:
+        live = state.live
+        return await self._library.stored(state.subject.context, live[-1].schema_id) if live else None
+
+    def _check_numbers(self, state: SubjectState, proposal: Proposal, rules: InForce) -> None:
+        limit = self._settings.max_versions
+        if len(state.versions) >= limit:
+            raise SchemaLimit("the subject has too many versions", limit=limit, setting="schemas.max_versions")
+        expected = state.last_version + 1
+        if proposal.version not in (None, expected) and rules.mode is not Mode.IMPORT:
+            raise InvalidSchema(f"the version is not the next one; version={proposal.version} next={expected}")
+
+    async def _prepare(self, subject: Subject, proposal: Proposal, *, normalize: bool) -> Prepared:
+        if not proposal.text.strip():
+            raise InvalidSchema("the schema is empty")
+        resolved = await self._library.resolve(subject, proposal.references, live=True)
+        parsed = await self._library.parse(proposal.type, proposal.text, resolved.texts)
+        text = parsed.normalized() if normalize else parsed.canonical()
+        check_text(text)
+        return Prepared(proposal=proposal, parsed=parsed, text=text, resolved=resolved)
+
+    # --- what it gets along with
+
+    async def _reasons(
+        self, older: Sequence[SubjectVersion], prepared: Prepared, rules: InForce, level: Level
+    ) -> list[str]:
+        """Why the schema can't follow these versions, the newest first; nothing when it can."""
+        if level is Level.NONE:
+            return []
+        compared = 0
+        for each in reversed(older):
+            stored = await self._library.stored(each.subject.context, each.schema_id)
+            group = rules.group
+            if group is not None and group_of(stored.metadata, group) != group_of(prepared.proposal.metadata, group):
+                continue
+            if compared and not level.is_transitive:
+                break
+            compared += 1
+            parsed = await self._library.parsed(each.subject.context, each.schema_id)
+            found = await self._library.clashes(prepared.parsed, parsed, level)
+            if found:
+                return tell(found, version=each.version, older=parsed, level=level)
+        return []
+
+    async def compatibility(
+        self, subject: Subject, proposal: Proposal, *, version: int | None, everything: bool, normalize: bool
+    ) -> list[str]:
+        """Why the schema couldn't be registered now: compared with one version (None: the latest), or with as many as
+        the level demands (`everything`)."""
+        state = await self._store.subject_state(subject)
+        rules = in_force(state.rules)
+        live = state.live
+        if everything or version is None:
+            against = live if everything else live[-1:]
+        else:
+            against = tuple(each for each in live if each.version == version)
+            if not against:
+                raise UnknownVersion(subject, version)
+        inherited = inherit(proposal, await self._latest(state))
+        prepared = await self._prepare(subject, inherited, normalize=normalize or rules.normalize)
+        return await self._reasons(against, prepared, rules, rules.level)
+
+    # --- is it there
+
+    async def lookup(
+        self, subject: Subject, proposal: Proposal, *, normalize: bool, with_deleted: bool
+    ) -> RegisteredSchema:
+        """The subject's version that has this schema; raises `UnknownSubject` or `UnknownSchema`."""
+        state = await self._store.subject_state(subject)
+        rules = in_force(state.rules)
+        versions = state.versions if with_deleted else state.live
+        prepared = await self._prepare(subject, proposal, normalize=normalize or rules.normalize)
+        if not versions:
+            raise UnknownSubject(subject)
+        same = find_same(versions, prepared)
+        if same is None and (latest := await self._latest(state)) is not None:
+            same = find_same(versions, replace(prepared, proposal=inherit(proposal, latest)))
+        found = await self._store.schema_versions([same.key]) if same is not None else []
+        if not found:
+            raise UnknownSchema(subject)
+        return found[0]
+
+
+def inherit(proposal: Proposal, latest: StoredSchema | None) -> Proposal:
+    """What isn't said is as in the latest version: its text, its metadata, its rules."""
+    if latest is None:
+        return proposal
+    if not proposal.text.strip():
+        proposal = replace(proposal, text=latest.text, type=latest.type, references=latest.references)
+    return replace(
+        proposal,
+        metadata=proposal.metadata if proposal.metadata is not None else latest.metadata,
+        rule_set=proposal.rule_set if proposal.rule_set is not None else latest.rule_set,
+    )
+
+
+def find_same(versions: Sequence[SubjectVersion], prepared: Prepared) -> SubjectVersion | None:
+    """The newest version that is this schema, under the numbers that were asked for."""
+    wanted, guid = prepared.proposal, prepared.guid
+    return next(
+        (
+            each
+            for each in reversed(versions)
+            if each.guid == guid
+            and wanted.schema_id in (None, each.schema_id)
+            and wanted.version in (None, each.version)
+        ),
+        None,
+    )
+
+
+def new_version(state: SubjectState, prepared: Prepared) -> NewVersion:
+    proposal = prepared.proposal
+    return NewVersion(
+        subject=state.subject,
+        revision=state.revision,
+        guid=prepared.guid,
+        type=prepared.parsed.type,
+        text=prepared.text,
+        references=prepared.resolved.references,
+        needs=prepared.resolved.needs,
+        metadata=proposal.metadata,
+        rule_set=proposal.rule_set,
+        schema_id=proposal.schema_id,
+        version=proposal.version,
+    )
+
+
+def check_text(text: str) -> None:
+    """Refuse what a database can't keep."""
+    if "\x00" in text:
+        raise InvalidSchema("the text has a NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidSchema("the text has half of a character (a lone surrogate)") from None

@@ -1,0 +1,100 @@
+"""Rules: which configuration and mode hold for a subject, and what they demand of a new version.
+
+Data path   registration asks **rules**
+Owns        how scopes add up, what modes forbid, which versions a level compares in which direction, the reasons' form
+Leaves      comparing two schemas to their language, the rows to the metadata store
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streamhouse.errors import InvalidSubject, ModeRefused
+from streamhouse.format.schemas.base import Incompatibility, ParsedSchema
+from streamhouse.model.schema import GLOBAL_CONTEXT, RESERVED_NAMES, Level, Mode, Rules, Subject
+
+MAX_SUBJECT_CHARS: Final = 1000
+DEFAULT_LEVEL: Final = Level.BACKWARD
+LEVEL: Final = "compatibilityLevel"
+OLD_TEXT_CHARS: Final = 1000
+"""How much of an older schema is repeated where it forbids a new one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """What holds for a subject: the sum of its own rules, its context's and everybody's."""
+
+    config: Mapping[str, Any]
+    mode: Mode
+
+    @property
+    def level(self) -> Level:
+        return Level(self.config.get(LEVEL, DEFAULT_LEVEL))
+
+    @property
+    def normalize(self) -> bool:
+        return self.config.get("normalize") is True
+
+    @property
+    def group(self) -> str | None:
+        """The metadata property by which versions are compared only with their like."""
+        return self.config.get("compatibilityGroup")
+
+
+def in_force(rules: Sequence[Rules]) -> InForce:
+    """`rules` come from a subject's scopes, strongest first."""
+    config: dict[str, Any] = {LEVEL: str(DEFAULT_LEVEL)}
+    for each in reversed(rules):
+        config |= json.loads(each.config) if each.config is not None else {}
+    modes = [each.mode for each in rules if each.mode is not None]
+    if Mode.READONLY_OVERRIDE in modes:  # whatever narrower scopes say: that is what it is for
+        return InForce(config=config, mode=Mode.READONLY_OVERRIDE)
+    return InForce(config=config, mode=modes[0] if modes else Mode.READWRITE)
+
+
+def check_subject(subject: Subject) -> None:
+    """Raise for what can't be a subject's name."""
+    text = str(subject)
+    if not subject.name or subject.name in RESERVED_NAMES or subject.context == GLOBAL_CONTEXT:
+        raise InvalidSubject(text, why="it is empty or reserved")
+    if len(text) > MAX_SUBJECT_CHARS or not text.isprintable():
+        raise InvalidSubject(text[:100], why=f"it is too long or has control characters; limit={MAX_SUBJECT_CHARS}")
+
+
+def check_writable(subject: Subject, mode: Mode) -> None:
+    if mode.is_read_only:
+        raise ModeRefused(subject, why=f"Subject {subject} in context {subject.context} is in read-only mode")
+
+
+def check_registration(subject: Subject, mode: Mode, *, is_import: bool) -> None:
+    """Raise unless the mode lets a schema be registered, with a given id or without."""
+    check_writable(subject, mode)
+    if is_import != (mode is Mode.IMPORT):
+        wanted = "import" if is_import else "read-write"
+        raise ModeRefused(subject, why=f"Subject {subject} in context {subject.context} is not in {wanted} mode")
+
+
+def clashes(newer: ParsedSchema, older: ParsedSchema, level: Level) -> list[Incompatibility]:
+    """What the level forbids about two versions."""
+    if newer.type != older.type and level is not Level.NONE:
+        text = f"a schema of type {newer.type} can't follow one of type {older.type}"
+        return [Incompatibility(kind="SCHEMA_TYPE_CHANGED", path="/", message=text)]
+    backward = newer.incompatibilities(older) if level.reads_older else []
+    return backward + (older.incompatibilities(newer) if level.is_read_by_older else [])
+
+
+def tell(found: Sequence[Incompatibility], *, version: int, older: ParsedSchema, level: Level) -> list[str]:
+    """The reasons as clients of Confluent's registry are used to read them: each a text, the context last."""
+    if not found:
+        return []
+    reasons = [f"{{errorType:'{each.kind}', description:'{each.message}', path:'{each.path}'}}" for each in found]
+    text = older.text if len(older.text) <= OLD_TEXT_CHARS else older.text[:OLD_TEXT_CHARS] + "…"
+    return [*reasons, f"{{oldSchemaVersion: {version}}}", f"{{oldSchema: '{text}'}}", f"{{compatibility: '{level}'}}"]
+
+
+def group_of(metadata: str | None, group: str) -> str | None:
+    """What a version's metadata say of the property by which versions are grouped."""
+    properties = json.loads(metadata).get("properties") if metadata is not None else None
+    value = properties.get(group) if isinstance(properties, dict) else None
+    return value if isinstance(value, str) else None

@@ -1,0 +1,118 @@
+"""The schema registry at the root of the HTTP port, as Confluent's clients expect it.
+
+Data path   app's router -> **schemas** -> table -> handlers -> broker.schemas
+Owns        media types, errors as bodies, what the registry tells of itself
+Leaves      paths to `schemas_subjects`, `schemas_ids` and `schemas_rules`, promises to `broker.schemas`
+
+Every path also exists below /contexts/{context}, where subjects and ids are those of that context.
+"""
+
+import logging
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from streamhouse import __version__
+from streamhouse.broker.broker import Broker
+from streamhouse.errors import StreamhouseError
+from streamhouse.wire.http.bodies import Bodies
+from streamhouse.wire.http.errors import headers_of_error
+from streamhouse.wire.http.negotiation import sent_type, wanted_type
+
+from . import schemas_ids, schemas_rules, schemas_subjects
+from .schemas_errors import Told, tell
+from .schemas_exchange import RegistryCall
+from .schemas_table import Entry, Table
+
+log = logging.getLogger(__name__)
+
+V1_JSON: Final = "application/vnd.schemaregistry.v1+json"
+MEDIA_TYPES: Final = (V1_JSON, "application/vnd.schemaregistry+json", "application/json")
+SENT_TYPES: Final = (*MEDIA_TYPES, "application/octet-stream")
+ROOTS: Final = ("subjects", "schemas", "config", "mode", "compatibility", "contexts")
+ENVELOPE_BYTES: Final = 64 * 1024
+"""What a request may have besides the text of its schema."""
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def routes(broker: Broker, bodies: Bodies, *, cluster_id: str) -> list[Route]:
+    registry = Registry(broker, bodies, cluster_id=cluster_id)
+    below = [path for root in ROOTS for path in (f"/{root}", f"/{root}/{{rest:path}}")]
+    return [Route(path, registry) for path in ("/", *below, "/v1/metadata/id", "/v1/metadata/version")]
+
+
+class Registry:
+    """An ASGI application."""
+
+    def __init__(self, broker: Broker, bodies: Bodies, *, cluster_id: str) -> None:
+        self._bodies = bodies
+        # In JSON every character of a text may be written as six.
+        self._max_body_bytes = 6 * broker.settings.schemas.max_schema_bytes + ENVELOPE_BYTES
+        self._table = Table(
+            [
+                *schemas_subjects.entries(broker.schemas),
+                *schemas_ids.entries(broker.schemas),
+                *schemas_rules.entries(broker.schemas),
+                *about(cluster_id),
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"<Registry {self._table!r}>"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        await (await self._answer(request))(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        media_type = V1_JSON
+        try:
+            media_type = wanted_type(request.headers.get("accept"), MEDIA_TYPES)
+            found = self._table.find(request.method, request.scope["raw_path"])
+            if request.method in ("POST", "PUT"):
+                sent_type(request.headers.get("content-type"), SENT_TYPES)
+            call = RegistryCall(
+                request=request,
+                bodies=self._bodies,
+                path=found.path,
+                context=found.context,
+                max_body_bytes=self._max_body_bytes,
+            )
+            answer = await found.handler(call)
+        except StreamhouseError as error:
+            return refusal(tell(error), error, media_type)
+        if isinstance(answer, Response):
+            answer.headers["content-type"] = media_type
+            return answer
+        return Response(_ENCODER.encode(answer), media_type=media_type)
+
+
+def refusal(told: Told, error: StreamhouseError, media_type: str) -> Response:
+    if told.status >= 500:
+        log.warning("the registry failed", extra={"why": str(error)})
+    body = _ENCODER.encode({"error_code": told.error_code, "message": told.message})
+    return Response(body, status_code=told.status, media_type=media_type, headers=headers_of_error(error))
+
+
+def about(cluster_id: str) -> list[Entry]:
+    """What the registry tells of itself."""
+
+    async def root(_: RegistryCall) -> Any:
+        return {}
+
+    async def identity(_: RegistryCall) -> Any:
+        return {"scope": {"path": [], "clusters": {"kafka-cluster": cluster_id, "schema-registry-cluster": "schemas"}}}
+
+    async def version(_: RegistryCall) -> Any:
+        return {"version": __version__, "commitId": ""}
+
+    return [
+        Entry("GET", "", root),
+        Entry("GET", "v1/metadata/id", identity),
+        Entry("GET", "v1/metadata/version", version),
+    ]

@@ -1,0 +1,129 @@
+"""Subjects of the schema registry and their versions, by Confluent's paths.
+
+GET    /subjects                                       names; subjectPrefix, deleted, deletedOnly, offset, limit
+POST   /subjects/{subject}                             is this schema there? normalize, deleted, format
+DELETE /subjects/{subject}                             permanent
+GET    /subjects/{subject}/versions                    numbers; deleted, deletedOnly, offset, limit
+POST   /subjects/{subject}/versions                    register; normalize
+GET    /subjects/{subject}/metadata                    the latest with these metadata; key, value, deleted, format
+GET    /subjects/{subject}/versions/{version}          deleted, format; also …/schema, the text alone
+DELETE /subjects/{subject}/versions/{version}          permanent
+GET    /subjects/{subject}/versions/{version}/referencedby     ids of schemas that need it; deleted, offset, limit
+POST   /compatibility/subjects/{subject}/versions[/{version}]  normalize, verbose
+"""
+
+import json
+from typing import Any
+
+from starlette.responses import Response
+
+from streamhouse.broker.schemas import Schemas
+from streamhouse.errors import InvalidSchema, UnknownSchema
+from streamhouse.model.schema import EVERY_CONTEXT, Deleted, RegisteredSchema
+
+from .schemas_exchange import RegistryCall, tell_version
+from .schemas_table import Entry
+
+
+def entries(schemas: Schemas) -> list[Entry]:
+    handlers = _Subjects(schemas)
+    return [
+        Entry("GET", "subjects", handlers.listing),
+        Entry("POST", "subjects/{subject}", handlers.lookup),
+        Entry("DELETE", "subjects/{subject}", handlers.delete_subject),
+        Entry("GET", "subjects/{subject}/versions", handlers.versions),
+        Entry("POST", "subjects/{subject}/versions", handlers.register),
+        Entry("GET", "subjects/{subject}/metadata", handlers.with_metadata),
+        Entry("GET", "subjects/{subject}/versions/{version}", handlers.version),
+        Entry("DELETE", "subjects/{subject}/versions/{version}", handlers.delete_version),
+        Entry("GET", "subjects/{subject}/versions/{version}/schema", handlers.text),
+        Entry("GET", "subjects/{subject}/versions/{version}/referencedby", handlers.referenced_by),
+        Entry("POST", "compatibility/subjects/{subject}/versions", handlers.compatibility),
+        Entry("POST", "compatibility/subjects/{subject}/versions/{version}", handlers.compatibility),
+    ]
+
+
+class _Subjects:
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+
+    async def listing(self, call: RegistryCall) -> Any:
+        context, prefix = call.prefix(EVERY_CONTEXT)
+        skipped, limit = call.page()
+        found = await self._schemas.subjects(
+            context=context, prefix=prefix, deleted=call.deleted(), skipped=skipped, limit=limit
+        )
+        return [str(each) for each in found]
+
+    async def lookup(self, call: RegistryCall) -> Any:
+        style, normalize, deleted = call.style(), call.flag("normalize"), call.flag("deleted")
+        found = await self._schemas.lookup(
+            call.subject(), await call.proposal(), normalize=normalize, with_deleted=deleted
+        )
+        return await self._told(found, style)
+
+    async def delete_subject(self, call: RegistryCall) -> Any:
+        return await self._schemas.delete_subject(call.subject(), permanent=call.flag("permanent"))
+
+    async def versions(self, call: RegistryCall) -> Any:
+        skipped, limit = call.page()
+        found = await self._schemas.versions(call.subject(), deleted=call.deleted())
+        return [each.version for each in found][skipped : None if limit is None else skipped + limit]
+
+    async def register(self, call: RegistryCall) -> Any:
+        style, normalize = call.style(), call.flag("normalize")
+        found = await self._schemas.register(call.subject(), await call.proposal(), normalize=normalize)
+        told = await self._told(found, style)
+        del told["subject"]
+        return told
+
+    async def version(self, call: RegistryCall) -> Any:
+        style = call.style()
+        found = await self._schemas.version(call.subject(), call.version(), with_deleted=call.flag("deleted"))
+        return await self._told(found, style)
+
+    async def text(self, call: RegistryCall) -> Any:
+        return Response((await self.version(call))["schema"].encode())
+
+    async def with_metadata(self, call: RegistryCall) -> Any:
+        """The newest version whose metadata have all of these properties."""
+        style, query = call.style(), call.request.query_params
+        wanted = dict(zip(query.getlist("key"), query.getlist("value"), strict=False))
+        with_deleted = call.flag("deleted")
+        shown = Deleted.WITH if with_deleted else Deleted.WITHOUT
+        for each in reversed(await self._schemas.versions(call.subject(), deleted=shown)):
+            found = await self._schemas.version(each.subject, each.version, with_deleted=with_deleted)
+            if wanted.items() <= _properties(found).items():
+                return await self._told(found, style)
+        raise UnknownSchema(call.subject())
+
+    async def delete_version(self, call: RegistryCall) -> Any:
+        return await self._schemas.delete_version(call.subject(), call.version(), permanent=call.flag("permanent"))
+
+    async def referenced_by(self, call: RegistryCall) -> Any:
+        skipped, limit = call.page()
+        found = await self._schemas.referenced_by(call.subject(), call.version(), with_deleted=call.flag("deleted"))
+        ids = list(dict.fromkeys(each.schema_id for each in found))
+        return ids[skipped : None if limit is None else skipped + limit]
+
+    async def compatibility(self, call: RegistryCall) -> Any:
+        everything, normalize, verbose = "version" not in call.path, call.flag("normalize"), call.flag("verbose")
+        version = None if everything else call.version()
+        proposal = await call.proposal()
+        try:
+            reasons = await self._schemas.compatibility(
+                call.subject(), proposal, version=version, everything=everything, normalize=normalize
+            )
+        except InvalidSchema as error:
+            if not verbose:
+                raise
+            reasons = [f"Invalid schema at {error.path}: {error.reason}"]
+        return {"is_compatible": not reasons, **({"messages": reasons} if verbose else {})}
+
+    async def _told(self, found: RegisteredSchema, style: str) -> dict[str, Any]:
+        return tell_version(found, await self._schemas.formatted(found.schema, style))
+
+
+def _properties(found: RegisteredSchema) -> dict[str, Any]:
+    properties = json.loads(found.schema.metadata or "{}").get("properties")
+    return properties if isinstance(properties, dict) else {}
