@@ -8,17 +8,15 @@ Leaves      the header to `format.batch`, codecs to `format.compression`, the wa
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from streamhouse.errors import CorruptBatch, InvalidRecord
-from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, read_header, seal
+from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, pack_batch, read_header, seal
 from streamhouse.format.compression import Codec, compress, decompress
 from streamhouse.format.record_codec import Origin, SchemaIds, decode, encode, scan_schema_ids
 from streamhouse.format.record_walk import Flaw, Place, locate, walk
-from streamhouse.format.varint import VARLONG, append_varint, read_varint
 from streamhouse.model.record import NewRecord, StoredRecord
 
 NO_PRODUCER: Final = -1
@@ -126,13 +124,7 @@ def decode_batch(batch: Buffer, *, limit_bytes: int, from_offset: int = 0) -> li
     header = read_header(batch)
     if header.is_control or not header.record_count:
         return []
-    append_time_ms = header.max_timestamp_ms if header.is_log_append_time else None
-    origin = Origin(header.base_offset, header.base_timestamp_ms, append_time_ms)
-    payload = stored_payload(batch, header, limit_bytes)
-    flaw, index, records = decode(payload, header.record_count, origin, from_offset=from_offset)
-    if flaw:
-        raise malformed(flaw, index)
-    return records
+    return _decoded(batch, header, limit_bytes, from_offset)
 
 
 def schema_ids(batch: Buffer, header: BatchHeader, *, limit_bytes: int, part: Literal["key", "value"]) -> SchemaIds:
@@ -145,17 +137,16 @@ def schema_ids(batch: Buffer, header: BatchHeader, *, limit_bytes: int, part: Li
 
 
 def read_records(batch: Buffer, *, limit_bytes: int) -> list[Record]:
-    """All records of a batch, judged first; slow."""
-    header = read_header(batch)
-    return list(_records(_judged_payload(batch, header, limit_bytes), header))
+    """All records of a batch, those of control batches too."""
+    return [_seen(record) for record in _decoded(batch, read_header(batch), limit_bytes)]
 
 
 def find_records(
     batch: Buffer, header: BatchHeader, matches: Callable[[Record], bool], *, among: int, limit_bytes: int
 ) -> list[int]:
-    """Positions of the matching ones among the first records of a batch that was validated; slow."""
-    first = islice(_records(stored_payload(batch, header, limit_bytes), header), among)
-    return [position for position, record in enumerate(first) if matches(record)]
+    """Positions of the matching ones among the first records of a batch; slow."""
+    first = _decoded(batch, header, limit_bytes)[:among]
+    return [position for position, record in enumerate(first) if matches(_seen(record))]
 
 
 def first_record_at(
@@ -166,8 +157,8 @@ def first_record_at(
     if header.is_log_append_time and header.record_count == header.last_offset_delta + 1:
         at_or_after = header.max_timestamp_ms >= timestamp_ms and from_offset < header.end
         return (max(header.base_offset, from_offset), header.max_timestamp_ms) if at_or_after else None
-    for record in _records(_judged_payload(batch, header, limit_bytes), header):
-        if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
+    for record in _decoded(batch, header, limit_bytes, from_offset):
+        if record.timestamp_ms >= timestamp_ms:
             return record.offset, record.timestamp_ms
     return None
 
@@ -186,35 +177,18 @@ def build_batch(
     is_log_append_time: bool = False,
 ) -> bytearray:
     """A batch of these records with consecutive offsets, as a Java producer would send it."""
-    if not records:
-        raise InvalidRecord("a batch needs a record; records=0")
-    base_timestamp_ms = records[0].timestamp_ms
-    payload = bytearray()
-    for delta, record in enumerate(records):
-        _append_record(payload, record, delta, base_timestamp_ms)
-    packed = compress(codec, payload)
-    attributes = codec | _LOG_APPEND_TIME * is_log_append_time | _TRANSACTIONAL * is_transactional
-    batch = bytearray(HEADER_BYTES)
-    _HEADER.pack_into(
-        batch,
-        0,
-        base_offset,
-        HEADER_BYTES + len(packed) - _PREFIX_BYTES,
-        leader_epoch,
-        _MAGIC,
-        0,
-        attributes | _CONTROL * is_control,
-        len(records) - 1,
-        base_timestamp_ms,
-        max(record.timestamp_ms for record in records),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
+    new = [NewRecord(record.value, record.key, record.headers, record.timestamp_ms) for record in records]
+    batch = encode_batch(
+        new,
+        codec=Codec(codec),
+        now_ms=0,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
     )
-    batch += packed
-    seal(batch)
-    return batch
+    marks = _LOG_APPEND_TIME * is_log_append_time | _TRANSACTIONAL * is_transactional | _CONTROL * is_control
+    header = read_header(batch)._replace(base_offset=base_offset, leader_epoch=leader_epoch, attributes=codec | marks)
+    return pack_batch(header, memoryview(batch)[HEADER_BYTES:])
 
 
 def stored_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
@@ -241,67 +215,16 @@ def located_payload(batch: Buffer, header: BatchHeader, *, limit_bytes: int) -> 
     return memoryview(payload), places
 
 
-def _judged_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
+def _decoded(batch: Buffer, header: BatchHeader, limit_bytes: int, from_offset: int = _MIN_LONG) -> list[StoredRecord]:
+    append_time_ms = header.max_timestamp_ms if header.is_log_append_time else None
+    origin = Origin(header.base_offset, header.base_timestamp_ms, append_time_ms)
     payload = stored_payload(batch, header, limit_bytes)
-    # Compaction leaves gaps between the offsets of a stored batch.
-    walked = walk(payload, header.record_count, consecutive=False)
-    if walked.flaw:
-        raise malformed(walked.flaw, walked.record)
-    return payload
+    flaw, index, records = decode(payload, header.record_count, origin, from_offset=from_offset)
+    if flaw:
+        raise malformed(flaw, index)
+    return records
 
 
-def _records(payload: Buffer, header: BatchHeader) -> Iterator[Record]:
-    position, end = 0, len(payload)
-    for _ in range(header.record_count):
-        _, position = read_varint(payload, position, end)
-        timestamp_delta, position = read_varint(payload, position + 1, end, VARLONG)
-        offset_delta, position = read_varint(payload, position, end)
-        key, position = _read_field(payload, position)
-        value, position = _read_field(payload, position)
-        headers, position = _read_headers(payload, position)
-        own_time_ms = header.base_timestamp_ms + timestamp_delta
-        yield Record(
-            offset=header.base_offset + offset_delta,
-            timestamp_ms=header.max_timestamp_ms if header.is_log_append_time else own_time_ms,
-            key=key,
-            value=value,
-            headers=headers,
-        )
-
-
-def _read_field(payload: Buffer, position: int) -> tuple[bytes | None, int]:
-    length, position = read_varint(payload, position, len(payload))
-    if length < 0:
-        return None, position
-    return bytes(payload[position : position + length]), position + length
-
-
-def _read_headers(payload: Buffer, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    count, position = read_varint(payload, position, len(payload))
-    headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
-        name, position = _read_field(payload, position)
-        value, position = _read_field(payload, position)
-        # As Java does; the stored bytes stay what they are.
-        headers.append(((name or b"").decode("utf-8", "replace"), value))
-    return tuple(headers), position
-
-
-def _append_record(payload: bytearray, record: Record, delta: int, base_timestamp_ms: int) -> None:
-    body = bytearray(1)
-    append_varint(body, record.timestamp_ms - base_timestamp_ms)
-    append_varint(body, delta)
-    _append_field(body, record.key)
-    _append_field(body, record.value)
-    append_varint(body, len(record.headers))
-    for name, value in record.headers:
-        _append_field(body, name.encode())
-        _append_field(body, value)
-    append_varint(payload, len(body))
-    payload += body
-
-
-def _append_field(body: bytearray, field: bytes | None) -> None:
-    append_varint(body, -1 if field is None else len(field))
-    if field:
-        body += field
+def _seen(record: StoredRecord) -> Record:
+    offset, timestamp_ms, key, value, headers = record
+    return Record(offset=offset, timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
