@@ -10,11 +10,11 @@ All clients of a topic must agree on this, or a key's records lose their order.
 from typing import Final
 
 try:
-    from streamhouse.format._records import murmur2 as _murmur2_in_c
+    from streamhouse.format import _records
+
+    IS_COMPILED = hasattr(_records, "murmur2")
 except ImportError:  # built without a compiler
     IS_COMPILED = False
-else:
-    IS_COMPILED = True
 
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995
@@ -24,7 +24,7 @@ _POSITIVE: Final = 0x7FFFFFFF
 
 def murmur2(key: bytes) -> int:
     """The hash of a key, a signed number of 32 bits as in Java."""
-    return _murmur2_in_c(key) if IS_COMPILED else murmur2_in_python(key)
+    return _records.murmur2(key) if IS_COMPILED else murmur2_in_python(key)
 
 
 def murmur2_in_python(key: bytes) -> int:
