@@ -18,12 +18,20 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.errors import InvalidRecord, StreamhouseError
+from streamhouse.errors import InvalidRecord, RegistryRefusal, StreamhouseError
 from streamhouse.format.batch import spans
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.wire.http.bodies import Bodies
-from streamhouse.wire.http.errors import MAX_FLAWS, Flaw, answer_error, answer_problem, headers_of_error, problem_of
+from streamhouse.wire.http.errors import (
+    MAX_FLAWS,
+    Flaw,
+    Unprocessable,
+    answer_error,
+    answer_problem,
+    headers_of_error,
+    problem_of,
+)
 from streamhouse.wire.http.exchange import json_answer
 from streamhouse.wire.http.operations import BATCHES, BYTES, JSON, NDJSON, TEXT, Call, Header, Media, Operation
 from streamhouse.wire.http.records.publication import Defaults, check_schemas, defaults_of, new_records
@@ -149,15 +157,19 @@ async def with_writers(registry: Registry, query: PublicationQuery, body: Public
     return defaults_of(
         query,
         body,
-        key_writer=await _writer(registry, body.key_schema_id, body.key_subject),
-        value_writer=await _writer(registry, body.value_schema_id, body.value_subject),
+        key_writer=await _writer(registry, body.key_schema_id, body.key_subject, part="key"),
+        value_writer=await _writer(registry, body.value_schema_id, body.value_subject, part="value"),
     )
 
 
-async def _writer(registry: Registry, schema_id: int | None, subject: str | None) -> Writer | None:
-    if subject is not None:
-        schema_id = await registry.newest_id(subject)
-    return None if schema_id is None else Writer(schema_id, await registry.schema(schema_id))
+async def _writer(registry: Registry, schema_id: int | None, subject: str | None, *, part: str) -> Writer | None:
+    named = "schema_id" if subject is None else "subject"
+    try:
+        if subject is not None:
+            schema_id = await registry.newest_id(subject)
+        return None if schema_id is None else Writer(schema_id, await registry.schema(schema_id))
+    except RegistryRefusal as error:
+        raise Unprocessable(str(error), flaws=[Flaw(path=f"$.{part}_{named}", reason=str(error))]) from None
 
 
 def published(answers: Answers) -> list[Published]:
