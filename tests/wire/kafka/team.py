@@ -1,0 +1,211 @@
+"""Several agents on the same stores, each behind a socket, that reach each other as clients do; some of them die."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.doors import Appended, Doors
+from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.config import (
+    ClusterSettings,
+    FlushSettings,
+    GroupSettings,
+    LeaseSettings,
+    RecordSettings,
+    Settings,
+    WalSettings,
+    parse_address,
+)
+from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.format.batch import spans
+from streamhouse.format.records import decode_batch
+from streamhouse.model.lease import Address
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.record import Receipt, StoredRecord
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.metadata.open import open_metadata_store
+from streamhouse.stores.objects.memory import MemoryObjectStore
+from streamhouse.wire.kafka.peers import KafkaPeers
+from streamhouse.wire.kafka.schema import Buffer
+from streamhouse.wire.kafka.server import KafkaServer
+from streamhouse.wire.listen import bind
+from tests.wire.kafka.talk import until
+
+MANY_BYTES = 1 << 24
+SETTINGS = Settings(
+    cluster=ClusterSettings(refresh_s=0.05),
+    flush=FlushSettings(check_s=0.01, age_s=600.0),
+    wal=WalSettings(kind="object", window_ms=1),
+    groups=GroupSettings(shards=8, initial_rebalance_delay_s=0.0),
+    lease=LeaseSettings(ttl_s=2.0, takeover_s=1.0, renew_s=0.2, margin_s=0.2),
+    records=RecordSettings(stored_look_s=0.02),
+)
+
+
+class LossyPeers(KafkaPeers):
+    """Loses answers to appends that happened, as often as told."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.to_lose = 0
+        self.appends = 0
+
+    async def append(self, at: Address, partition: PartitionId, batch: Buffer, **kwargs: Any) -> Appended:
+        self.appends += 1
+        told = await super().append(at, partition, batch, **kwargs)
+        if self.to_lose:
+            self.to_lose -= 1
+            raise Unavailable("the answer got lost")
+        return told
+
+
+class Member:
+    """One agent: a broker, its server, and its way to the others."""
+
+    def __init__(self, settings: Settings, metadata: MetadataStore, objects: MemoryObjectStore) -> None:
+        clock, ids = SystemClock(), Ids()
+        self._listener = bind(parse_address("127.0.0.1:0"), flag="--kafka")
+        self.address = Address(*self._listener.getsockname()[:2])
+        self.peers = LossyPeers(settings.peers, clock=clock)
+        self.broker = Broker(
+            Doors(
+                settings=settings,
+                objects=objects,
+                metadata=metadata,
+                wals=ObjectWals(objects, settings.wal, clock=clock, ids=ids),
+                clock=clock,
+                ids=ids,
+                kafka=self.address,
+                http=Address("127.0.0.1", 1),
+                alone=False,
+                peers=self.peers,
+            )
+        )
+        self.server = KafkaServer(
+            settings.kafka,
+            self.broker,
+            listener=self._listener,
+            clock=clock,
+            registry=CollectorRegistry(),
+            cluster_id="a-team",
+        )
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self.broker.start()
+        self._running = asyncio.create_task(self.broker.run())
+        await self.server.start()
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            self.broker.stop()
+            await self._running
+            await self._close()
+
+    async def kill(self) -> None:
+        """Nothing is flushed, nothing is given up; whoever is connected hears nothing more."""
+        assert self._running is not None
+        for connection in self.server.connections:
+            connection.abort("test", "killed")
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+        await self._close()
+
+    async def _close(self) -> None:
+        self._running = None
+        await self.server.stop()
+        await self.peers.aclose()
+
+    def leads(self, name: TopicPartition) -> bool:
+        return self.broker.leader_epoch(name) >= 0
+
+
+class Team:
+    def __init__(self, members: Sequence[Member], metadata: MetadataStore) -> None:
+        self.members = members
+        self.metadata = metadata
+
+    async def topic(self, name: str, partitions: int, **overrides: str) -> None:
+        """Led by the members in turn."""
+        topic = await self.members[0].broker.create_topic(name, partitions=partitions, overrides=overrides)
+        nodes = [member.broker.node_id for member in self.members]
+        await self.metadata.pin_partitions(
+            {PartitionId(topic.topic_id, number): nodes[number % len(nodes)] for number in range(partitions)}
+        )
+        for member in self.members:
+            await member.broker.catalogue.reload()
+            member.broker.cluster.forget_leases(topic.topic_id)
+
+    async def led_by(self, member: Member, topic: str) -> list[TopicPartition]:
+        """The partitions that this agent leads, or would."""
+        found = await member.broker.topic(topic)
+        leaders = await member.broker.leaders([found])
+        return [
+            TopicPartition(topic, each.partition)
+            for each, leader in leaders.items()
+            if leader.session is not None and leader.session.kafka == member.address
+        ]
+
+
+@asynccontextmanager
+async def a_team(count: int, settings: Settings = SETTINGS) -> AsyncIterator[Team]:
+    clock = SystemClock()
+    objects = MemoryObjectStore(clock)
+    async with AsyncExitStack() as stack:
+        metadata = await open_metadata_store("sqlite::memory:", clock=clock)
+        stack.push_async_callback(metadata.aclose)
+        members = [Member(settings, metadata, objects) for _ in range(count)]
+        for member in members:
+            await member.start()
+            stack.push_async_callback(member.stop)
+        await until(lambda: all(len(each.broker.agents()) == count for each in members))
+        yield Team(members, metadata)
+
+
+def receipts(answers: Sequence[Receipt | StreamhouseError]) -> list[Receipt]:
+    for answer in answers:
+        assert isinstance(answer, Receipt), repr(answer)
+    return [answer for answer in answers if isinstance(answer, Receipt)]
+
+
+def records_of(buffers: Sequence[Buffer]) -> list[StoredRecord]:
+    found: list[StoredRecord] = []
+    for buffer in buffers:
+        for span in spans(buffer):
+            part = memoryview(buffer)[span.position : span.position + span.size_bytes]
+            found += decode_batch(part, limit_bytes=MANY_BYTES)
+    return found
+
+
+async def read_all(broker: Broker, topic: str, partitions: int) -> Mapping[TopicPartition, Mapping[int, bytes | None]]:
+    """Everything, through `records.read`, by partition and offset."""
+    names = [TopicPartition(topic, number) for number in range(partitions)]
+    found: dict[TopicPartition, dict[int, bytes | None]] = {name: {} for name in names}
+    ends = {name: (await broker.records.latest(name)).offset for name in names}
+    offsets = dict.fromkeys(names, 0)
+    while any(offsets[name] < ends[name] for name in names):
+        wanted = [Wanted(name, offsets[name], MANY_BYTES) for name in names if offsets[name] < ends[name]]
+        for got in await broker.records.read(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=5):
+            assert got.error is None, got
+            for record in records_of(got.records):
+                if record.offset >= offsets[got.name]:
+                    found[got.name][record.offset] = record.value
+                    offsets[got.name] = record.offset + 1
+    return found
+
+
+@asynccontextmanager
+async def cancelled_at_the_end(*work: "asyncio.Task[Any]") -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        for task in work:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,325 @@
+"""Any agent answers for any partition and any group: what belongs to others is forwarded, and stored once."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+from streamhouse.broker.groups import Caller, Join, OffsetToCommit, Sync
+from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.errors import (
+    GroupNotFound,
+    IdempotencyKeyReused,
+    InvalidRecord,
+    NonEmptyGroup,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    UnknownTopic,
+)
+from streamhouse.model.group import OfferedProtocol
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import Acks, NewRecord, Receipt
+from tests.wire.kafka.talk import a_batch, until
+from tests.wire.kafka.team import MANY_BYTES, Team, a_team, read_all, receipts, records_of
+
+PARTITIONS = 8
+ALL = [TopicPartition("orders", number) for number in range(PARTITIONS)]
+PATIENT_S = 30.0
+
+
+@pytest.fixture
+async def team() -> AsyncIterator[Team]:
+    async with a_team(3) as team:
+        await team.topic("orders", PARTITIONS)
+        yield team
+
+
+def to_all(prefix: str, each: int = 1) -> list[NewRecord]:
+    return [
+        NewRecord(f"{prefix}-{number}-{turn}".encode(), partition=number)
+        for turn in range(each)
+        for number in range(PARTITIONS)
+    ]
+
+
+async def foreign(team: Team) -> TopicPartition:
+    """A partition that the first agent doesn't lead."""
+    own = await team.led_by(team.members[0], "orders")
+    return next(name for name in ALL if name not in own)
+
+
+# --- publishing
+
+
+async def test_every_agent_publishes_to_every_partition_and_every_agent_reads_all_of_it(team: Team) -> None:
+    expected: Counter[bytes | None] = Counter()
+    for turn, member in enumerate(team.members):
+        records = to_all(f"agent{turn}", each=3)
+        answers = await member.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
+        got = receipts(answers)
+        assert [receipt.partition for receipt in got] == [record.partition for record in records]
+        expected.update(record.value for record in records)
+        stored = await read_all(member.broker, "orders", PARTITIONS)
+        for record, receipt in zip(records, got, strict=True):
+            assert receipt.offset is not None
+            assert stored[TopicPartition("orders", receipt.partition)][receipt.offset] == record.value
+    for member in team.members:
+        found = await read_all(member.broker, "orders", PARTITIONS)
+        assert Counter(value for values in found.values() for value in values.values()) == expected
+    assert sum(member.peers.appends for member in team.members) > 0
+
+
+async def test_an_answer_that_is_lost_leads_to_a_second_try_and_not_to_a_second_record(team: Team) -> None:
+    member, name = team.members[0], await foreign(team)
+    for turn in range(5):
+        member.peers.to_lose = 2
+        records = [NewRecord(b"%d-%d" % (turn, number), partition=name.partition) for number in range(3)]
+        answers = await member.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
+        assert [receipt.offset for receipt in receipts(answers)] == [turn * 3 + number for number in range(3)]
+    assert member.peers.appends == 15
+    values = list((await read_all(member.broker, "orders", PARTITIONS))[name].values())
+    assert values == [b"%d-%d" % (turn, number) for turn in range(5) for number in range(3)]
+
+
+async def test_many_calls_at_once_to_one_foreign_partition_each_get_their_own_offset(team: Team) -> None:
+    member, name = team.members[0], await foreign(team)
+
+    async def publish(number: int) -> tuple[int | None, bytes]:
+        value = b"%d" % number
+        record = NewRecord(value, partition=name.partition)
+        (receipt,) = receipts(
+            await member.broker.records.publish("orders", [record], acks=Acks.WAL, timeout_s=PATIENT_S)
+        )
+        return receipt.offset, value
+
+    member.peers.to_lose = 20
+    told = await asyncio.gather(*(publish(number) for number in range(200)))
+    stored = (await read_all(member.broker, "orders", PARTITIONS))[name]
+    assert dict(told) == stored
+    assert sorted(stored) == list(range(200))
+
+
+async def test_whole_batches_are_forwarded_in_order_and_once(team: Team) -> None:
+    member, name = team.members[0], await foreign(team)
+    member.peers.to_lose = 1
+    batches = [a_batch(b"a", b"b"), a_batch(b"c"), a_batch(b"d", b"e")]
+    answers = await member.broker.records.publish_batches(
+        name, [memoryview(bytes(each)) for each in batches], acks=Acks.WAL, timeout_s=PATIENT_S
+    )
+    assert [receipt.offset for receipt in receipts(answers)] == [0, 2, 3]
+    assert list((await read_all(member.broker, "orders", PARTITIONS))[name].values()) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+async def test_a_refusal_of_another_agent_is_the_same_error_for_the_same_record(team: Team) -> None:
+    await team.topic("strict", PARTITIONS, **{"cleanup.policy": "compact", "max.message.bytes": "300"})
+    for member in team.members:
+        for number in range(PARTITIONS):
+            records = [
+                NewRecord(b"a", key=b"k", partition=number),
+                NewRecord(b"b", partition=number),
+                NewRecord(bytes(range(256)) * 2, key=b"k", partition=number),
+                NewRecord(b"c", key=b"l", partition=number),
+            ]
+            answers = await member.broker.records.publish("strict", records, acks=Acks.WAL, timeout_s=PATIENT_S)
+            kinds = [Receipt, InvalidRecord, RecordTooLarge, Receipt]
+            assert [type(answer) for answer in answers] == kinds, answers
+
+
+async def test_a_topic_made_at_one_agent_can_be_written_at_once_through_another(team: Team) -> None:
+    for member in team.members:
+        name = f"fresh-{member.address.port}"
+        answers = await member.broker.records.publish(name, [NewRecord(b"a")], acks=Acks.WAL, timeout_s=PATIENT_S)
+        assert [receipt.offset for receipt in receipts(answers)] == [0]
+
+
+async def test_buffered_is_answered_without_an_offset_where_another_agent_leads_and_arrives(team: Team) -> None:
+    member, name = team.members[0], await foreign(team)
+    record = NewRecord(b"a", partition=name.partition)
+    answers = await member.broker.records.publish("orders", [record], acks=Acks.BUFFERED, timeout_s=PATIENT_S)
+    assert [receipt.offset for receipt in receipts(answers)] == [None]
+    wanted = [Wanted(name, 0, MANY_BYTES)]
+    (got,) = await member.broker.records.read(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S)
+    assert [each.value for each in records_of(got.records)] == [b"a"]
+    assert member.broker.records.buffering.lost_records == 0
+
+
+async def test_stored_at_another_agent_is_flushed_soon_and_looked_for_once_for_all_who_wait(team: Team) -> None:
+    member, name = team.members[0], await foreign(team)
+    before = member.broker.records.stored.looks
+
+    async def publish(number: int) -> int:
+        record = NewRecord(b"%d" % number, partition=name.partition)
+        answers = await member.broker.records.publish("orders", [record], acks=Acks.STORED, timeout_s=PATIENT_S)
+        (receipt,) = receipts(answers)
+        assert receipt.offset is not None
+        return receipt.offset
+
+    offsets = await asyncio.gather(*(publish(number) for number in range(100)))
+    topic = await member.broker.topic("orders")
+    states = {state.partition.partition: state for state in await team.metadata.partitions([topic.topic_id])}
+    assert states[name.partition].flushed_end > max(offsets)
+    assert member.broker.records.stored.looks - before < 100
+
+
+# --- idempotency keys
+
+
+async def test_a_key_is_the_same_key_at_every_agent(team: Team) -> None:
+    records = to_all("once", each=2)
+    told = [
+        [
+            receipt[:2]
+            for receipt in receipts(
+                await member.broker.records.publish(
+                    "orders", records, acks=Acks.WAL, idempotency_key="payment-7", timeout_s=PATIENT_S
+                )
+            )
+        ]
+        for member in team.members
+    ]
+    assert told[0] == told[1] == told[2]
+    found = await read_all(team.members[0].broker, "orders", PARTITIONS)
+    assert sum(len(values) for values in found.values()) == len(records)
+    for member in team.members:
+        answers = await member.broker.records.publish(
+            "orders", to_all("other", each=2), acks=Acks.WAL, idempotency_key="payment-7", timeout_s=PATIENT_S
+        )
+        assert all(isinstance(answer, IdempotencyKeyReused) for answer in answers), answers
+
+
+# --- reading
+
+
+async def test_a_read_wakes_for_a_record_in_any_partition_wherever_it_is_led(team: Team) -> None:
+    reader = team.members[0].broker.records
+    offsets = dict.fromkeys(ALL, 0)
+    for name in ALL:
+        wanted = [Wanted(each, offsets[each], MANY_BYTES) for each in ALL]
+        reading = asyncio.ensure_future(reader.read(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S))
+        record = NewRecord(str(name).encode(), partition=name.partition)
+        await team.members[1].broker.records.publish("orders", [record], acks=Acks.WAL, timeout_s=PATIENT_S)
+        found = await reading
+        assert [got.name for got in found] == ALL
+        assert [(got.name, [r.value for r in records_of(got.records)]) for got in found if got.records] == [
+            (name, [str(name).encode()])
+        ]
+        offsets[name] += 1
+
+
+async def test_a_read_that_is_given_up_leaves_nothing_running(team: Team) -> None:
+    member = team.members[0]
+    await read_all(member.broker, "orders", PARTITIONS)
+    before = {task.get_name() for task in asyncio.all_tasks() if not task.get_name().startswith("kafka-")}
+    wanted = [Wanted(name, 0, MANY_BYTES) for name in ALL]
+    reading = asyncio.ensure_future(
+        member.broker.records.read(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S)
+    )
+    polls = [each.server for each in team.members[1:]]
+    await until(
+        lambda: all(any(connection.owes or connection.tasks for connection in each.connections) for each in polls)
+    )
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    await until(lambda: not any(connection.tasks for each in polls for connection in each.connections))
+    after = {task.get_name() for task in asyncio.all_tasks() if not task.get_name().startswith("kafka-")}
+    assert "read" not in after - before
+
+
+async def test_an_offset_that_is_not_there_is_told_by_whoever_is_asked(team: Team) -> None:
+    for member in team.members:
+        for name in (ALL[0], ALL[1], ALL[2]):
+            wanted = [Wanted(name, 77, MANY_BYTES)]
+            (got,) = await member.broker.records.read(wanted, max_bytes=1000, min_bytes=1, max_wait_s=PATIENT_S)
+            assert isinstance(got.error, OffsetOutOfRange)
+        with pytest.raises(UnknownTopic):
+            await member.broker.records.latest(TopicPartition("orders", PARTITIONS))
+
+
+async def test_limits_hold_for_the_whole_answer(team: Team) -> None:
+    member = team.members[0]
+    records = [NewRecord(b"x" * 1000, partition=number) for number in range(PARTITIONS)]
+    await member.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
+    wanted = [Wanted(name, 0, MANY_BYTES) for name in ALL]
+    for limit, most in ((1, 1), (3000, 2), (MANY_BYTES, PARTITIONS)):
+        found = await member.broker.records.read(wanted, max_bytes=limit, min_bytes=1, max_wait_s=PATIENT_S)
+        assert 1 <= sum(bool(got.records) for got in found) <= most
+        assert limit == 1 or sum(got.size_bytes for got in found) <= limit
+
+
+async def test_ends_and_times_are_told_by_any_agent(team: Team) -> None:
+    start_ms = 1_700_000_000_000
+    records = [
+        NewRecord(b"a", timestamp_ms=start_ms + turn, partition=number)
+        for turn in range(3)
+        for number in range(PARTITIONS)
+    ]
+    await team.members[0].broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
+    for member in team.members:
+        for name in ALL:
+            assert (await member.broker.records.earliest(name)).offset == 0
+            assert (await member.broker.records.latest(name)).offset == 3
+            found = await member.broker.records.at_time(name, start_ms + 1)
+            assert found is not None
+            assert (found.offset, found.timestamp_ms) == (1, start_ms + 1)
+            assert await member.broker.records.at_time(name, start_ms + 3) is None
+
+
+# --- groups
+
+
+async def test_groups_are_listed_described_moved_and_deleted_at_any_agent(team: Team) -> None:
+    groups = [f"group-{number}" for number in range(12)]
+    for number, group in enumerate(groups):
+        asked = team.members[number % 3].broker.records
+        told = await asked.commit(group, {ALL[0]: OffsetToCommit(offset=number, metadata="here")})
+        assert told == {ALL[0]: None}
+    for member in team.members:
+        records = member.broker.records
+        assert [group.group_id for group in await records.groups()] == sorted(groups)
+        for number, group in enumerate(groups):
+            committed = await records.committed(group)
+            assert {name: (at.offset, at.metadata) for name, at in committed.items()} == {ALL[0]: (number, "here")}
+            assert (await records.describe_group(group)).state == "Empty"
+    for number, group in enumerate(groups):
+        await team.members[(number + 1) % 3].broker.records.delete_group(group)
+    for member in team.members:
+        assert await member.broker.records.groups() == []
+        for call in (member.broker.records.committed, member.broker.records.describe_group):
+            with pytest.raises(GroupNotFound):
+                await call(groups[0])
+
+
+async def test_a_group_with_members_is_not_moved_or_deleted_from_outside(team: Team) -> None:
+    group = "busy"
+    session = await team.members[0].broker.groups.coordinator_of(group)
+    coordinator = next(each for each in team.members if each.address == session.kafka)
+    join = Join(
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        protocol_type="consumer",
+        protocols=(OfferedProtocol("range", b""),),
+        learns_id=False,
+    )
+    joined = await coordinator.broker.groups.join(group, join)
+    await coordinator.broker.groups.sync(
+        group, Sync(member_id=joined.member_id, generation=joined.generation, assignments={joined.member_id: b""})
+    )
+    await coordinator.broker.groups.heartbeat(group, Caller(member_id=joined.member_id, generation=joined.generation))
+    for member in team.members:
+        records = member.broker.records
+        described = await records.describe_group(group)
+        assert (described.state, [each.member_id for each in described.members]) == ("Stable", [joined.member_id])
+        with pytest.raises(NonEmptyGroup):
+            await records.commit(group, {ALL[0]: OffsetToCommit(offset=1)})
+        with pytest.raises(NonEmptyGroup):
+            await records.delete_group(group)
+
+
+async def test_a_group_commits_what_it_can_and_says_what_it_cannot(team: Team) -> None:
+    nowhere = TopicPartition("nowhere", 0)
+    for member in team.members:
+        offsets = {ALL[0]: OffsetToCommit(offset=1), nowhere: OffsetToCommit(offset=1)}
+        told = await member.broker.records.commit("mixed", offsets)
+        assert told[ALL[0]] is None
+        assert told[nowhere] is not None

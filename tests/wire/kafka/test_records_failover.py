@@ -1,0 +1,179 @@
+"""Leaders die, leave and arrive while others publish and read through them: a pause for the caller, and no error."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import Acks, NewRecord, Receipt
+from tests.wire.kafka.team import MANY_BYTES, Team, a_team, read_all, receipts, records_of
+
+PARTITIONS = 6
+ALL = [TopicPartition("orders", number) for number in range(PARTITIONS)]
+PATIENT_S = 60.0
+PUBLISHERS = 8
+BEFORE, AFTER = 15, 15
+
+
+@pytest.fixture
+async def team() -> AsyncIterator[Team]:
+    async with a_team(3) as team:
+        await team.topic("orders", PARTITIONS)
+        yield team
+
+
+async def kill(team: Team) -> None:
+    await team.members[1].kill()
+
+
+async def leave(team: Team) -> None:
+    await team.members[1].stop()
+
+
+async def die_and_leave(team: Team) -> None:
+    await team.members[1].kill()
+    await team.members[2].stop()
+
+
+Told = list[tuple[NewRecord, Receipt | StreamhouseError]]
+
+
+async def publish_around(
+    team: Team, event: Callable[[Team], Awaitable[None]], *, acks: Acks = Acks.WAL, keyed: bool = False
+) -> Told:
+    """Publish through the first agent before, while and after it happens."""
+    told: Told = []
+    warm, go_on = asyncio.Barrier(PUBLISHERS + 1), asyncio.Event()
+
+    async def publisher(number: int) -> None:
+        for turn in range(BEFORE + AFTER):
+            if turn == BEFORE:
+                await warm.wait()
+            records = [NewRecord(b"%d/%d/%d" % (number, turn, each), partition=each) for each in range(PARTITIONS)]
+            answers = await team.members[0].broker.records.publish(
+                "orders",
+                records,
+                acks=acks,
+                idempotency_key=f"{number}/{turn}" if keyed else None,
+                timeout_s=PATIENT_S,
+            )
+            told.extend(zip(records, answers, strict=True))
+        go_on.set()
+
+    async with asyncio.TaskGroup() as work:
+        for number in range(PUBLISHERS):
+            work.create_task(publisher(number))
+        await warm.wait()
+        await event(team)
+    return told
+
+
+async def check_once(team: Team, told: Told) -> None:
+    """Every receipt's record is at its offset, and nothing is stored twice."""
+    found = await read_all(team.members[0].broker, "orders", PARTITIONS)
+    for record, answer in told:
+        if isinstance(answer, Receipt):
+            assert answer.offset is not None
+            assert found[TopicPartition("orders", answer.partition)][answer.offset] == record.value
+    counted = Counter(value for values in found.values() for value in values.values())
+    assert {value: count for value, count in counted.items() if count > 1} == {}
+    assert set(counted) <= {record.value for record, _ in told}
+
+
+@pytest.mark.parametrize("event", [kill, leave, die_and_leave])
+async def test_what_is_published_through_a_leader_that_goes_is_stored_once_and_nobody_is_told_an_error(
+    team: Team, event: Callable[[Team], Awaitable[None]]
+) -> None:
+    assert await team.led_by(team.members[1], "orders"), "nobody to lose"
+    told = await publish_around(team, event)
+    assert [answer for _, answer in told if not isinstance(answer, Receipt)] == []
+    assert len(told) == PUBLISHERS * (BEFORE + AFTER) * PARTITIONS
+    await check_once(team, told)
+    assert team.members[0].peers.appends > 0
+
+
+async def test_answers_lost_on_top_of_a_dead_leader_store_nothing_twice(team: Team) -> None:
+    team.members[0].peers.to_lose = 100
+    told = await publish_around(team, kill)
+    assert [answer for _, answer in told if not isinstance(answer, Receipt)] == []
+    assert team.members[0].peers.to_lose == 0
+    await check_once(team, told)
+
+
+async def test_a_key_is_recognised_by_whoever_leads_after_its_leader_died(team: Team) -> None:
+    told = await publish_around(team, kill, keyed=True)
+    await check_once(team, told)
+    again = team.members[2].broker.records
+    for number in range(PUBLISHERS):
+        for turn in range(BEFORE + AFTER):
+            records = [NewRecord(b"%d/%d/%d" % (number, turn, each), partition=each) for each in range(PARTITIONS)]
+            before = {record.value: answer for record, answer in told}
+            answers = receipts(
+                await again.publish(
+                    "orders", records, acks=Acks.WAL, idempotency_key=f"{number}/{turn}", timeout_s=PATIENT_S
+                )
+            )
+            expected = receipts([before[record.value] for record in records])
+            assert [answer[:2] for answer in answers] == [answer[:2] for answer in expected]
+    await check_once(team, told)
+
+
+async def test_stored_holds_after_the_leader_died_while_it_was_waited_for(team: Team) -> None:
+    told = await publish_around(team, kill, acks=Acks.STORED)
+    assert [answer for _, answer in told if not isinstance(answer, Receipt)] == []
+    await check_once(team, told)
+    topic = await team.members[0].broker.topic("orders")
+    flushed = {each.partition.partition: each.flushed_end for each in await team.metadata.partitions([topic.topic_id])}
+    for _, answer in told:
+        assert isinstance(answer, Receipt)
+        assert answer.offset is not None
+        assert answer.offset < flushed[answer.partition]
+
+
+@pytest.mark.parametrize("event", [kill, leave])
+async def test_readers_go_on_with_the_next_leader_and_miss_nothing(
+    team: Team, event: Callable[[Team], Awaitable[None]]
+) -> None:
+    total = PUBLISHERS * (BEFORE + AFTER) * PARTITIONS
+    seen: list[tuple[TopicPartition, int, bytes | None]] = []
+
+    async def reader() -> None:
+        offsets = dict.fromkeys(ALL, 0)
+        while len(seen) < total:
+            wanted = [Wanted(name, offsets[name], MANY_BYTES) for name in ALL]
+            found = await team.members[2].broker.records.read(
+                wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S
+            )
+            for got in found:
+                assert got.error is None, got
+                for record in records_of(got.records):
+                    if record.offset >= offsets[got.name]:
+                        seen.append((got.name, record.offset, record.value))
+                        offsets[got.name] = record.offset + 1
+
+    reading = asyncio.create_task(reader())
+    told = await publish_around(team, event)
+    await asyncio.wait_for(reading, PATIENT_S)
+    assert Counter(value for _, _, value in seen) == Counter(record.value for record, _ in told)
+
+
+async def test_a_deadline_that_ends_before_the_next_leader_is_there_is_an_error_that_says_so(team: Team) -> None:
+    lost = (await team.led_by(team.members[1], "orders"))[0]
+    await team.members[1].kill()
+    record = NewRecord(b"late", partition=lost.partition)
+    (answer,) = await team.members[0].broker.records.publish("orders", [record], acks=Acks.WAL, timeout_s=0.2)
+    assert isinstance(answer, Unavailable)
+
+
+async def test_offsets_and_groups_are_told_by_whoever_has_them_after_an_agent_died(team: Team) -> None:
+    records = team.members[0].broker.records
+    await records.publish(
+        "orders", [NewRecord(b"a", partition=each) for each in range(PARTITIONS)], acks=Acks.WAL, timeout_s=PATIENT_S
+    )
+    await team.members[1].kill()
+    assert [(await records.latest(name)).offset for name in ALL] == [1] * PARTITIONS
+    assert await records.groups() == []
