@@ -5,12 +5,12 @@ Owns        the verdict on a reader's and a writer's type, with the kinds and pa
 Leaves      directions and histories (backward, forward, transitive) to the registry
 
 Names are compared without their namespaces, or through the reader's aliases; logical types don't matter. Pairs are
-judged once; a pair that is met inside itself is taken for good. The number of pairs is limited: unions of thousands of
+judged once; a pair that is met inside itself is taken for good. The number of steps is limited: unions of thousands of
 types on both sides get a verdict in bounded time, and that verdict is no.
 """
 
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Generator
+from typing import Final, NamedTuple
 
 from streamhouse.format.schemas.avro.types import (
     MISSING,
@@ -25,9 +25,10 @@ from streamhouse.format.schemas.avro.types import (
     Union,
 )
 from streamhouse.format.schemas.base import MAX_INCOMPATIBILITIES, Incompatibility
+from streamhouse.format.schemas.steps import TooComplex, run_steps
 
-MAX_PAIRS: Final = 200_000
-MAX_PAIR_DEPTH: Final = 150
+MAX_QUESTIONS: Final = 1_000_000
+"""Pairs that are asked for, known ones too."""
 
 _PROMOTIONS: Final = {
     "long": ("int",),
@@ -41,82 +42,105 @@ Verdict = tuple[Incompatibility, ...]
 _GOOD: Final[Verdict] = ()
 
 
-class _TooComplex(Exception):
-    """The limits are reached."""
+class Pair(NamedTuple):
+    reader: AvroType
+    writer: AvroType
+    path: str
+
+
+Steps = Generator[Pair, Verdict, Verdict]
 
 
 def incompatibilities(reader: AvroType, writer: AvroType) -> list[Incompatibility]:
+    comparison = _Comparison()
     try:
-        return list(_Comparison().judge(reader, writer, "", 0))[:MAX_INCOMPATIBILITIES]
-    except (_TooComplex, RecursionError):
-        message = f"the schemas are too complex to be compared; pairs={MAX_PAIRS} depth={MAX_PAIR_DEPTH}"
+        verdict = run_steps(Pair(reader, writer, ""), comparison.known, comparison.judge)
+    except TooComplex:
+        message = f"the schemas are too complex to be compared; steps={MAX_QUESTIONS}"
         return [Incompatibility(kind="SCHEMA_TOO_COMPLEX", path="/", message=message)]
+    return list(dict.fromkeys(verdict))[:MAX_INCOMPATIBILITIES]
 
 
-@dataclass(slots=True)
 class _Comparison:
     """The pairs judged so far, by identity; those still being judged count as good."""
 
-    verdicts: dict[tuple[int, int], Verdict] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._verdicts: dict[tuple[int, int], Verdict] = {}
+        self._questions_left = MAX_QUESTIONS
 
-    def judge(self, reader: AvroType, writer: AvroType, path: str, depth: int) -> Verdict:
-        pair = (id(reader), id(writer))
-        if pair in self.verdicts:
-            return self.verdicts[pair]
-        if depth > MAX_PAIR_DEPTH or len(self.verdicts) >= MAX_PAIRS:
-            raise _TooComplex
-        self.verdicts[pair] = _GOOD
-        verdict = self._compare(reader, writer, path, depth + 1)
-        self.verdicts[pair] = verdict
-        return verdict
+    def known(self, pair: Pair) -> Verdict | None:
+        self._questions_left -= 1
+        if self._questions_left < 0:
+            raise TooComplex
+        return self._verdicts.get((id(pair.reader), id(pair.writer)))
 
-    def _compare(self, reader: AvroType, writer: AvroType, path: str, depth: int) -> Verdict:
-        match reader, writer:
-            case Union(), Union():
-                return self._unions(reader, writer, path, depth)
-            case _, Union():
-                judged = (self.judge(reader, b, f"{path}/{i}", depth) for i, b in enumerate(writer.branches))
-                return tuple(each for verdict in judged for each in verdict)
-            case Union(), _:
-                if any(self.judge(branch, writer, path, depth) == _GOOD for branch in reader.branches):
-                    return _GOOD
-                return _because("MISSING_UNION_BRANCH", path, f"reader union lacking writer type: {_caps(writer)}")
-            case Array(), Array():
-                return self.judge(reader.items, writer.items, f"{path}/items", depth)
-            case Map(), Map():
-                return self.judge(reader.values, writer.values, f"{path}/values", depth)
-            case Fixed(), Fixed():
-                return _names(reader, writer, path) + _sizes(reader, writer, path)
-            case Enum(), Enum():
-                return _names(reader, writer, path) + _symbols(reader, writer, path)
-            case Record(), Record():
-                return _names(reader, writer, path) + self._fields(reader, writer, path, depth)
-        if reader.kind == writer.kind or writer.kind in _PROMOTIONS.get(reader.kind, ()):
+    def judge(self, pair: Pair) -> Steps:
+        key = (id(pair.reader), id(pair.writer))
+        self._verdicts[key] = _GOOD
+        verdict = yield from _compare(*pair)
+        self._verdicts[key] = verdict[:MAX_INCOMPATIBILITIES]
+        return self._verdicts[key]
+
+
+def _compare(reader: AvroType, writer: AvroType, path: str) -> Steps:
+    match reader, writer:
+        case Union(), Union():
+            return (yield from _unions(reader, writer, path))
+        case _, Union():
+            return (yield from _every_branch(reader, writer, path))
+        case Union(), _:
+            return (yield from _some_branch(reader, writer, path))
+        case Array(), Array():
+            return (yield Pair(reader.items, writer.items, f"{path}/items"))
+        case Map(), Map():
+            return (yield Pair(reader.values, writer.values, f"{path}/values"))
+        case Fixed(), Fixed():
+            return _names(reader, writer, path) + _sizes(reader, writer, path)
+        case Enum(), Enum():
+            return _names(reader, writer, path) + _symbols(reader, writer, path)
+        case Record(), Record():
+            return _names(reader, writer, path) + (yield from _fields(reader, writer, path))
+    if reader.kind == writer.kind or writer.kind in _PROMOTIONS.get(reader.kind, ()):
+        return _GOOD
+    return _mismatch(reader, writer, path)
+
+
+def _unions(reader: Union, writer: Union, path: str) -> Steps:
+    lacking: list[Incompatibility] = []
+    for index, branch in enumerate(writer.branches):
+        if (yield Pair(reader, branch, f"{path}/{index}")) != _GOOD:
+            message = f"reader union lacking writer type: {_caps(branch)}"
+            lacking += _because("MISSING_UNION_BRANCH", f"{path}/{index}", message)
+    return tuple(lacking)
+
+
+def _every_branch(reader: AvroType, writer: Union, path: str) -> Steps:
+    found: list[Incompatibility] = []
+    for index, branch in enumerate(writer.branches):
+        found += yield Pair(reader, branch, f"{path}/{index}")
+    return tuple(found)
+
+
+def _some_branch(reader: Union, writer: AvroType, path: str) -> Steps:
+    for branch in reader.branches:
+        if (yield Pair(branch, writer, path)) == _GOOD:
             return _GOOD
-        return _mismatch(reader, writer, path)
+    return _because("MISSING_UNION_BRANCH", path, f"reader union lacking writer type: {_caps(writer)}")
 
-    def _unions(self, reader: Union, writer: Union, path: str, depth: int) -> Verdict:
-        lacking: list[Incompatibility] = []
-        for index, branch in enumerate(writer.branches):
-            if self.judge(reader, branch, f"{path}/{index}", depth) != _GOOD:
-                message = f"reader union lacking writer type: {_caps(branch)}"
-                lacking += _because("MISSING_UNION_BRANCH", f"{path}/{index}", message)
-        return tuple(lacking)
 
-    def _fields(self, reader: Record, writer: Record, path: str, depth: int) -> Verdict:
-        written = {each.name: each for each in writer.fields}
-        found: list[Incompatibility] = []
-        for index, wanted in enumerate(reader.fields):
-            here = f"{path}/fields/{index}"
-            sources = [written[name] for name in dict.fromkeys((wanted.name, *wanted.aliases)) if name in written]
-            if len(sources) > 1:
-                message = f"reader field {wanted.name} matches several fields of the writer"
-                found += _because("TYPE_MISMATCH", here, message)
-            elif sources:
-                found += self.judge(wanted.type, sources[0].type, f"{here}/type", depth)
-            elif wanted.default is MISSING:
-                found += _unfilled(wanted, writer, here)
-        return tuple(found[:MAX_INCOMPATIBILITIES])
+def _fields(reader: Record, writer: Record, path: str) -> Steps:
+    written = {each.name: each for each in writer.fields}
+    found: list[Incompatibility] = []
+    for index, wanted in enumerate(reader.fields):
+        here = f"{path}/fields/{index}"
+        sources = [written[name] for name in dict.fromkeys((wanted.name, *wanted.aliases)) if name in written]
+        if len(sources) > 1:
+            found += _because("TYPE_MISMATCH", here, f"reader field {wanted.name} matches several fields of the writer")
+        elif sources:
+            found += yield Pair(wanted.type, sources[0].type, f"{here}/type")
+        elif wanted.default is MISSING:
+            found += _unfilled(wanted, writer, here)
+    return tuple(found)
 
 
 def _unfilled(wanted: Field, writer: Record, path: str) -> Verdict:

@@ -1,18 +1,18 @@
 """Differences between what two schemas say of lists: open, closed and partly open, as with objects."""
 
 from streamhouse.format.schemas.json_schema import shapes
-from streamhouse.format.schemas.json_schema.kinds import Comparer, Difference, at, breaks
+from streamhouse.format.schemas.json_schema.kinds import Difference, Steps, at, breaks
 from streamhouse.format.schemas.json_schema.object_differences import unevaluated
 from streamhouse.format.schemas.json_schema.scalar_differences import limit_differences
 from streamhouse.format.schemas.json_schema.shapes import Anything, Never, Shape
 
 
-def array_differences(comparer: Comparer, original: shapes.Array, update: shapes.Array) -> list[Difference]:
-    found = at("items", comparer.compare(original.all_items, update.all_items))
+def array_differences(original: shapes.Array, update: shapes.Array) -> Steps:
+    found = at("items", (yield (original.all_items, update.all_items)))
     for index in range(max(len(original.items), len(update.items))):
-        found += at(f"items/{index}", _item(comparer, original, update, index))
-    found += at("additionalItems", _additional(comparer, original, update))
-    found += at("unevaluatedItems", unevaluated(comparer, "ITEMS", original.unevaluated, update.unevaluated))
+        found += at(f"items/{index}", (yield from _item(original, update, index)))
+    found += at("additionalItems", (yield from _additional(original, update)))
+    found += at("unevaluatedItems", (yield from unevaluated("ITEMS", original.unevaluated, update.unevaluated)))
     found += limit_differences("MAX_ITEMS", "maxItems", original.max_items, update.max_items)
     found += limit_differences("MIN_ITEMS", "minItems", original.min_items, update.min_items)
     if original.unique != update.unique:
@@ -21,20 +21,20 @@ def array_differences(comparer: Comparer, original: shapes.Array, update: shapes
     return found + limit_differences("MIN_CONTAINS", "minContains", original.min_contains, update.min_contains)
 
 
-def _item(comparer: Comparer, original: shapes.Array, update: shapes.Array, index: int) -> list[Difference]:
+def _item(original: shapes.Array, update: shapes.Array, index: int) -> Steps:
     if index >= len(update.items):
-        return _removed(comparer, original.items[index], update)
+        return (yield from _removed(original.items[index], update))
     if index >= len(original.items):
-        return _added(comparer, original, update.items[index])
-    return comparer.compare(original.items[index], update.items[index])
+        return (yield from _added(original, update.items[index]))
+    return (yield (original.items[index], update.items[index]))
 
 
-def _removed(comparer: Comparer, old: Shape, update: shapes.Array) -> list[Difference]:
+def _removed(old: Shape, update: shapes.Array) -> Steps:
     if _is_open(update):
         return [Difference("ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL", "")]
     covering = _covering(update)
     if covering is not None:
-        found = comparer.compare(old, covering)
+        found = yield (old, covering)
         verdict = "NOT" if breaks(found) else "IS"
         return [*found, Difference(f"ITEM_REMOVED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
     if isinstance(old, Never):
@@ -42,23 +42,23 @@ def _removed(comparer: Comparer, old: Shape, update: shapes.Array) -> list[Diffe
     return [Difference("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
 
 
-def _added(comparer: Comparer, original: shapes.Array, new: Shape) -> list[Difference]:
+def _added(original: shapes.Array, new: Shape) -> Steps:
     if _is_open(original):
         kind = "ITEM_WITH_EMPTY_SCHEMA_ADDED" if isinstance(new, Anything) else "ITEM_ADDED"
         return [Difference(f"{kind}_TO_OPEN_CONTENT_MODEL", "")]
     covering = _covering(original)
     if covering is None:
         return [Difference("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", "")]
-    found = comparer.compare(covering, new)
+    found = yield (covering, new)
     verdict = "NOT" if breaks(found) else "IS"
     return [*found, Difference(f"ITEM_ADDED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
 
 
-def _additional(comparer: Comparer, original: shapes.Array, update: shapes.Array) -> list[Difference]:
+def _additional(original: shapes.Array, update: shapes.Array) -> Steps:
     if original.allows_more != update.allows_more:
         change = "ADDED" if update.allows_more else "REMOVED"
     elif (original.additional is None) == (update.additional is None):
-        return comparer.compare(original.additional, update.additional)
+        return (yield (original.additional, update.additional))
     else:
         change = "NARROWED" if original.additional is None else "EXTENDED"
     return [Difference(f"ADDITIONAL_ITEMS_{change}", "")]

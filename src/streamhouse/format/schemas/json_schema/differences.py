@@ -6,38 +6,37 @@ Leaves      limits on numbers, texts, objects and lists to `json_schema.*_differ
 
 Pairs of shapes are judged once. A pair that is met inside itself is taken for good at first; if the pair turns out to
 be bad, everything is judged again with that knowledge until nothing new is found, so that a good verdict never rests on
-a bad one. The number of pairs, their depth and the length of lists are limited; beyond the limits the verdict is no.
+a bad one. The number of steps and the length of lists are limited; beyond the limits the verdict is no.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Sequence
 from typing import Final
 
 from streamhouse.format.schemas.base import MAX_INCOMPATIBILITIES, Incompatibility
 from streamhouse.format.schemas.json_schema import shapes
 from streamhouse.format.schemas.json_schema.array_differences import array_differences
-from streamhouse.format.schemas.json_schema.kinds import Difference, at, breaks
-from streamhouse.format.schemas.json_schema.matching import TooManySteps, largest_matching
+from streamhouse.format.schemas.json_schema.kinds import Difference, Pair, Steps, at, breaks
+from streamhouse.format.schemas.json_schema.matching import largest_matching
 from streamhouse.format.schemas.json_schema.object_differences import object_differences
 from streamhouse.format.schemas.json_schema.scalar_differences import scalar_differences
 from streamhouse.format.schemas.json_schema.shapes import Shape, followed
 from streamhouse.format.schemas.json_schema.validation import Patterns
+from streamhouse.format.schemas.steps import TooComplex, run_steps
 
-MAX_PAIRS: Final = 200_000
-MAX_PAIR_DEPTH: Final = 120
+MAX_QUESTIONS: Final = 1_000_000
+"""Pairs that are asked for, known ones too."""
 MAX_FOUND: Final = 1_000
 """Differences kept of one pair: shapes that share parts can have more than there are atoms."""
 
-
-class TooComplex(Exception):
-    """The limits are reached."""
+Known = dict[tuple[int, int], list[Difference]]
 
 
 def incompatibilities(newer: Shape, older: Shape) -> list[Incompatibility]:
     """Why a reader with the newer schema can't read what fits the older one."""
     try:
         found = [each for each in differences(older, newer) if each.breaks]
-    except (TooComplex, TooManySteps, RecursionError):
-        message = f"the schemas are too complex to be compared; pairs={MAX_PAIRS} depth={MAX_PAIR_DEPTH}"
+    except TooComplex:
+        message = f"the schemas are too complex to be compared; steps={MAX_QUESTIONS}"
         return [Incompatibility(kind="SCHEMA_TOO_COMPLEX", path="#/", message=message)]
     return [
         Incompatibility(kind=kind, path=f"#/{path}", message=f"{kind.lower().replace('_', ' ')} at #/{path}")
@@ -47,121 +46,124 @@ def incompatibilities(newer: Shape, older: Shape) -> list[Incompatibility]:
 
 def differences(original: Shape, update: Shape) -> list[Difference]:
     """All differences, harmless ones too, with paths such as `properties/a/maxLength`."""
-    known: dict[tuple[int, int], list[Difference]] = {}
-    pairs_left = MAX_PAIRS
+    bad: Known = {}
+    questions_left = MAX_QUESTIONS
     while True:
-        comparison = Comparison(known, pairs_left)
-        found = comparison.compare(original, update)
-        bad = comparison.bad_pairs()
+        comparison = _Comparison(bad, questions_left)
+        whole: Pair = (original, update)
+        found = run_steps(whole, comparison.known, comparison.judge)
+        questions_left, known, bad = comparison.questions_left, bad, comparison.bad_pairs()
         if not comparison.was_optimistic or bad.keys() == known.keys():
             return found
-        known, pairs_left = bad, comparison.pairs_left
 
 
-class Comparison:
+class _Comparison:
     """One walk over both schemas."""
 
-    def __init__(self, known: dict[tuple[int, int], list[Difference]], pairs_left: int) -> None:
+    def __init__(self, bad: Known, questions_left: int) -> None:
         self.was_optimistic = False
-        self.pairs_left = pairs_left
-        self.matches = Patterns().matches
-        self._known = known
-        self._judged: dict[tuple[int, int], list[Difference]] = {}
+        self.questions_left = questions_left
+        self._bad = bad
+        self._judged: Known = {}
         self._open: set[tuple[int, int]] = set()
-        # Shapes made on the way must outlive their ids.
-        self._kept: list[Shape] = []
+        self._matches = Patterns().matches
 
-    def bad_pairs(self) -> dict[tuple[int, int], list[Difference]]:
+    def bad_pairs(self) -> Known:
         return {pair: found for pair, found in self._judged.items() if breaks(found)}
 
-    def compare(self, original: Shape | None, update: Shape | None) -> list[Difference]:
+    def known(self, pair: Pair) -> list[Difference] | None:
+        self.questions_left -= 1
+        if self.questions_left < 0:
+            raise TooComplex
+        original, update = pair
         if original is None or update is None:
             if original is update:
                 return []
             return [Difference("SCHEMA_ADDED" if original is None else "SCHEMA_REMOVED", "")]
-        original, update = followed(original), followed(update)
-        pair = (id(original), id(update))
-        if pair in self._judged:
-            return self._judged[pair]
-        if pair in self._open:
-            return self._met_again(pair)
-        self.pairs_left -= 1
-        if self.pairs_left < 0 or len(self._open) > MAX_PAIR_DEPTH:
-            raise TooComplex
-        self._kept += (original, update)
-        self._open.add(pair)
-        found = limited(self._compare(original, update))
-        self._open.discard(pair)
-        self._judged[pair] = found
-        return found
-
-    def _met_again(self, pair: tuple[int, int]) -> list[Difference]:
-        if pair in self._known:
-            return self._known[pair]
+        key = (id(followed(original)), id(followed(update)))
+        if key not in self._open:
+            return self._judged.get(key)
+        if key in self._bad:
+            return self._bad[key]
         self.was_optimistic = True
         return []
 
-    def _compare(self, original: Shape, update: Shape) -> list[Difference]:
-        shortcut = self._one_side_combined(original, update)
-        if shortcut is not None:
-            return shortcut
+    def judge(self, pair: Pair) -> Steps:
+        original, update = pair
+        assert original is not None
+        assert update is not None
+        original, update = followed(original), followed(update)
+        key = (id(original), id(update))
+        self._open.add(key)
+        found = limited((yield from self._compare(original, update)))
+        self._open.discard(key)
+        self._judged[key] = found
+        return found
+
+    def _compare(self, original: Shape, update: Shape) -> Steps:
+        fitting = yield from _one_side_combined(original, update)
+        if fitting is not None:
+            return fitting
         if type(original) is not type(update):
             return _other_kind(original, update)
-        found = _words(original, update)
+        return _words(original, update) + (yield from self._same_kind(original, update))
+
+    def _same_kind(self, original: Shape, update: Shape) -> Steps:
         match original, update:
             case shapes.Combined(), shapes.Combined():
-                return found + self._combined(original, update)
+                return (yield from _combined(original, update))
             case shapes.Not(), shapes.Not():
                 # What must not match is the other way around.
-                inner = self.compare(update.inner, original.inner)
-                return [*found, Difference("NOT_TYPE_EXTENDED" if breaks(inner) else "NOT_TYPE_NARROWED", "not")]
+                inner = yield (update.inner, original.inner)
+                return [Difference("NOT_TYPE_EXTENDED" if breaks(inner) else "NOT_TYPE_NARROWED", "not")]
             case shapes.Object(), shapes.Object():
-                return found + object_differences(self, original, update)
+                return (yield from object_differences(self._matches, original, update))
             case shapes.Array(), shapes.Array():
-                return found + array_differences(self, original, update)
-        return found + scalar_differences(original, update)
+                return (yield from array_differences(original, update))
+        return scalar_differences(original, update)
 
-    def _one_side_combined(self, original: Shape, update: Shape) -> list[Difference] | None:
-        """A plain shape may fit into one of several, and one of several that must all hold may be enough."""
-        if isinstance(update, shapes.Combined) and not isinstance(original, shapes.Combined):
-            if len(update.parts) == 1:
-                return self._good_or_none(original, update.parts[0])
-            if update.criterion != "allOf":
-                tries = (self._good_or_none(original, part) for part in update.parts)
-                return _first_good(tries, "SUM_TYPE_EXTENDED")
-        elif isinstance(original, shapes.Combined) and not isinstance(update, shapes.Combined):
-            if len(original.parts) == 1:
-                return self._good_or_none(original.parts[0], update)
-            if original.criterion == "allOf":
-                tries = (self._good_or_none(part, update) for part in original.parts)
-                return _first_good(tries, "PRODUCT_TYPE_NARROWED")
-        return None
 
-    def _good_or_none(self, original: Shape, update: Shape) -> list[Difference] | None:
-        found = self.compare(original, update)
-        return None if breaks(found) else list(found)
+def _one_side_combined(original: Shape, update: Shape) -> Generator[Pair, list[Difference], list[Difference] | None]:
+    """A plain shape may fit into one of several, and one of several that must all hold may be enough."""
+    pairs: list[Pair] = []
+    kind = ""
+    if isinstance(update, shapes.Combined) and not isinstance(original, shapes.Combined):
+        if len(update.parts) == 1 or update.criterion != "allOf":
+            kind, pairs = "SUM_TYPE_EXTENDED", [(original, part) for part in update.parts]
+    elif (
+        isinstance(original, shapes.Combined)
+        and not isinstance(update, shapes.Combined)
+        and (len(original.parts) == 1 or original.criterion == "allOf")
+    ):
+        kind, pairs = "PRODUCT_TYPE_NARROWED", [(part, update) for part in original.parts]
+    for pair in pairs:
+        found = yield pair
+        if not breaks(found):
+            return [*found, Difference(kind, "")] if len(pairs) > 1 else found
+    return None
 
-    def _combined(self, original: shapes.Combined, update: shapes.Combined) -> list[Difference]:
-        change = _criterion_change(original, update)
-        found = [Difference(change, "")] if change else []
-        if change == "COMBINED_TYPE_CHANGED":
-            return found
-        olds = list({part.key: part for part in original.parts}.values())
-        news = list({part.key: part for part in update.parts}.values())
-        found += _size_change(original, update, len(olds), len(news))
-        if len(olds) * len(news) > self.pairs_left:
-            raise TooComplex
-        fits: list[dict[int, list[Difference]]] = []
-        for index, old in enumerate(olds):
-            place = f"{original.criterion}/{index}"
-            tries = {i: at(place, self.compare(old, new)) for i, new in enumerate(news)}
-            fits.append({i: result for i, result in tries.items() if not breaks(result)})
-        matched = largest_matching(fits, len(news))
-        for old_index, new_index in matched.items():
-            found += fits[old_index][new_index]
-        if len(matched) < min(len(olds), len(news)):
-            found.append(Difference("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ""))
+
+def _combined(original: shapes.Combined, update: shapes.Combined) -> Steps:
+    change = _criterion_change(original, update)
+    found = [Difference(change, "")] if change else []
+    if change == "COMBINED_TYPE_CHANGED":
         return found
+    olds = list({part.key: part for part in original.parts}.values())
+    news = list({part.key: part for part in update.parts}.values())
+    found += _size_change(original, update, len(olds), len(news))
+    fits: list[dict[int, list[Difference]]] = []
+    for index, old in enumerate(olds):
+        fits.append({})
+        for new_index, new in enumerate(news):
+            result = yield (old, new)
+            if not breaks(result):
+                fits[index][new_index] = at(f"{original.criterion}/{index}", result)
+    matched = largest_matching(fits, len(news))
+    for old_index, new_index in matched.items():
+        found += fits[old_index][new_index]
+    if len(matched) < min(len(olds), len(news)):
+        found.append(Difference("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ""))
+    return found
 
 
 def limited(found: list[Difference]) -> list[Difference]:
@@ -169,11 +171,6 @@ def limited(found: list[Difference]) -> list[Difference]:
     if len(found) <= MAX_FOUND:
         return found
     return sorted(found, key=lambda each: not each.breaks)[:MAX_FOUND]
-
-
-def _first_good(tries: Iterable[list[Difference] | None], kind: str) -> list[Difference] | None:
-    good = next((found for found in tries if found is not None), None)
-    return None if good is None else [*good, Difference(kind, "")]
 
 
 def _other_kind(original: Shape, update: Shape) -> list[Difference]:

@@ -1,9 +1,12 @@
 """Kinds of differences between JSON schemas, and which of them never break a reader: as Confluent's registry says."""
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Generator, Iterable
+from typing import Final, NamedTuple
 
 from streamhouse.format.schemas.json_schema.shapes import Shape
+
+MAX_PATH: Final = 1_000
+"""Letters of a path: in schemas that lie in themselves it could be of any length."""
 
 HARMLESS: Final = frozenset(
     {
@@ -87,18 +90,24 @@ class Difference(NamedTuple):
         return self.kind not in HARMLESS
 
 
-class Comparer(Protocol):
-    """What compares parts of what is being compared."""
-
-    def compare(self, original: Shape | None, update: Shape | None) -> list[Difference]: ...
-
-    def matches(self, pattern: str, name: str) -> bool: ...
+Pair = tuple[Shape | None, Shape | None]
+"""The older shape and the newer one."""
+Steps = Generator[Pair, list[Difference], list[Difference]]
+"""A comparison that yields the pairs whose differences it must know to go on."""
+Matches = Callable[[str, str], bool]
+"""Whether a pattern matches a name."""
 
 
 def at(place: str, found: Iterable[Difference]) -> list[Difference]:
     """The same differences, seen from further out."""
-    return [Difference(kind, f"{place}/{path}" if path else place) for kind, path in found]
+    return [Difference(kind, _below(place, path)) for kind, path in found]
 
 
 def breaks(found: Iterable[Difference]) -> bool:
     return any(each.kind not in HARMLESS for each in found)
+
+
+def _below(place: str, path: str) -> str:
+    if not path:
+        return place
+    return f"{place}/{path}" if len(path) < MAX_PATH else f"{place}/…{path[-MAX_PATH // 2 :]}"

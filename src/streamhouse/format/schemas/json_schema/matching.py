@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from streamhouse.format.schemas.steps import TooComplex
+
 MAX_STEPS: Final = 2_000_000
-
-
-class TooManySteps(Exception):
-    """The alternatives fit each other in too many ways."""
+"""Alternatives can fit each other in more ways than anybody waits for."""
 
 
 def largest_matching(fits: Sequence[Mapping[int, object]], news: int) -> dict[int, int]:
@@ -30,7 +29,7 @@ def largest_matching(fits: Sequence[Mapping[int, object]], news: int) -> dict[in
                     break
                 waiting.append(owners[new])
         if steps > MAX_STEPS:
-            raise TooManySteps
+            raise TooComplex
         _give_away(owners, came_from, free)
         if len(owners) == news:
             break

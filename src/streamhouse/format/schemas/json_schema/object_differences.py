@@ -6,23 +6,25 @@ with a partly open one it depends on whether that schema takes them in.
 """
 
 from streamhouse.format.schemas.json_schema import shapes
-from streamhouse.format.schemas.json_schema.kinds import Comparer, Difference, at, breaks
+from streamhouse.format.schemas.json_schema.kinds import Difference, Matches, Steps, at, breaks
 from streamhouse.format.schemas.json_schema.scalar_differences import limit_differences
 from streamhouse.format.schemas.json_schema.shapes import MISSING, Anything, Never, Shape
 
 
-def object_differences(comparer: Comparer, original: shapes.Object, update: shapes.Object) -> list[Difference]:
+def object_differences(matches: Matches, original: shapes.Object, update: shapes.Object) -> Steps:
     found = at("required", _required(original, update))
     for name in dict.fromkeys((*original.properties, *update.properties)):
-        found += at(f"properties/{name}", _property(comparer, original, update, name))
-    found += at("dependencies", _dependencies(comparer, original, update))
-    found += at("additionalProperties", _additional(comparer, original, update))
-    found += at("unevaluatedProperties", unevaluated(comparer, "PROPERTIES", original.unevaluated, update.unevaluated))
+        found += at(f"properties/{name}", (yield from _property(matches, original, update, name)))
+    found += at("dependencies", (yield from _dependencies(original, update)))
+    found += at("additionalProperties", (yield from _additional(original, update)))
+    found += at(
+        "unevaluatedProperties", (yield from unevaluated("PROPERTIES", original.unevaluated, update.unevaluated))
+    )
     found += limit_differences("MAX_PROPERTIES", "maxProperties", original.max_properties, update.max_properties)
     return found + limit_differences("MIN_PROPERTIES", "minProperties", original.min_properties, update.min_properties)
 
 
-def unevaluated(comparer: Comparer, what: str, old: Shape | None, new: Shape | None) -> list[Difference]:
+def unevaluated(what: str, old: Shape | None, new: Shape | None) -> Steps:
     """Of the schema for what nothing else speaks of; without one, anything goes."""
     if old is None and new is None:
         return []
@@ -35,7 +37,7 @@ def unevaluated(comparer: Comparer, what: str, old: Shape | None, new: Shape | N
     elif new is None or (isinstance(new, Anything) and not isinstance(old, Anything)):
         change = "EXTENDED"
     else:
-        return comparer.compare(old, new)
+        return (yield (old, new))
     return [Difference(f"UNEVALUATED_{what}_{change}", "")]
 
 
@@ -54,21 +56,21 @@ def _required(original: shapes.Object, update: shapes.Object) -> list[Difference
     return found
 
 
-def _property(comparer: Comparer, original: shapes.Object, update: shapes.Object, name: str) -> list[Difference]:
+def _property(matches: Matches, original: shapes.Object, update: shapes.Object, name: str) -> Steps:
     if name not in update.properties:
-        return _removed(comparer, original.properties[name], update, name)
+        return (yield from _removed(matches, original.properties[name], update, name))
     if name not in original.properties:
-        return _added(comparer, original, update, name)
-    return comparer.compare(original.properties[name], update.properties[name])
+        return (yield from _added(matches, original, update, name))
+    return (yield (original.properties[name], update.properties[name]))
 
 
-def _removed(comparer: Comparer, old: Shape, update: shapes.Object, name: str) -> list[Difference]:
+def _removed(matches: Matches, old: Shape, update: shapes.Object, name: str) -> Steps:
     """Only what the update still lets in matters."""
     if _is_open(update):
         return [Difference("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL", "")]
-    covering = _covering(comparer, update, name)
+    covering = _covering(matches, update, name)
     if covering is not None:
-        found = comparer.compare(old, covering)
+        found = yield (old, covering)
         verdict = "NOT" if breaks(found) else "IS"
         return [*found, Difference(f"PROPERTY_REMOVED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
     if isinstance(old, Never):
@@ -76,16 +78,16 @@ def _removed(comparer: Comparer, old: Shape, update: shapes.Object, name: str) -
     return [Difference("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
 
 
-def _added(comparer: Comparer, original: shapes.Object, update: shapes.Object, name: str) -> list[Difference]:
+def _added(matches: Matches, original: shapes.Object, update: shapes.Object, name: str) -> Steps:
     """Only what the original let in before matters: it may be there already, and be something else."""
     new = update.properties[name]
     is_open = _is_open(original)
     if is_open and isinstance(new, Anything):
         return [Difference("PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", "")]
     found: list[Difference] = []
-    covering = None if is_open else _covering(comparer, original, name)
+    covering = None if is_open else _covering(matches, original, name)
     if covering is not None:
-        found = list(comparer.compare(covering, new))
+        found = list((yield (covering, new)))
         verdict = "NOT" if breaks(found) else "IS"
         found.append(Difference(f"PROPERTY_ADDED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", ""))
     if name not in update.required:
@@ -95,7 +97,7 @@ def _added(comparer: Comparer, original: shapes.Object, update: shapes.Object, n
     return [*found, Difference(f"{need}_ADDED_TO_{'OPEN' if is_open else 'UNOPEN'}_CONTENT_MODEL", "")]
 
 
-def _dependencies(comparer: Comparer, original: shapes.Object, update: shapes.Object) -> list[Difference]:
+def _dependencies(original: shapes.Object, update: shapes.Object) -> Steps:
     found: list[Difference] = []
     for name in dict.fromkeys((*original.needs, *update.needs)):
         change = _needs_change(original.needs.get(name), update.needs.get(name))
@@ -105,7 +107,7 @@ def _dependencies(comparer: Comparer, original: shapes.Object, update: shapes.Ob
         if old is None or new is None:
             found.append(Difference(f"DEPENDENCY_SCHEMA_{'ADDED' if old is None else 'REMOVED'}", name))
         else:
-            found += at(name, comparer.compare(old, new))
+            found += at(name, (yield (old, new)))
     return found
 
 
@@ -119,11 +121,11 @@ def _needs_change(old: frozenset[str] | None, new: frozenset[str] | None) -> str
     return "NARROWED" if new < old else "CHANGED"
 
 
-def _additional(comparer: Comparer, original: shapes.Object, update: shapes.Object) -> list[Difference]:
+def _additional(original: shapes.Object, update: shapes.Object) -> Steps:
     if original.allows_more != update.allows_more:
         change = "ADDED" if update.allows_more else "REMOVED"
     elif (original.additional is None) == (update.additional is None):
-        return comparer.compare(original.additional, update.additional)
+        return (yield (original.additional, update.additional))
     else:
         change = "NARROWED" if original.additional is None else "EXTENDED"
     return [Difference(f"ADDITIONAL_PROPERTIES_{change}", "")]
@@ -135,10 +137,10 @@ def _is_open(shape: shapes.Object) -> bool:
     return shape.unevaluated is None or isinstance(shape.unevaluated, Anything)
 
 
-def _covering(comparer: Comparer, shape: shapes.Object, name: str) -> Shape | None:
+def _covering(matches: Matches, shape: shapes.Object, name: str) -> Shape | None:
     """What a property that isn't named must fit, if there is such a schema."""
     for pattern, covering in shape.pattern_properties.items():
-        if comparer.matches(pattern, name):
+        if matches(pattern, name):
             return covering
     if shape.additional is not None:
         return shape.additional

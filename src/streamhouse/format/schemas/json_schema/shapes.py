@@ -136,17 +136,21 @@ class Reference(Shape):
 
     target: Shape | None = None
 
+    @cached_property
+    def end(self) -> Shape:
+        """The shape behind references; those that only refer to each other say nothing, so that anything goes."""
+        seen: set[int] = set()
+        shape: Shape | None = self
+        while isinstance(shape, Reference):
+            if id(shape) in seen:
+                return _ANYTHING
+            seen.add(id(shape))
+            shape = shape.target
+        return shape or _ANYTHING
+
+
+_ANYTHING: Final = Always(source=True)
+
 
 def followed(shape: Shape) -> Shape:
-    """The shape behind references; one that only ever refers to itself says nothing, so it is anything."""
-    seen: set[int] = set()
-    while isinstance(shape, Reference):
-        if shape.target is None or id(shape) in seen:
-            return Always()
-        seen.add(id(shape))
-        shape = shape.target
-    return shape
-
-
-def is_combined(shape: Shape) -> bool:
-    return isinstance(shape, Combined)
+    return shape.end if isinstance(shape, Reference) else shape

@@ -1,0 +1,45 @@
+"""Steps: recursion over two schemas without Python's stack, whose depth hostile schemas would choose.
+
+Data path   `avro.compatibility`, `json_schema.differences` -> **run_steps**
+Owns        the stack of comparisons under way, and how deep it may get
+Leaves      what is compared, and what is known already, to the languages
+"""
+
+from collections.abc import Callable, Generator
+from typing import Final, TypeVar
+
+MAX_DEPTH: Final = 10_000
+"""Comparisons that wait for each other."""
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+
+class TooComplex(Exception):
+    """Two schemas can't be compared within the limits."""
+
+
+def run_steps(
+    first: Question,
+    known: Callable[[Question], Answer | None],
+    begin: Callable[[Question], Generator[Question, Answer, Answer]],
+) -> Answer:
+    """Answer a question by generators that yield the questions they have themselves; `known` answers come at once."""
+    answer = known(first)
+    if answer is not None:
+        return answer
+    stack = [begin(first)]
+    while True:
+        try:
+            question = next(stack[-1]) if answer is None else stack[-1].send(answer)
+        except StopIteration as end:
+            stack.pop()
+            answer = end.value
+            if not stack:
+                return answer
+            continue
+        answer = known(question)
+        if answer is None:
+            if len(stack) >= MAX_DEPTH:
+                raise TooComplex
+            stack.append(begin(question))
