@@ -5,17 +5,17 @@ import json
 
 import pytest
 
-from streamhouse.cli.consume import Span, decide_starts
 from streamhouse.cli.records_out import Parts, as_json, columns, raw
 from streamhouse.cli.watch import LOOK_AFTER_S, POLL_S, Watch
 from streamhouse.cli.words import parse_when
 from streamhouse.client.nouns import Cluster, Record
-from streamhouse.errors import OffsetOutOfRange, Unavailable
+from streamhouse.errors import Unavailable
 from tests.cli.conftest import Run
 from tests.cli.fakes import FakeAdmin, World, gone
 
 HOUR_MS = 3_600_000
 NASTY = Record(
+    topic="t",
     partition=3,
     offset=9,
     timestamp_ms=1_700_000_000_123,
@@ -110,7 +110,8 @@ def test_raw_lines_have_tabs_between_what_was_asked_for(run: Run, orders: World)
 
 def test_a_pipe_gets_the_values_own_bytes() -> None:
     assert raw(Parts())(NASTY) == b"caf\xc3\xa9\nnext\xff\x07\n"
-    assert raw(Parts(keys=True))(Record(partition=0, offset=0, timestamp_ms=0, key=None, value=None)) == b"null\tnull\n"
+    empty = Record(topic="t", partition=0, offset=0, timestamp_ms=0, key=None, value=None)
+    assert raw(Parts(keys=True))(empty) == b"null\tnull\n"
 
 
 def test_json_keeps_bytes_that_are_no_text() -> None:
@@ -128,17 +129,6 @@ def test_no_record_can_steer_the_terminal() -> None:
     assert b"\x07" not in line
     assert "café\\nnext\\xff\\x07" in line.decode()
     assert line.decode().startswith("  3:9         2023-11-14 22:13:20.123Z  k\\x1b[31m")
-
-
-def test_starts_at_a_time_after_the_last_record_are_the_end() -> None:
-    ends = {0: 7, 1: 9}
-    found = decide_starts(Span(time_ms=5), topic="t", earliest={0: 0, 1: 0}, latest=ends, at_time={0: 3, 1: -1})
-    assert found == {0: 3, 1: 9}
-
-
-def test_an_offset_must_be_there_in_every_partition() -> None:
-    with pytest.raises(OffsetOutOfRange):
-        decide_starts(Span(offset=4), topic="t", earliest={0: 0, 1: 5}, latest={0: 7, 1: 9}, at_time={})
 
 
 @pytest.mark.parametrize(

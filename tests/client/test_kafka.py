@@ -7,17 +7,18 @@ import pytest
 
 from streamhouse.client.admin import Admin
 from streamhouse.client.consumer import Consumer
-from streamhouse.client.nouns import EARLIEST, LATEST, Acks, Compression, NewRecord, Record
-from streamhouse.client.producer import Producer
+from streamhouse.client.nouns import EARLIEST, LATEST, Acks, Compression, Record
+from streamhouse.client.producer import Producer, ProducerSettings
 from streamhouse.errors import Rejected, Unavailable, UnknownTopic
+from streamhouse.model.record import NewRecord
 
 
 async def fill(broker: str, topic: str, records: list[NewRecord]) -> None:
     async with Admin(broker) as admin:
         await admin.topic(topic, create=True)
-    async with Producer(broker) as producer:
-        for promise in [await producer.send(topic, record) for record in records]:
-            await promise
+    async with Producer(broker, topic) as producer:
+        for record in records:
+            await producer.put(record)
 
 
 async def read(broker: str, topic: str, starts: dict[int, int], number: int) -> list[Record]:
@@ -47,8 +48,10 @@ async def test_every_codec_and_acknowledgement_works(broker: str, acks: Acks, co
     topic = f"codec-{compression}-{acks}"
     async with Admin(broker) as admin:
         await admin.topic(topic, create=True)
-    async with Producer(broker, acks=acks, compression=compression) as producer:
-        await (await producer.send(topic, NewRecord(value=b"x" * 1000, partition=0)))
+    settings = ProducerSettings(acks=acks, compression=compression)
+    async with Producer(broker, topic, settings=settings) as producer:
+        receipt = await producer.send(b"x" * 1000, partition=0)
+    assert (receipt.partition, receipt.offset) == (0, None if acks == "0" else 0)
     (found,) = await read(broker, topic, {0: 0}, 1)
     assert found.value == b"x" * 1000
 
@@ -97,9 +100,9 @@ async def test_a_question_that_the_broker_does_not_know_is_told_apart(broker: st
 
 
 async def test_a_record_without_key_and_value_is_refused(broker: str) -> None:
-    async with Producer(broker) as producer:
+    async with Producer(broker, "empty") as producer:
         with pytest.raises(Rejected, match="needs a key or a value"):
-            await producer.send("any", NewRecord(value=None))
+            await producer.send(None)
 
 
 @pytest.fixture
@@ -113,8 +116,8 @@ def nobody() -> str:
 async def test_nobody_listening_is_said_with_the_address_and_what_to_do(nobody: str) -> None:
     doors: list[Admin | Producer | Consumer] = [
         Admin(nobody),
-        Producer(nobody),
-        Producer(nobody, acks="1"),
+        Producer(nobody, "t"),
+        Producer(nobody, "t", settings=ProducerSettings(acks="1")),
         Consumer(nobody, "t", starts={0: 0}),
     ]
     for door in doors:
@@ -125,7 +128,10 @@ async def test_nobody_listening_is_said_with_the_address_and_what_to_do(nobody: 
 async def test_somebody_silent_is_given_up_on() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        doors: list[Admin | Producer] = [Admin(address, timeout_s=0.1), Producer(address, timeout_s=0.1)]
+        doors: list[Admin | Producer] = [
+            Admin(address, timeout_s=0.1),
+            Producer(address, "t", settings=ProducerSettings(timeout_s=0.2)),
+        ]
         for door in doors:
             with pytest.raises(Unavailable, match=f"no agent answers on {address}"):
                 await door.__aenter__()

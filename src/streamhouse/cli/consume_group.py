@@ -4,15 +4,14 @@ Owns        when reading in a group is over; that a commit follows the writing
 Leaves      the flags to `consume`, lines to `records_out`, being a member to `client.group_consumer`
 """
 
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from streamhouse.cli.doors import Doors
-from streamhouse.cli.records_out import Render
+from streamhouse.cli.records_out import Render, schema_reader, write_out
 from streamhouse.cli.watch import POLL_S, Watch
-from streamhouse.client.nouns import LATEST, Record
+from streamhouse.client.nouns import LATEST, Place
 
 if TYPE_CHECKING:
     from streamhouse.client.admin import Admin
@@ -31,13 +30,19 @@ class GroupReader:
     follow: bool
     limit: int | None
     render: Render
+    schema: str | None
+    http: str
 
     async def read(self, doors: Doors, bootstrap: str) -> None:
-        async with doors.admin(bootstrap) as admin:
+        async with doors.admin(bootstrap) as admin, schema_reader(doors, self.http, self.schema) as reader:
             topic = await admin.topic(self.topic)
             ends = None if self.follow else await admin.offsets(topic, LATEST)
             member = doors.group_consumer(
-                bootstrap, self.topic, group=self.group, from_beginning=self.from_beginning or not self.follow
+                bootstrap,
+                self.topic,
+                group=self.group,
+                from_beginning=self.from_beginning or not self.follow,
+                reader=reader,
             )
             async with member as consumer:
                 await self._copy(consumer, admin, ends)
@@ -48,7 +53,7 @@ class GroupReader:
         while ends is None or not reached(await consumer.positions(), ends):
             most = POLL_RECORDS if left is None else min(POLL_RECORDS, left)
             records = await consumer.poll(max_records=most, timeout_s=POLL_S)
-            self._write(records)
+            write_out(records, self.render)
             await consumer.done(records)
             await watch.after(records)
             if left is not None:
@@ -56,13 +61,7 @@ class GroupReader:
                 if left <= 0:
                     return
 
-    def _write(self, records: Iterable[Record]) -> None:
-        text = b"".join(map(self.render, records))
-        if text:
-            sys.stdout.buffer.write(text)
-            sys.stdout.buffer.flush()
 
-
-def reached(positions: Mapping[int, int] | None, ends: Mapping[int, int]) -> bool:
+def reached(positions: Mapping[Place, int] | None, ends: Mapping[int, int]) -> bool:
     """Whether nothing is left of what was there at the start, in the partitions that are ours."""
-    return positions is not None and all(offset >= ends.get(number, 0) for number, offset in positions.items())
+    return positions is not None and all(offset >= ends.get(place.partition, 0) for place, offset in positions.items())

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from streamhouse.client.group_consumer import GroupConsumer
     from streamhouse.client.groups import Groups
     from streamhouse.client.http import Http
-    from streamhouse.client.nouns import Acks, Compression
-    from streamhouse.client.producer import Producer
+    from streamhouse.client.producer import Producer, ProducerSettings
+    from streamhouse.client.schemas import Schemas
+    from streamhouse.client.serde import SchemaReader, Write
     from streamhouse.config import Settings
     from streamhouse.dev.cluster import ClusterReady
 
@@ -38,11 +39,11 @@ class Doors:
         return Admin(bootstrap, timeout_s=timeout_s)
 
     def producer(
-        self, bootstrap: str, *, acks: "Acks", compression: "Compression", timeout_s: float
+        self, bootstrap: str, topic: str, *, settings: "ProducerSettings", write_value: "Write | None" = None
     ) -> "AbstractAsyncContextManager[Producer]":
         from streamhouse.client.producer import Producer
 
-        return Producer(bootstrap, acks=acks, compression=compression, timeout_s=timeout_s)
+        return Producer(bootstrap, topic, settings=settings, write_value=write_value)
 
     def consumer(
         self, bootstrap: str, topic: str, *, starts: Mapping[int, int]
@@ -57,16 +58,23 @@ class Doors:
         return Groups(admin)
 
     def group_consumer(
-        self, bootstrap: str, topic: str, *, group: str, from_beginning: bool
+        self, bootstrap: str, topic: str, *, group: str, from_beginning: bool, reader: "SchemaReader | None" = None
     ) -> "AbstractAsyncContextManager[GroupConsumer]":
         from streamhouse.client.group_consumer import GroupConsumer
 
-        return GroupConsumer(bootstrap, topic, group=group, from_beginning=from_beginning)
+        return GroupConsumer(
+            bootstrap, topic, group=group, from_beginning=from_beginning, commit="explicit", reader=reader
+        )
 
     def http(self, address: str) -> "AbstractAsyncContextManager[Http]":
         from streamhouse.client.http import Http
 
         return Http(address)
+
+    def schemas(self, http: "Http") -> "Schemas":
+        from streamhouse.client.schemas import Schemas
+
+        return Schemas(http)
 
     def fleet(self, address: str) -> "Fleet":
         from streamhouse.client.fleet import Fleet

@@ -4,11 +4,17 @@ Owns        the flags, the tally of what was stored and what failed, progress an
 Leaves      lines to `records_in`, sending to `client.producer`
 """
 
-import asyncio
+import json
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
@@ -17,16 +23,20 @@ import typer
 
 from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import described
-from streamhouse.cli.options import AsJson, Bootstrap, TopicName, bootstrap_address, pairs
+from streamhouse.cli.options import AsJson, Bootstrap, HttpAddress, TopicName, bootstrap_address, http_address, pairs
 from streamhouse.cli.output import fail, note, print_json, say
 from streamhouse.cli.records_in import LineSplitter, Shape, chunks
+from streamhouse.cli.schema_files import chosen_schema
 from streamhouse.cli.words import count, counted, seconds, size
-from streamhouse.client.nouns import Acks, Compression, NewRecord
+from streamhouse.client.nouns import Acks, Compression
 from streamhouse.clock import SystemClock
-from streamhouse.errors import InvalidPartitions, Rejected, Retriable, StreamhouseError
+from streamhouse.errors import InvalidPartitions, InvalidRecordValue, Rejected, Retriable, StreamhouseError
+from streamhouse.model.record import NewRecord
 
 if TYPE_CHECKING:
-    from streamhouse.client.producer import Producer, Promise
+    from streamhouse.client.delivery import Delivery
+    from streamhouse.client.producer import Producer
+    from streamhouse.client.serde import Write
 
 HELP: Final = described(
     "Write records to a topic: the values given, else the lines of --file or of standard input.",
@@ -34,9 +44,10 @@ HELP: Final = described(
     "streamhouse produce orders --key-separator : --header from=shop < file",
     "seq 100000 | streamhouse produce numbers --compression lz4",
     "streamhouse produce orders --key 42 --null '' ''",
+    "streamhouse produce orders --schema orders-value '{\"id\": 1}'",
+    "streamhouse produce orders --schema @order.avsc < orders.ndjson",
 )
 MAX_WAITING_RECORDS: Final = 20_000
-MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 MAX_FAILURES_SHOWN: Final = 3
 
 
@@ -67,7 +78,17 @@ def produce(
     null: Annotated[
         str | None, typer.Option("--null", metavar="TEXT", help="A value that is exactly this becomes null.")
     ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="SCHEMA",
+            help="Lines are JSON, written by a schema: SUBJECT, SUBJECT:VERSION, or @FILE, which is registered for"
+            " the topic's values.",
+        ),
+    ] = None,
     bootstrap: Bootstrap = None,
+    http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
     if key is not None and key_separator is not None:
@@ -82,7 +103,16 @@ def produce(
         partition=partition,
     )
     tally = Tally()
-    work = _Work(topic=topic, shape=shape, acks=acks, compression=compression, whole=whole, timeout_s=timeout)
+    work = _Work(
+        topic=topic,
+        shape=shape,
+        acks=acks,
+        compression=compression,
+        whole=whole,
+        timeout_s=timeout,
+        schema=schema,
+        http="" if schema is None else http_address(http),
+    )
     try:
         with _opened(values, file) as source:
             run(_produce(doors_of(context), bootstrap_address(bootstrap), work, source, tally))
@@ -102,6 +132,8 @@ class _Work:
     compression: Compression
     whole: bool
     timeout_s: float
+    schema: str | None
+    http: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,92 +182,96 @@ class Tally:
             self.failures.append(f"record {number} failed: {error}")
 
 
-class Delivery:
-    """Hands records over and waits for their promises in order, with a limit on how many are under way.
+class Shipment:
+    """Hands records over and waits for their deliveries in order, with a limit on how many are under way."""
 
-    A refused record takes those behind it in its partition along (`Producer.was_cut_off`): they are sent again.
-    """
-
-    def __init__(self, producer: "Producer", topic: str, tally: Tally, *, timeout_s: float) -> None:
-        self._producer, self._topic, self._tally, self._timeout_s = producer, topic, tally, timeout_s
-        self._waiting: deque[tuple[int, NewRecord, Promise]] = deque()
-        self._waiting_bytes = 0
-        self._cut_off: list[tuple[int, NewRecord]] = []
-        self._refused = False
+    def __init__(self, producer: "Producer", tally: Tally) -> None:
+        self._producer, self._tally = producer, tally
+        self._waiting: deque[tuple[int, int, Delivery]] = deque()
 
     async def send(self, number: int, record: NewRecord) -> None:
-        while len(self._waiting) >= MAX_WAITING_RECORDS or self._waiting_bytes > MAX_WAITING_BYTES:
+        while len(self._waiting) >= MAX_WAITING_RECORDS:
             await self._settle_oldest()
         await self.settle_done()
-        if self._cut_off:
-            await self._send_again()
-        await self._hand_over(number, record)
+        try:
+            written = self._producer.record(record.value, record.key, record.headers, None, record.partition)
+            delivery = await self._producer.put(written)
+        except StreamhouseError as error:
+            self._tally.fail(number, error)
+            return
+        self._waiting.append((number, len(written.value or b"") + len(written.key or b""), delivery))
 
     async def settle(self) -> None:
         while self._waiting:
             await self._settle_oldest()
-            if self._cut_off:
-                await self._send_again()
 
     async def settle_done(self) -> None:
         """Count what is known by now."""
         while self._waiting and self._waiting[0][2].done():
             await self._settle_oldest()
 
-    async def _hand_over(self, number: int, record: NewRecord) -> None:
+    async def _settle_oldest(self) -> None:
+        number, size_bytes, delivery = self._waiting.popleft()
         try:
-            promise = await self._producer.send(self._topic, record)
+            await delivery
         except StreamhouseError as error:
             self._tally.fail(number, error)
-            return
-        self._waiting.append((number, record, promise))
-        self._waiting_bytes += record.size_bytes
-
-    async def _settle_oldest(self) -> None:
-        number, record, promise = self._waiting.popleft()
-        self._waiting_bytes -= record.size_bytes
-        try:
-            await self._promised(promise)
-        except Exception as error:  # noqa: BLE001 (the client library's whole tree; the producer says what it means)
-            if self._refused and self._producer.was_cut_off(error):
-                self._cut_off.append((number, record))
-                return
-            self._refused = True
-            self._tally.fail(number, self._producer.failure(error, self._topic))
         else:
-            self._tally.store(record.size_bytes)
-
-    async def _promised(self, promise: "Promise") -> None:
-        """An idempotent producer tries for ever; people don't wait so long."""
-        if not promise.done() and not self._tally.gone:
-            await asyncio.wait({promise}, timeout=self._timeout_s)
-        if not promise.done():
-            raise TimeoutError
-        promise.result()
-
-    async def _send_again(self) -> None:
-        while self._waiting:
-            await self._settle_oldest()
-        again, self._cut_off, self._refused = self._cut_off, [], False
-        await self._producer.renew()
-        for number, record in again:
-            await self._hand_over(number, record)
+            self._tally.store(size_bytes)
 
 
 async def _produce(doors: Doors, bootstrap: str, work: _Work, source: _Source, tally: Tally) -> None:
     clock = SystemClock()
     await _check_topic(doors, bootstrap, work)
     started = clock.monotonic()
-    opened = doors.producer(bootstrap, acks=work.acks, compression=work.compression, timeout_s=work.timeout_s)
-    async with opened as producer:
-        delivery = Delivery(producer, work.topic, tally, timeout_s=work.timeout_s)
+    async with _writer(doors, work) as write, _producer(doors, bootstrap, work, write) as producer:
+        shipment = Shipment(producer, tally)
         try:
             with Progress(source.total_bytes, wanted=source.stream is not None and source.progress) as progress:
-                await _send_lines(_lines(source, work.whole, progress), work.shape, delivery, tally)
-                await delivery.settle()
+                await _send_lines(_lines(source, work.whole, progress), work.shape, shipment, tally)
+                await shipment.settle()
         finally:
-            await delivery.settle_done()
+            await shipment.settle_done()
             tally.elapsed_s = clock.monotonic() - started
+
+
+def _producer(
+    doors: Doors, bootstrap: str, work: _Work, write: "Write | None"
+) -> "AbstractAsyncContextManager[Producer]":
+    from streamhouse.client.producer import ProducerSettings
+
+    settings = ProducerSettings(acks=work.acks, compression=work.compression, timeout_s=work.timeout_s)
+    return doors.producer(bootstrap, work.topic, settings=settings, write_value=write)
+
+
+@asynccontextmanager
+async def _writer(doors: Doors, work: _Work) -> "AsyncIterator[Write | None]":
+    """How values are written: by a schema, where one was named."""
+    if work.schema is None:
+        yield None
+        return
+    from streamhouse.client.serde import SchemaWriter
+
+    async with doors.http(work.http) as http:
+        schema = chosen_schema(work.schema)
+        yield JsonLines(SchemaWriter(doors.schemas(http), schema, subject=f"{work.topic}-value"))
+
+
+class JsonLines:
+    """Lines of JSON, written by a schema."""
+
+    def __init__(self, write: "Write") -> None:
+        self._write = write
+
+    async def open(self) -> None:
+        await self._write.open()
+
+    def __call__(self, line: bytes, /) -> bytes:
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise InvalidRecordValue(f"the line is not JSON: {error}") from None
+        return self._write(value)
 
 
 async def _check_topic(doors: Doors, bootstrap: str, work: _Work) -> None:
@@ -265,7 +301,7 @@ async def _lines(source: _Source, whole: bool, progress: "Progress") -> AsyncIte
     yield [b"".join(pieces)] if whole else splitter.finish()
 
 
-async def _send_lines(lines: AsyncIterator[list[bytes]], shape: Shape, delivery: Delivery, tally: Tally) -> None:
+async def _send_lines(lines: AsyncIterator[list[bytes]], shape: Shape, shipment: Shipment, tally: Tally) -> None:
     number = 0
     async for batch in lines:
         for line in batch:
@@ -275,7 +311,7 @@ async def _send_lines(lines: AsyncIterator[list[bytes]], shape: Shape, delivery:
             except ValueError as error:
                 tally.fail(number, error)
                 continue
-            await delivery.send(number, record)
+            await shipment.send(number, record)
             if tally.gone:
                 return
 

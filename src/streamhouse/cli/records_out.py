@@ -1,19 +1,26 @@
 """Records out: a record as a line for a person, a pipe or a program.
 
-Owns        the four shapes of a line: JSON, columns for a terminal, raw bytes, raw bytes with what was asked for
+Owns        the four shapes of a line: JSON, columns for a terminal, raw bytes, raw bytes with what was asked for;
+            values that a schema has read are JSON in each
 Leaves      which records to `consume`
 """
 
 import base64
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from streamhouse.cli.doors import Doors
 from streamhouse.cli.words import shown, when
 from streamhouse.client.nouns import Record
+
+if TYPE_CHECKING:
+    from streamhouse.client.serde import SchemaReader
 
 OFFSET_WIDTH: Final = 8
 KEY_WIDTH: Final = 12
@@ -43,9 +50,10 @@ def as_json(record: Record) -> bytes:
     return json.dumps(told, ensure_ascii=False).encode() + b"\n"
 
 
-def _text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
-    if data is None:
-        return {name: None}
+def _text_or_base64(name: str, data: Any) -> dict[str, Any]:
+    """Bytes as text where they are some; what a schema has read as it is."""
+    if not isinstance(data, bytes):
+        return {name: data}
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:
@@ -63,10 +71,15 @@ def raw(parts: Parts) -> Render:
             columns.append(b",".join(b"%s=%s" % (key.encode(), value or b"") for key, value in record.headers))
         if parts.keys:
             columns.append(b"null" if record.key is None else record.key)
-        columns.append(b"null" if record.value is None else record.value)
+        columns.append(_raw(record.value))
         return b"\t".join(columns) + b"\n"
 
     return render
+
+
+def _raw(value: Any) -> bytes:
+    """A value's bytes, or what a schema has read as a line of JSON."""
+    return value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
 
 
 def columns(parts: Parts, *, coloured: bool) -> Render:
@@ -75,8 +88,8 @@ def columns(parts: Parts, *, coloured: bool) -> Render:
     def paint(text: str, color: str | None = None, *, dim: bool = False) -> str:
         return typer.style(text, fg=color, dim=dim or None) if coloured else text
 
-    def value(data: bytes | None) -> str:
-        return paint("null", "magenta") if data is None else shown(data)
+    def value(data: Any) -> str:
+        return paint("null", "magenta") if data is None else shown(_raw(data))
 
     def render(record: Record) -> bytes:
         cells: list[str] = []
@@ -92,3 +105,22 @@ def columns(parts: Parts, *, coloured: bool) -> Render:
         return "  ".join(cells).encode("utf-8", "replace") + b"\n"
 
     return render
+
+
+def write_out(records: Iterable[Record], render: Render) -> None:
+    text = b"".join(map(render, records))
+    if text:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+
+
+@asynccontextmanager
+async def schema_reader(doors: Doors, http: str, schema: str | None) -> "AsyncIterator[SchemaReader | None]":
+    """What reads values by the schemas that they name, where that was asked for."""
+    if schema is None:
+        yield None
+        return
+    from streamhouse.client.serde import SchemaReader
+
+    async with doors.http(http) as asked:
+        yield SchemaReader(doors.schemas(asked), lenient=True)

@@ -5,8 +5,7 @@ Leaves      the asking to `client.admin`, what a topic looks like to `topic_view
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,15 +15,11 @@ from streamhouse.cli.options import AsJson, Bootstrap, TopicName, bootstrap_addr
 from streamhouse.cli.output import Column, print_json, print_table, say
 from streamhouse.cli.topic_view import EARLIEST, LATEST, view_topic
 from streamhouse.cli.words import count, counted
-from streamhouse.clock import SystemClock
-from streamhouse.errors import InvalidConfig, UnknownTopic
+from streamhouse.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from streamhouse.client.admin import Admin
     from streamhouse.client.nouns import Topic
 
-NEWS_TRIES: Final = 50
-NEWS_WAIT_S: Final = 0.1
 
 app = group("Create, list, describe, alter and delete topics.")
 
@@ -61,16 +56,7 @@ def create(
 async def _create(doors: Doors, bootstrap: str, name: str, partitions: int | None, configs: dict[str, str]) -> "Topic":
     async with doors.admin(bootstrap) as admin:
         await admin.create_topic(name, partitions=partitions, configs=configs)
-        return await _once_known(admin, name)
-
-
-async def _once_known(admin: "Admin", name: str) -> "Topic":
-    """A topic that was created a moment ago: the agent that is asked may hear of it later than the one that made it."""
-    for _ in range(NEWS_TRIES):
-        with suppress(UnknownTopic):
-            return await admin.topic(name)
-        await SystemClock().sleep(NEWS_WAIT_S)
-    return await admin.topic(name)
+        return await admin.new_topic(name)
 
 
 @app.command(

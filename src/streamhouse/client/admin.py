@@ -8,6 +8,7 @@ Leaves      connections to aiokafka; records to `producer` and `consumer`; group
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -36,11 +37,21 @@ _NO_LEADER_CODES: Final = (5, 6)
 _LATEST_TIME: Final = -3
 _LEADER_TRIES: Final = 20
 _LEADER_WAIT_S: Final = 0.1
+_NEWS_TRIES: Final = 50
+_NEWS_WAIT_S: Final = 0.1
 
 
 class Admin:
-    def __init__(self, bootstrap: str, *, timeout_s: float = 10.0, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        timeout_s: float = 10.0,
+        clock: Clock | None = None,
+        client_id: str = "streamhouse-admin",
+    ) -> None:
         self._bootstrap = bootstrap
+        self._client_id = client_id
         self._timeout_s = timeout_s
         self._clock = clock or SystemClock()
         self._client: Any = None
@@ -51,7 +62,7 @@ class Admin:
     async def __aenter__(self) -> Self:
         client = AIOKafkaClient(
             bootstrap_servers=self._bootstrap,
-            client_id="streamhouse-admin",
+            client_id=self._client_id,
             request_timeout_ms=int(self._timeout_s * 1000),
         )
         try:
@@ -96,6 +107,15 @@ class Admin:
                 raise from_code(told[0], subject=name)
             return _topic(told)
         raise UnknownTopic(name)
+
+    async def new_topic(self, name: str) -> Topic:
+        """A topic that was created a moment ago: the agent that is asked may hear of it later than the one that made
+        it."""
+        for _ in range(_NEWS_TRIES):
+            with suppress(UnknownTopic):
+                return await self.topic(name)
+            await self._clock.sleep(_NEWS_WAIT_S)
+        return await self.topic(name)
 
     async def create_topic(self, name: str, *, partitions: int | None = None, configs: Mapping[str, str]) -> None:
         request = CreateTopics(
@@ -224,7 +244,7 @@ class Admin:
         return int(answer.coordinator_id)
 
     async def send(self, request: Any, *, subject: str, node: int | None = None) -> Any:
-        """For `groups`, which asks more on the same connections."""
+        """For `groups` and `producer`, which ask more on the same connections."""
         with translated(bootstrap=self._bootstrap, subject=subject):
             return await self._send(request, node)
 

@@ -1,46 +1,75 @@
-"""Group consumer: records of a topic, shared with the other members of a group.
+"""Group consumer: records of topics, shared with the other members of a group.
 
-Data path   an agent's Kafka listener -> **group consumer** -> command line
+Data path   an agent's Kafka listener -> **group consumer** -> a program or the command line
 Owns        being a member; committing what the caller is done with, and nothing else
-Leaves      joining, assigning and fetching to aiokafka; when to stop to the caller
+Leaves      joining, assigning and fetching to aiokafka; schemas to `serde`; when to stop to the caller
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self, TypeAlias
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
-from streamhouse.client.consumer import record_of
-from streamhouse.client.failures import no_agent, translated
-from streamhouse.client.nouns import Record
+from streamhouse.client.consumer import FETCH_BYTES, PARTITION_FETCH_BYTES, records_of, started
+from streamhouse.client.failures import translated
+from streamhouse.client.nouns import Place, Record
+from streamhouse.client.serde import SchemaReader
+from streamhouse.client.where import Where, found
+from streamhouse.clock import Clock, SystemClock
 
 CLOSE_S: Final = 5.0
 SESSION_S: Final = 10.0
+POLL_S: Final = 1.0
+POLL_RECORDS: Final = 2_000
+COMMIT_S: Final = 5.0
+
+Commit: TypeAlias = Literal["auto", "explicit"]
 
 
 class GroupConsumer:
-    """At least once: a record counts as read when `done` was told of it and its offset is committed."""
+    """At least once: a record counts as read when its offset is committed.
+
+    Iterating, `auto` commits a record once the loop asks for the next one, every few seconds and at the end: what the
+    loop was working on when it failed is read again. `explicit` commits when told.
+    """
 
     def __init__(
-        self, bootstrap: str, topic: str, *, group: str, from_beginning: bool, timeout_s: float = 30.0
+        self,
+        where: Where,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        from_beginning: bool,
+        commit: Commit = "auto",
+        reader: SchemaReader | None = None,
+        timeout_s: float = 30.0,
+        clock: Clock | None = None,
     ) -> None:
-        self._bootstrap = bootstrap
-        self._topic = topic
+        self._where = where
+        self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._group = group
         self._from_beginning = from_beginning
+        self._auto = commit == "auto"
+        self._reader = reader
         self._timeout_s = timeout_s
+        self._clock = clock or SystemClock()
+        self._bootstrap = ""
         self._kafka: Any = None
+        self._handed_out: dict[Place, Record] = {}
         self._uncommitted: dict[Any, int] = {}
-        self._rounds = _Rounds()
+        self._commit_at = 0.0
+        self._rounds = _Rounds(self)
 
     def __repr__(self) -> str:
-        return f"<GroupConsumer {self._topic} {self._group} {self._bootstrap} {'open' if self._kafka else 'closed'}>"
+        state = "open" if self._kafka else "closed"
+        return f"<GroupConsumer {','.join(self._topics)} {self._group} {self._bootstrap} {state}>"
 
     async def __aenter__(self) -> Self:
+        self._bootstrap = await found(self._where)
         kafka = AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap,
             client_id="streamhouse-consumer",
@@ -50,66 +79,136 @@ class GroupConsumer:
             isolation_level="read_committed",
             request_timeout_ms=int(self._timeout_s * 1000),
             session_timeout_ms=int(SESSION_S * 1000),
-            max_partition_fetch_bytes=4 * 1024 * 1024,
+            fetch_max_bytes=FETCH_BYTES,
+            max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
         )
-        kafka.subscribe([self._topic], listener=self._rounds)
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                with translated(bootstrap=self._bootstrap, subject=self._topic):
-                    await kafka.start()
-        except TimeoutError:
-            await kafka.stop()
-            raise no_agent(self._bootstrap) from None
-        except BaseException:
-            await kafka.stop()
-            raise
         self._kafka = kafka
+        kafka.subscribe(self._topics, listener=self._rounds)
+        try:
+            await started(kafka, bootstrap=self._bootstrap, subject=self._group, timeout_s=self._timeout_s)
+        except BaseException:
+            self._kafka = None
+            raise
+        self._commit_at = self._clock.monotonic() + COMMIT_S
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Commit what is left of what was done, and leave the group, as far as the agent lets us."""
-        kafka, self._kafka = self._kafka, None
         with suppress(TimeoutError, KafkaError):
             async with asyncio.timeout(CLOSE_S):
-                if self._uncommitted:
-                    await kafka.commit(self._uncommitted)
+                await self._commit_done()
+        kafka, self._kafka = self._kafka, None
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await kafka.stop()
 
+    # --- as an iterator
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        while True:
+            turn, records = await self.take()
+            for record in records:
+                if turn != self.turn:  # the group has dealt anew: the rest is read again, by whoever has it now
+                    break
+                self._handed_out[Place(record.topic, record.partition)] = record
+                yield record
+                if self._auto:
+                    await self.finish(turn, (record,))
+
+    @property
+    def turn(self) -> int:
+        """Which round of dealing out partitions this is."""
+        return self._rounds.done
+
+    @property
+    def commits_at(self) -> float | None:
+        """When the next commit is due, by the monotonic clock; None where only `commit` does."""
+        return self._commit_at if self._auto else None
+
+    async def take(self) -> tuple[int, list[Record]]:
+        """The next records, at least one, and the turn that they belong to."""
+        while True:
+            turn = self.turn
+            records = await self.poll(max_records=POLL_RECORDS, timeout_s=POLL_S)
+            if records and turn == self.turn:
+                return turn, records
+            await self._commit_when_due()
+
+    async def finish(self, turn: int, records: Iterable[Record]) -> None:
+        """These were worked on: they are committed before long, if they are still ours."""
+        if turn == self.turn:
+            self._note(records)
+        await self._commit_when_due()
+
+    async def commit(self, record: Record | Iterable[Record] | None = None) -> None:
+        """Commit everything that was handed out so far, or up to and with this record of its partition.
+
+        Raises where the group has moved on without us: others read the records again then.
+        """
+        if isinstance(record, Record):
+            self._note((record,))
+        else:
+            self._note(self._handed_out.values() if record is None else record)
+        with translated(bootstrap=self._bootstrap, subject=self._group):
+            await self._commit_done()
+
+    def _note(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._uncommitted[TopicPartition(record.topic, record.partition)] = record.offset + 1
+
+    async def _commit_when_due(self) -> None:
+        if self._uncommitted and self._clock.monotonic() >= self._commit_at:
+            with suppress(KafkaError):  # where the group has moved on without us, others read them again
+                await self._commit_done()
+
+    async def _commit_done(self) -> None:
+        self._commit_at = self._clock.monotonic() + COMMIT_S
+        done, self._uncommitted = self._uncommitted, {}
+        if done:
+            await self._kafka.commit(done)
+
+    # --- by hand
+
     async def poll(self, *, max_records: int, timeout_s: float) -> list[Record]:
         """Records that are there, or that come within the time; in order within each partition."""
-        with translated(bootstrap=self._bootstrap, subject=self._topic):
-            found = await self._kafka.getmany(timeout_ms=int(timeout_s * 1000), max_records=max_records)
-        return [record_of(record) for records in found.values() for record in records]
+        with translated(bootstrap=self._bootstrap, subject=self._group):
+            fetched = await self._kafka.getmany(timeout_ms=int(timeout_s * 1000), max_records=max_records)
+        records = records_of(fetched)
+        return records if self._reader is None else await self._reader.read(records)
 
     async def done(self, records: Iterable[Record]) -> None:
         """Commit the places behind these records. Where the group has moved on without us, others read them again."""
-        for record in records:
-            self._uncommitted[TopicPartition(self._topic, record.partition)] = record.offset + 1
-        if self._uncommitted:
-            with suppress(KafkaError):
-                await self._kafka.commit(self._uncommitted)
-            self._uncommitted = {}
+        self._note(records)
+        with suppress(KafkaError):
+            await self._commit_done()
 
-    async def positions(self) -> dict[int, int] | None:
+    async def positions(self) -> dict[Place, int] | None:
         """Per partition of ours the offset of the next record; None until the group has given us our share."""
         if not self._rounds.done:
             return None
-        with translated(bootstrap=self._bootstrap, subject=self._topic):
-            return {part.partition: await self._kafka.position(part) for part in self._kafka.assignment()}
+        with translated(bootstrap=self._bootstrap, subject=self._group):
+            ours = self._kafka.assignment()
+            return {Place(part.topic, part.partition): await self._kafka.position(part) for part in ours}
+
+    async def give_up_share(self) -> None:
+        """The group deals anew: what was done is committed while it is still ours, and the rest is read again."""
+        self._handed_out.clear()
+        with suppress(KafkaError):
+            await self._commit_done()
 
 
 class _Rounds(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Counts how often the group gave us our share."""
+    """Counts how often the group gave us our share, and lets go of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, consumer: GroupConsumer) -> None:
         self.done = 0
+        self._consumer = consumer
 
-    def on_partitions_revoked(self, revoked: Any) -> None:
-        return None
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        if revoked:
+            await self._consumer.give_up_share()
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self.done += 1

@@ -1,18 +1,19 @@
 """Http: what an agent tells over its HTTP listener.
 
 Data path   command line -> **http** -> an agent's HTTP listener
-Owns        the routes that the client uses and the shapes they answer with
+Owns        the routes that the client uses and the shapes they answer with; going on when an agent is gone
 Leaves      the routes themselves to `wire.http`
 """
 
-from collections.abc import Awaitable
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import httpx
 import msgspec
 
 from streamhouse.client.nouns import AgentStatus, Examination, PartitionStatus, Segment
+from streamhouse.client.where import agent_urls
 from streamhouse.errors import Rejected, Unavailable
 
 T = TypeVar("T")
@@ -30,18 +31,37 @@ class _Partitions(msgspec.Struct):
     partitions: list[PartitionStatus]
 
 
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent in the answer of `GET /v1/cluster`."""
+
+    kafka: str
+    http: str = ""
+
+
+class _Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    agents: list[_Told]
+    bootstrap: str | list[str] = ""
+
+
+class Answer(NamedTuple):
+    status: int
+    content: bytes
+
+
 class Http:
+    """Asks the first address that answers; the others, and those that the cluster told, when it doesn't."""
+
     def __init__(
         self, address: str, *, timeout_s: float = 10.0, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
-        self._address = address
+        self._given = agent_urls(address)
+        self._told: list[str] = []
+        self._first = self._given[0]
         # Proxies of the environment are for the outside world, not for the agent next door.
-        self._client = httpx.AsyncClient(
-            base_url=f"http://{address}", timeout=timeout_s, trust_env=False, transport=transport
-        )
+        self._client = httpx.AsyncClient(timeout=timeout_s, trust_env=False, transport=transport)
 
     def __repr__(self) -> str:
-        return f"<Http {self._address}>"
+        return f"<Http {self._first}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -50,6 +70,22 @@ class Http:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._client.aclose()
+
+    async def bootstrap(self) -> str:
+        """The Kafka addresses of the agents that are alive; their HTTP addresses are remembered."""
+        answer = await self.ask("GET", "/v1/cluster")
+        if answer.status == httpx.codes.NOT_FOUND:  # an agent from before there was this route
+            alive = [agent for agent in await self.agents() if agent.is_alive]
+            kafka, told = [agent.kafka for agent in alive], [agent.http for agent in alive]
+        else:
+            cluster = self._decoded(answer, "/v1/cluster", _Cluster)
+            listed = cluster.bootstrap.split(",") if isinstance(cluster.bootstrap, str) else cluster.bootstrap
+            kafka = [each for each in listed if each] or [agent.kafka for agent in cluster.agents]
+            told = [agent.http for agent in cluster.agents if agent.http]
+        if not kafka:
+            raise Unavailable(f"no agent is alive, says {self._first}; start one with: streamhouse up")
+        self._told = [url for each in told for url in agent_urls(each)]
+        return ",".join(kafka)
 
     async def segments(self, topic: str | None = None, *, limit: int = 1000) -> list[Segment]:
         """The registered segments by topic, partition and offset; at most `limit` of each topic."""
@@ -66,8 +102,8 @@ class Http:
     async def drain(self, node: int, *, draining: bool = True) -> list[AgentStatus]:
         """Have an agent hand everything over, or take its share again; returns the agents as they are then."""
         path = f"/v1/agents/{node}/drain"
-        asking = self._client.post(path, json={}) if draining else self._client.delete(path)
-        return (await self._answered(asking, path, _Agents)).agents
+        answer = await (self.ask("POST", path, body={}) if draining else self.ask("DELETE", path))
+        return self._decoded(answer, path, _Agents).agents
 
     async def partitions(self, topic: str | None = None, *, local: bool = False) -> list[PartitionStatus]:
         """Partitions by topic and number; with `local` only those that this agent leads."""
@@ -77,7 +113,7 @@ class Http:
     async def move(self, topic: str, partition: int, node: int | None) -> PartitionStatus:
         """Say who leads a partition from now on; None: whoever would otherwise. Returns it as it is then."""
         path, asked = "/v1/partitions/move", {"topic": topic, "partition": partition, "node": node}
-        (moved,) = (await self._answered(self._client.post(path, json=asked), path, _Partitions)).partitions
+        (moved,) = self._decoded(await self.ask("POST", path, body=asked), path, _Partitions).partitions
         return moved
 
     async def examine(self, *, local: bool = False) -> Examination:
@@ -86,31 +122,57 @@ class Http:
 
     # --- asking
 
-    async def _get(self, path: str, params: dict[str, str | int], kind: type[T]) -> T:
-        return await self._answered(self._client.get(path, params=params), path, kind)
+    async def ask(
+        self, method: str, path: str, *, params: Mapping[str, str | int] | None = None, body: object = None
+    ) -> Answer:
+        """The answer, whatever it says, of the first agent that gives one; raises `Unavailable` where none does.
 
-    async def _answered(self, asking: Awaitable[httpx.Response], path: str, kind: type[T]) -> T:
-        try:
-            answer = await asking
-        except (httpx.TransportError, OSError):
-            raise Unavailable(
-                f"no agent answers on http://{self._address}; start one with: streamhouse up, or name it with --http"
-            ) from None
-        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+        Nothing is asked twice: another agent is asked only where there was no connection, or when asking does nothing.
+        """
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {} if content is None else {"content-type": "application/json"}
+        for url in dict.fromkeys((self._first, *self._given, *self._told)):
+            try:
+                answer = await self._client.request(
+                    method, f"{url}{path}", params=params, content=content, headers=headers
+                )
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                continue
+            except (httpx.TransportError, OSError) as error:
+                if method == "GET":
+                    continue
+                raise Unavailable(
+                    f"the agent on {url} went away before it answered; why={error or type(error).__name__};"
+                    " whether it did what was asked is not known"
+                ) from None
+            self._first = url
+            return Answer(answer.status_code, answer.content)
+        given = ", ".join(self._given)
+        raise Unavailable(f"no agent answers on {given}; start one with: streamhouse up, or name it with --http")
+
+    async def _get(self, path: str, params: Mapping[str, str | int], kind: type[T]) -> T:
+        return self._decoded(await self.ask("GET", path, params=params), path, kind)
+
+    def _decoded(self, answer: Answer, path: str, kind: type[T]) -> T:
+        if answer.status == httpx.codes.SERVICE_UNAVAILABLE:
             raise Unavailable(_why(answer))
-        if answer.is_error:
+        if answer.status >= httpx.codes.BAD_REQUEST:
             raise Rejected(_why(answer))
         try:
             return msgspec.json.decode(answer.content, type=kind)
         except msgspec.DecodeError as error:
-            raise Rejected(f"unexpected answer; url=http://{self._address}{path} why={error}") from None
+            raise Rejected(f"unexpected answer; url={self._first}{path} why={error}") from None
 
 
-def _why(answer: httpx.Response) -> str:
+def _why(answer: Answer) -> str:
     """The agent's own sentence where it sent one: problem details, RFC 9457."""
     try:
         told = msgspec.json.decode(answer.content)
     except msgspec.DecodeError:
         told = None
     detail = told.get("detail") if isinstance(told, dict) else None
-    return str(detail) if detail else answer.reason_phrase.lower() or "refused"
+    return str(detail) if detail else _phrase(answer.status)
+
+
+def _phrase(status: int) -> str:
+    return httpx.codes.get_reason_phrase(status).lower() or "refused"

@@ -1,14 +1,17 @@
-"""What the client hands out: records, topics, groups, segments, the state of a cluster.
+"""What the client hands out: records, topics, groups, schemas, segments, the state of a cluster.
 
 Owns        the shapes that callers see, free of the library underneath
-Leaves      filling them to `admin`, `groups`, `consumer`, `producer` and `http`
+Leaves      filling them to `admin`, `groups`, `consumer`, `schemas` and `http`; records on their way in to `model`
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
+
+from streamhouse.format.schemas.base import SchemaType
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -18,26 +21,72 @@ Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(NamedTuple):
+    """A record that was read. Key and value are bytes or None, or what a schema made of them."""
+
+    topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: Headers = ()
+
+    def text(self) -> str:
+        """The value's bytes as UTF-8; raises `ValueError` where they aren't, or where there are none."""
+        if not isinstance(self.value, bytes):
+            raise ValueError(f"the value is no bytes; type={type(self.value).__name__}")
+        return self.value.decode()
+
+    def json(self) -> Any:
+        """The value's bytes read as JSON; raises `ValueError` where they aren't."""
+        return json.loads(self.text())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewRecord:
-    value: bytes | None
-    key: bytes | None = None
-    headers: Headers = ()
-    partition: int | None = None
+class SchemaReference:
+    """What one schema calls another: `name` is how its text says it."""
 
-    @property
-    def size_bytes(self) -> int:
-        return len(self.value or b"") + len(self.key or b"")
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSchema:
+    """A schema's text, to be registered."""
+
+    text: str
+    type: SchemaType = "AVRO"
+    references: tuple[SchemaReference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRef:
+    """A schema that is registered; without a version the latest one."""
+
+    subject: str
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """A version of a subject, as the registry has it."""
+
+    subject: str
+    version: int
+    id: int
+    type: SchemaType
+    text: str
+    references: tuple[SchemaReference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a schema may follow those that a subject has, and if not, why."""
+
+    compatible: bool
+    messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,112 +1,366 @@
 """Producer: records go to a topic, each with a promise of where it was stored.
 
-Data path   command line -> **producer** -> an agent's Kafka listener
-Owns        which guarantees a producer asks for; idempotence wherever acks allow it
-Leaves      batching, partitioning by key and retries to aiokafka
+Data path   a program or the command line -> **producer** -> lanes, one per partition -> an agent's Kafka listener
+Owns        which partition a record goes to; the bound on what is in memory; what an agent's answer means for a batch
+Leaves      order, batches and trying again to `lane`; connections and leaders to `admin`; values to `serde`
 """
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import OutOfOrderSequenceNumber
+from aiokafka.errors import (
+    DuplicateSequenceNumber,
+    InvalidProducerEpoch,
+    MessageSizeTooLargeError,
+    OutOfOrderSequenceNumber,
+    RecordListTooLargeError,
+    for_code,
+)
+from aiokafka.protocol.transaction import InitProducerIdRequest
 
-from streamhouse.client.failures import from_exception, no_agent, translated
-from streamhouse.client.nouns import Acks, Compression, NewRecord
-from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.client.admin import Admin
+from streamhouse.client.delivery import Delivery
+from streamhouse.client.failures import from_code
+from streamhouse.client.lane import Identity, Lane, NotStored, Stored
+from streamhouse.client.nouns import Acks, Compression, Headers, Topic
+from streamhouse.client.requests import Produce
+from streamhouse.client.serde import AnyHeaders, Write, header_pairs, plain_key, plain_value
+from streamhouse.client.where import Where, found
+from streamhouse.clock import Clock, Ids, SystemClock
+from streamhouse.errors import InvalidPartitions, Rejected, Retriable, StreamhouseError, Unavailable, UnknownTopic
+from streamhouse.format.compression import Codec
+from streamhouse.format.partitioning import partition_for
+from streamhouse.format.records import encode_batch
+from streamhouse.model.record import NewRecord, Receipt
 
-BATCH_BYTES: Final = 512 * 1024
-LINGER_MS: Final = 5
 CLOSE_S: Final = 2.0
-# The agent decides what is too large; this only keeps a typing error from filling the memory.
-MAX_RECORD_BYTES: Final = 256 * 1024 * 1024
+REFRESH_S: Final = 60.0
+MAX_REQUEST_S: Final = 10.0
+THREAD_BYTES: Final = 64 * 1024
+RECORD_OVERHEAD_BYTES: Final = 24
+MAX_UNSEEN: Final = 1_000
 
-Promise = asyncio.Future[Any]
+_UNKNOWN_PRODUCER_ID: Final = 59
+_TOO_LARGE: Final = (MessageSizeTooLargeError.errno, RecordListTooLargeError.errno)
+_LOST: Final = (OutOfOrderSequenceNumber.errno, InvalidProducerEpoch.errno, _UNKNOWN_PRODUCER_ID)
+_ACKS: Final[Mapping[Acks, int]] = {"0": 0, "1": 1, "all": -1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """How a producer works; what is not said is good for most."""
+
+    acks: Acks = "all"
+    """What a record waits for; with `all`, trying again never stores it twice."""
+    compression: Compression = "none"
+    linger_ms: int = 0
+    """How long a batch that isn't full waits for more, beyond what comes while others are under way."""
+    batch_bytes: int = 512 * 1024
+    buffer_bytes: int = 64 * 1024 * 1024
+    """What may wait in memory; `enqueue` waits while there is more."""
+    max_in_flight: int = 5
+    """Batches under way per partition; agents recognise as many when they come again."""
+    timeout_s: float = 30.0
+    """How long a record may take, trying again included."""
 
 
 class Producer:
-    """Await the promises before leaving: closing waits only `CLOSE_S` for what is still under way."""
+    """`send` returns when a record is stored; `enqueue` as soon as there is room, with a promise.
+
+    At the end everything is flushed. Failures that nobody looked at are raised by `flush` and at the end.
+    """
 
     def __init__(
-        self, bootstrap: str, *, acks: Acks = "all", compression: Compression = "none", timeout_s: float = 30.0
+        self,
+        where: Where,
+        topic: str,
+        *,
+        settings: ProducerSettings | None = None,
+        write_value: Write | None = None,
+        write_key: Write | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self._bootstrap = bootstrap
-        self._timeout_s = timeout_s
-        self._options: dict[str, Any] = {
-            "acks": "all" if acks == "all" else int(acks),
-            "enable_idempotence": acks == "all",
-            "compression_type": None if compression == "none" else compression,
-        }
-        self._kafka: Any = None
+        self.topic = topic
+        self._where = where
+        self._settings = settings or ProducerSettings()
+        self._write_value, self._write_key = write_value or plain_value, write_key or plain_key
+        self._clock = clock or SystemClock()
+        self._idempotent = self._settings.acks == "all"
+        self._codec = Codec[self._settings.compression.upper()]
+        self._admin: Admin | None = None
+        self._layout: Topic | None = None
+        self._refresh_at = 0.0
+        self._lanes: dict[int, Lane] = {}
+        self._runs: dict[int, asyncio.Task[None]] = {}
+        self._sticky = 0
+        self._buffered_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._gone: UnknownTopic | None = None
+        self._unseen: list[Delivery] = []
 
     def __repr__(self) -> str:
-        return f"<Producer {self._bootstrap} {'open' if self._kafka else 'closed'}>"
+        state = "open" if self._admin else "closed"
+        return f"<Producer {self.topic} {state} buffered={self._buffered_bytes // 1024}KiB>"
 
     async def __aenter__(self) -> Self:
-        self._kafka = await self._started()
-        return self
-
-    async def _started(self) -> Any:
-        kafka = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap,
-            client_id="streamhouse-producer",
-            max_batch_size=BATCH_BYTES,
-            linger_ms=LINGER_MS,
-            max_request_size=MAX_RECORD_BYTES,
-            request_timeout_ms=int(self._timeout_s * 1000),
-            **self._options,
+        request_s = min(MAX_REQUEST_S, self._settings.timeout_s / 2)
+        admin = Admin(
+            await found(self._where), timeout_s=request_s, clock=self._clock, client_id="streamhouse-producer"
         )
+        await admin.__aenter__()
         try:
-            async with asyncio.timeout(self._timeout_s):
-                with translated(bootstrap=self._bootstrap, subject="producer"):
-                    await kafka.start()
-        except TimeoutError:
-            await kafka.stop()
-            raise no_agent(self._bootstrap) from None
+            self._layout = await admin.topic(self.topic, create=True)
+            for write in (self._write_value, self._write_key):
+                await write.open()
         except BaseException:
-            await kafka.stop()
+            await admin.__aexit__(None, None, None)
             raise
-        return kafka
+        self._admin = admin
+        self._refresh_at = self._clock.monotonic() + REFRESH_S
+        self._sticky = int(Ids().token(), 16) % len(self._layout.partitions)
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        kafka, self._kafka = self._kafka, None
         try:
-            async with asyncio.timeout(CLOSE_S):
-                await kafka.stop()
-        except TimeoutError:
-            # An idempotent producer flushes until it succeeds: with the agent gone, for ever.
-            await kafka._sender.close()
-            await kafka.client.close()
+            if kind is None:
+                await self.flush()
+            else:
+                await self._settled(CLOSE_S)
+        finally:
+            await self._close()
 
-    async def renew(self) -> None:
-        """Become another producer to the agent. Only after all promises: what was cut off is then sent again."""
-        await self._kafka.stop()
-        self._kafka = await self._started()
+    async def _close(self) -> None:
+        runs, self._runs = self._runs, {}
+        lanes = list(self._lanes.values())
+        for run in runs.values():
+            run.cancel()
+        await asyncio.gather(*runs.values(), return_exceptions=True)
+        for lane in lanes:
+            lane.abandon(Unavailable("the producer was closed before the record was stored"))
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            await admin.__aexit__(None, None, None)
 
-    def was_cut_off(self, error: BaseException) -> bool:
-        """Whether a record was refused, and not stored, only because one before it in its partition was refused.
+    # --- sending
 
-        Sequence numbers count what was sent, not what was stored, and this library never starts them anew.
-        """
-        return self._options["enable_idempotence"] and isinstance(error, OutOfOrderSequenceNumber)
+    async def send(
+        self,
+        value: Any,
+        *,
+        key: Any = None,
+        headers: AnyHeaders = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Receipt:
+        """Store a record; returns where it is. Without a schema a value is bytes, text, or anything that JSON has."""
+        return await (
+            await self.enqueue(value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
+        )
 
-    async def send(self, topic: str, record: NewRecord) -> Promise:
-        """Hand a record over; what comes back is done when it is stored, or failed. Waits while a batch is full."""
+    async def enqueue(
+        self,
+        value: Any,
+        *,
+        key: Any = None,
+        headers: AnyHeaders = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Hand a record over; waits only while the memory is full. Await the `Delivery` for the receipt."""
+        return await self.put(self.record(value, key, headers, timestamp_ms, partition))
+
+    def record(
+        self, value: Any, key: Any, headers: AnyHeaders, timestamp_ms: int | None, partition: int | None
+    ) -> NewRecord:
+        """The record in bytes; raises `Rejected` for what can't be written."""
+        record = NewRecord(
+            None if value is None else self._write_value(value),
+            None if key is None else self._write_key(key),
+            header_pairs(headers) if headers else (),
+            self._clock.now_ms() if timestamp_ms is None else timestamp_ms,
+            partition,
+        )
         if record.key is None and record.value is None:
             raise Rejected("a record needs a key or a value")
-        with translated(bootstrap=self._bootstrap, subject=topic):
-            promise: Promise = await self._kafka.send(
-                topic,
-                value=record.value,
-                key=record.key,
-                headers=list(record.headers),
-                partition=record.partition,
-            )
-        return promise
+        return record
 
-    def failure(self, error: BaseException, topic: str) -> StreamhouseError:
-        """What a failed promise means."""
-        return from_exception(error, bootstrap=self._bootstrap, subject=topic)
+    async def put(self, record: NewRecord) -> Delivery:
+        """`enqueue` for a record in bytes."""
+        if self._admin is None:
+            raise Rejected("the producer is not open; use it in: async with client.producer(...) as producer")
+        while self._buffered_bytes >= self._settings.buffer_bytes:
+            self._room.clear()
+            self._hurry()
+            await self._room.wait()
+        if self._clock.monotonic() >= self._refresh_at:
+            await self.look_again()
+        size_bytes = size_of(record)
+        delivery = Delivery()
+        delivery._on_failure = self._remember
+        self._buffered_bytes += size_bytes
+        if self._lane(record).append(record, delivery, size_bytes):
+            await self._clock.sleep(0)  # a batch is full: let it go
+        return delivery
+
+    async def flush(self) -> None:
+        """Wait until nothing is under way; raises the first failure that nobody has looked at."""
+        await self._settled(None)
+        unseen, self._unseen = [each for each in self._unseen if not each.was_seen], []
+        for delivery in unseen:
+            failure = delivery.failure()
+            if failure is not None:
+                raise failure
+
+    async def _settled(self, limit_s: float | None) -> None:
+        pending = [d for lane in self._lanes.values() for d in lane.deliveries()]
+        if pending:
+            self._hurry()
+            await asyncio.wait(pending, timeout=limit_s)
+
+    def _hurry(self) -> None:
+        for lane in self._lanes.values():
+            lane.hurry()
+
+    def _remember(self, delivery: Delivery) -> None:
+        if len(self._unseen) >= MAX_UNSEEN:
+            self._unseen = [each for each in self._unseen if not each.was_seen][: MAX_UNSEEN - 1]
+        self._unseen.append(delivery)
+
+    # --- which partition
+
+    def _lane(self, record: NewRecord) -> Lane:
+        assert self._layout is not None
+        count = len(self._layout.partitions)
+        number = record.partition
+        if number is None and record.key is not None:
+            number = partition_for(record.key, count)
+        elif number is None:
+            number = self._sticky_partition(count)
+        elif not 0 <= number < count:
+            raise InvalidPartitions(
+                f"no such partition; topic={self.topic} partition={number} allowed=0 to {count - 1}"
+            )
+        return self._lanes.get(number) or self._new_lane(number)
+
+    def _sticky_partition(self, count: int) -> int:
+        """The same partition as long as its batch is open: few large batches rather than many small ones."""
+        lane = self._lanes.get(self._sticky)
+        if lane is not None and not lane.has_open_batch:
+            self._sticky = (self._sticky + 1) % count
+        return self._sticky
+
+    def _new_lane(self, number: int) -> Lane:
+        settings = self._settings
+        lane = Lane(
+            number,
+            self,
+            clock=self._clock,
+            batch_bytes=settings.batch_bytes,
+            linger_s=settings.linger_ms / 1000,
+            timeout_s=settings.timeout_s,
+            max_in_flight=settings.max_in_flight,
+            numbered=self._idempotent,
+        )
+        self._lanes[number] = lane
+        run = asyncio.get_running_loop().create_task(lane.run(), name=f"lane-{self.topic}-{number}")
+        run.add_done_callback(lambda _: self._lanes.pop(number, None))
+        self._runs[number] = run
+        return lane
+
+    # --- for the lanes
+
+    async def encode(self, records: list[NewRecord], identity: Identity, sequence: int) -> bytes:
+        size_bytes = sum(map(size_of, records)) if self._codec != Codec.NONE else 0
+        if size_bytes < THREAD_BYTES:
+            return self._encoded(records, identity, sequence)
+        return await asyncio.to_thread(self._encoded, records, identity, sequence)
+
+    def _encoded(self, records: list[NewRecord], identity: Identity, sequence: int) -> bytes:
+        return bytes(
+            encode_batch(
+                records,
+                codec=self._codec,
+                now_ms=self._clock.now_ms(),
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                base_sequence=sequence,
+            )
+        )
+
+    async def post(self, partition: int, body: bytes) -> Stored:
+        assert self._admin is not None
+        assert self._layout is not None
+        if self._gone is not None:
+            raise NotStored(self._gone, kind="refused")
+        leader = next((p.leader for p in self._layout.partitions if p.partition == partition), None)
+        topics = [(self.topic, [(partition, body)])]
+        timeout_ms = int(min(MAX_REQUEST_S, self._settings.timeout_s / 2) * 1000)
+        request = Produce(None, _ACKS[self._settings.acks], timeout_ms, topics)
+        try:
+            answer = await self._admin.send(request, subject=self.topic, node=leader)
+        except Retriable as error:
+            raise NotStored(error) from None
+        except StreamhouseError as error:
+            raise NotStored(error, kind="refused") from None
+        return judged(answer, self.topic)
+
+    async def introduce(self) -> Identity:
+        """A producer id for a lane."""
+        assert self._admin is not None
+        answer = await self._admin.send(InitProducerIdRequest(None, 0), subject=self.topic)
+        if answer.error_code:
+            raise from_code(answer.error_code, subject=self.topic)
+        return Identity(answer.producer_id, answer.producer_epoch)
+
+    async def look_again(self) -> None:
+        """Who leads now; as before where nobody answers. A topic that is gone fails what is sent to it."""
+        self._refresh_at = self._clock.monotonic() + REFRESH_S
+        assert self._admin is not None
+        try:
+            self._layout, self._gone = await self._admin.topic(self.topic), None
+        except UnknownTopic as error:
+            self._gone = error
+        except StreamhouseError:
+            return
+
+    def release(self, size_bytes: int) -> None:
+        self._buffered_bytes -= size_bytes
+        if self._buffered_bytes < self._settings.buffer_bytes:
+            self._room.set()
+
+
+def size_of(record: NewRecord) -> int:
+    size_bytes = RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
+    return size_bytes + _headers_bytes(record.headers) if record.headers else size_bytes
+
+
+def _headers_bytes(headers: Headers) -> int:
+    return sum(len(name) + len(value or b"") + 4 for name, value in headers)
+
+
+def judged(answer: Any, topic: str) -> Stored:
+    """What an agent's answer to one batch means; raises `NotStored`. Without acks there is none."""
+    if answer is None:
+        return Stored(None)
+    told = answer.topics[0][1][0]
+    partition, code, offset, timestamp_ms = told[:4]
+    if not code:
+        return Stored(offset, timestamp_ms if timestamp_ms >= 0 else None)
+    if code == DuplicateSequenceNumber.errno:
+        return Stored(None)
+    blamed, text = (told[5], told[6]) if len(told) > 6 else ((), None)
+    reason = next((why for _, why in blamed if why), None)
+    error = from_code(code, subject=f"{topic}-{partition}", text=text or reason)
+    if code in _LOST:
+        raise NotStored(error, kind="lost")
+    if code in _TOO_LARGE:
+        raise NotStored(error, kind="refused", splits=True)
+    if for_code(code).retriable:
+        raise NotStored(error)
+    raise NotStored(error, kind="refused", blamed=[position for position, _ in blamed])

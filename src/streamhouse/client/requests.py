@@ -2,13 +2,13 @@
 
 Owns        Metadata v7 (leader epochs), CreateTopics v4 (the agent chooses the number of partitions), ListOffsets v7
             (timestamps and the latest of them), IncrementalAlterConfigs v0, DescribeLogDirs v1; DescribeGroups v2,
-            because aiokafka misreads the next one
+            because aiokafka misreads the next one; Produce v8 (which records were refused, and why)
 Leaves      framing, version negotiation and other messages to aiokafka
 """
 
 from typing import Any
 
-from aiokafka.protocol import admin, metadata
+from aiokafka.protocol import admin, metadata, produce
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
     Array,
@@ -282,3 +282,17 @@ class GroupDescriptions(Request[admin.DescribeGroupsRequest_v2]):  # type: ignor
 
     def build(self, request_struct_class: Any) -> Any:
         return request_struct_class(self._groups)
+
+
+class Produce(produce.ProduceRequest):  # type: ignore[misc]
+    """Batches for partitions. A subclass of aiokafka's own, which its client knows to have no answer with acks=0."""
+
+    API_KEY = 0
+
+
+Produce._CLASSES = (
+    produce.ProduceRequest_v3,
+    produce.ProduceRequest_v5,
+    produce.ProduceRequest_v7,
+    produce.ProduceRequest_v8,
+)

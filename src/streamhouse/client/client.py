@@ -1,0 +1,170 @@
+"""Client: one address, and everything that a program does with a cluster.
+
+Data path   a program -> **client** -> agents: topics, groups and records over Kafka's protocol, the rest over HTTP
+Owns        finding the cluster from the addresses given; what is opened along the way is closed at the end
+Leaves      everything else to the parts it puts together
+
+An agent that dies is noticed by the parts, which go on with the others; each part that opens asks the cluster anew.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from streamhouse.client.admin import Admin
+from streamhouse.client.consumer import Consumer
+from streamhouse.client.facets import ClusterView, ConsumerGroups, Topics
+from streamhouse.client.group_consumer import Commit, GroupConsumer
+from streamhouse.client.http import Http
+from streamhouse.client.nouns import Acks, Compression
+from streamhouse.client.producer import Producer, ProducerSettings
+from streamhouse.client.reading import Reading, Span, Start, Until
+from streamhouse.client.schemas import Schemas
+from streamhouse.client.serde import AnySchema, SchemaReader, SchemaWriter, Write
+from streamhouse.errors import Rejected
+
+_DEFAULTS = ProducerSettings()
+
+
+class Client:
+    """A StreamHouse cluster. `address` is the HTTP address of an agent, or of several: `a:8080,b:8080`.
+
+    Use it in `async with`; `SyncClient` is the same without `await`.
+    """
+
+    def __init__(self, address: str = "localhost:8080", *, timeout_s: float = 30.0) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._http = Http(address, timeout_s=min(timeout_s, 10.0))
+        self._admin: Admin | None = None
+        self._opening = asyncio.Lock()
+        self._is_open = False
+        self.topics = Topics(self._administrator)
+        self.groups = ConsumerGroups(self._administrator)
+        self.schemas = Schemas(self._http)
+        self.cluster = ClusterView(self._http)
+
+    def __repr__(self) -> str:
+        return f"<Client {self._address} {'open' if self._is_open else 'closed'}>"
+
+    async def __aenter__(self) -> Self:
+        await self._bootstrap()  # says at once, and with the address, when nobody is there
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_open = False
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            await admin.__aexit__(None, None, None)
+        await self._http.__aexit__(None, None, None)
+
+    # --- records
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        schema: AnySchema | None = None,
+        key_schema: AnySchema | None = None,
+        acks: Acks = _DEFAULTS.acks,
+        compression: Compression = _DEFAULTS.compression,
+        linger_ms: int = _DEFAULTS.linger_ms,
+        batch_bytes: int = _DEFAULTS.batch_bytes,
+        buffer_bytes: int = _DEFAULTS.buffer_bytes,
+        timeout_s: float | None = None,
+    ) -> Producer:
+        """Write to a topic: `async with client.producer("orders") as producer`.
+
+        With a schema (a subject, a `SchemaRef`, or a `NewSchema` that is registered as `TOPIC-value`) values are what
+        JSON has, and are written as Confluent's serialisers do. Without one they are bytes, text, or become JSON.
+        """
+        settings = ProducerSettings(
+            acks=acks,
+            compression=compression,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+        )
+        return Producer(
+            self._bootstrap,
+            topic,
+            settings=settings,
+            write_value=self._writer(schema, f"{topic}-value"),
+            write_key=self._writer(key_schema, f"{topic}-key"),
+        )
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        from_: Start = "earliest",
+        until: Until = None,
+        partitions: Sequence[int] | None = None,
+        limit: int | None = None,
+        decode: bool = False,
+        decode_keys: bool = False,
+    ) -> Reading:
+        """Read a topic: `async for record in client.consume("orders", until="end")`.
+
+        Starts at an end, an offset, a time, or offsets by partition; goes on for ever unless `until` or `limit` say
+        otherwise. Order holds within a partition. `decode` reads values by the schema that they name.
+        """
+
+        def connect(starts: Mapping[int, int]) -> Consumer:
+            return Consumer(self._bootstrap, topic, starts=starts, timeout_s=self._timeout_s)
+
+        span = Span(from_=from_, until=until, partitions=partitions, limit=limit)
+        return Reading(self._administrator, connect, topic, span, reader=self._reader(decode, decode_keys))
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        from_: str = "earliest",
+        commit: Commit = "auto",
+        decode: bool = False,
+        decode_keys: bool = False,
+    ) -> GroupConsumer:
+        """Read topics as a member of a group: `async with client.consumer("orders", group="billing") as consumer`.
+
+        Starts where the group is; where it hasn't been yet, at `from_`. `auto` commits each record once the loop asks
+        for the next one; `explicit` when you call `commit`.
+        """
+        if from_ not in ("earliest", "latest"):
+            raise Rejected(f"a group starts at earliest or latest; from={from_!r}; move it with client.groups.reset")
+        return GroupConsumer(
+            self._bootstrap,
+            topics,
+            group=group,
+            from_beginning=from_ == "earliest",
+            commit=commit,
+            reader=self._reader(decode, decode_keys),
+            timeout_s=self._timeout_s,
+        )
+
+    # --- parts
+
+    async def _bootstrap(self) -> str:
+        return await self._http.bootstrap()
+
+    async def _administrator(self) -> Admin:
+        """One for all, opened when it is needed first."""
+        if not self._is_open:
+            raise Rejected("the client is not open; use it in: async with Client(...) as client")
+        async with self._opening:
+            if self._admin is None:
+                admin = Admin(await self._bootstrap(), timeout_s=min(self._timeout_s, 10.0))
+                self._admin = await admin.__aenter__()
+            return self._admin
+
+    def _writer(self, schema: AnySchema | None, subject: str) -> Write | None:
+        return None if schema is None else SchemaWriter(self.schemas, schema, subject=subject)
+
+    def _reader(self, values: bool, keys: bool) -> SchemaReader | None:
+        return SchemaReader(self.schemas, values=values, keys=keys) if values or keys else None

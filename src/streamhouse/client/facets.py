@@ -1,0 +1,182 @@
+"""Facets: topics, groups and the cluster, each with the few verbs that a program needs.
+
+Data path   `client.topics`, `client.groups`, `client.cluster` -> **facets** -> admin, groups, http
+Owns        the verbs and their defaults
+Leaves      which requests answer to `admin`, `groups` and `http`
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from streamhouse.client.admin import Admin
+from streamhouse.client.groups import Groups
+from streamhouse.client.http import Http
+from streamhouse.client.nouns import (
+    EARLIEST,
+    LATEST,
+    AgentStatus,
+    Examination,
+    Group,
+    PartitionStatus,
+    Place,
+    Segment,
+    Topic,
+)
+from streamhouse.client.reading import Span, Start, chosen, decide_starts, time_ms
+from streamhouse.errors import TopicExists, UnknownTopic
+
+At: TypeAlias = Literal["earliest", "latest"] | datetime
+Value: TypeAlias = str | int | float | bool
+Ask: TypeAlias = Callable[[], Awaitable[Admin]]
+
+
+class Topics:
+    """Use it as `client.topics`."""
+
+    def __init__(self, admin: Ask) -> None:
+        self._admin = admin
+
+    async def create(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        config: Mapping[str, Value] | None = None,
+        exist_ok: bool = False,
+    ) -> Topic:
+        """Create a topic; without a number of partitions the agents choose. Raises `TopicExists`."""
+        admin = await self._admin()
+        try:
+            await admin.create_topic(name, partitions=partitions, configs=_texts(config or {}))
+        except TopicExists:
+            if not exist_ok:
+                raise
+        return await admin.new_topic(name)
+
+    async def list(self, *, internal: bool = False) -> "list[Topic]":
+        """All topics by name; `internal`: those of the platform as well."""
+        return [topic for topic in await (await self._admin()).topics() if internal or not topic.internal]
+
+    async def get(self, name: str) -> Topic:
+        """One topic, with its partitions and their leaders; raises `UnknownTopic`."""
+        return await (await self._admin()).topic(name)
+
+    async def delete(self, name: str, *, missing_ok: bool = False) -> None:
+        """Delete a topic and its records."""
+        try:
+            await (await self._admin()).delete_topic(name)
+        except UnknownTopic:
+            if not missing_ok:
+                raise
+
+    async def config(self, name: str) -> dict[str, str | None]:
+        """All settings of a topic, defaults included."""
+        return {config.name: config.value for config in await (await self._admin()).configs(name) or ()}
+
+    async def configure(self, name: str, config: Mapping[str, Value | None]) -> None:
+        """Change settings of a topic; None lets the default hold again. Those that aren't named stay."""
+        nulls = {key: None for key, value in config.items() if value is None}
+        given = _texts({key: value for key, value in config.items() if value is not None})
+        await (await self._admin()).alter_topic(name, {**given, **nulls})
+
+    async def grow(self, name: str, partitions: int) -> Topic:
+        """Let a topic have more partitions; keys go to other ones then. There are never fewer."""
+        admin = await self._admin()
+        await admin.grow_topic(name, partitions)
+        return await admin.topic(name)
+
+    async def offsets(self, name: str, at: At = "latest") -> dict[int, int]:
+        """Per partition the first offset, the next one, or the first that isn't older than a time (-1: none)."""
+        admin = await self._admin()
+        wanted = time_ms(at) if isinstance(at, datetime) else {"earliest": EARLIEST, "latest": LATEST}[at]
+        return await admin.offsets(await admin.topic(name), wanted)
+
+
+class ConsumerGroups:
+    """Use it as `client.groups`."""
+
+    def __init__(self, admin: Ask) -> None:
+        self._admin = admin
+
+    async def _groups(self) -> Groups:
+        return Groups(await self._admin())
+
+    async def list(self) -> "list[Group]":
+        """All groups by name."""
+        return await (await self._groups()).all()
+
+    async def get(self, group: str) -> Group:
+        """One group with its members; raises `GroupNotFound`."""
+        return await (await self._groups()).describe(group)
+
+    async def committed(self, group: str) -> dict[Place, int]:
+        """Every offset that a group has committed."""
+        return await (await self._groups()).committed(group)
+
+    async def lag(self, group: str) -> dict[Place, int]:
+        """How many offsets a group is behind, where it has committed; topics that are gone are left out."""
+        admin = await self._admin()
+        committed = await self.committed(group)
+        ends: dict[Place, int] = {}
+        for name in sorted({place.topic for place in committed}):
+            with suppress(UnknownTopic):
+                found = await admin.offsets(await admin.topic(name), LATEST)
+                ends |= {Place(name, number): end for number, end in found.items()}
+        return {place: max(0, ends[place] - offset) for place, offset in committed.items() if place in ends}
+
+    async def reset(self, group: str, topic: str, to: Start = "earliest") -> dict[Place, int]:
+        """Move a group without members to other offsets of a topic; returns them. Raises `NonEmptyGroup`."""
+        admin = await self._admin()
+        found = await admin.topic(topic)
+        wanted = chosen(topic, {p.partition for p in found.partitions}, Span(from_=to))
+        earliest, latest = await admin.offsets(found, EARLIEST, wanted), await admin.offsets(found, LATEST, wanted)
+        at_time = await admin.offsets(found, time_ms(to), wanted) if isinstance(to, datetime) else {}
+        starts = decide_starts(to, topic=topic, earliest=earliest, latest=latest, at_time=at_time)
+        offsets = {Place(topic, number): offset for number, offset in sorted(starts.items())}
+        await (await self._groups()).commit(group, offsets)
+        return offsets
+
+    async def delete(self, group: str) -> None:
+        """Delete a group without members, with all that it committed."""
+        await (await self._groups()).delete(group)
+
+
+class ClusterView:
+    """Use it as `client.cluster`."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    async def agents(self) -> list[AgentStatus]:
+        """Every agent whose session has not ended, by node."""
+        return await self._http.agents()
+
+    async def bootstrap(self) -> str:
+        """The Kafka addresses of the agents that are alive, for other Kafka clients."""
+        return await self._http.bootstrap()
+
+    async def partitions(self, topic: str | None = None) -> list[PartitionStatus]:
+        """Partitions by topic and number: who leads them, who should, and how far they are."""
+        return await self._http.partitions(topic)
+
+    async def segments(self, topic: str | None = None, *, limit: int = 1000) -> list[Segment]:
+        """The registered segments by topic, partition and offset; at most `limit` of each topic."""
+        return await self._http.segments(topic, limit=limit)
+
+    async def drain(self, node: int, *, undo: bool = False) -> list[AgentStatus]:
+        """Have an agent hand everything over, or take its share again."""
+        return await self._http.drain(node, draining=not undo)
+
+    async def move(self, topic: str, partition: int, node: int | None) -> PartitionStatus:
+        """Say who leads a partition from now on; None: whoever would otherwise."""
+        return await self._http.move(topic, partition, node)
+
+    async def examine(self) -> Examination:
+        """What an agent says about its health, and about what all agents share."""
+        return await self._http.examine()
+
+
+def _texts(config: Mapping[str, Value]) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in config.items()}

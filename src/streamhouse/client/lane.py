@@ -1,0 +1,346 @@
+"""Lane: the batches of one partition on their way to its leader: in order, several at a time, none twice.
+
+Data path   producer -> **lane** -> an agent's Kafka listener
+Owns        when a batch leaves; sequence numbers; what becomes of batches that were not stored
+Leaves      bytes of batches to `format.records`; requests, leaders and memory to `producer`
+
+A failure grounds the lane: once every batch under way has its answer, `mend` decides which go again, which are over
+and whether the agents must know the lane under another producer id. The rules that keep records from being lost or
+stored twice:
+- a batch that may have been stored goes again with its own sequence number, or never again;
+- after one whose fate nobody knows was given up, the lane writes under a new producer id;
+- after one that was refused, those behind it take its sequence numbers: the agent has stored none of them.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from streamhouse.client.delivery import Delivery
+from streamhouse.clock import Clock
+from streamhouse.errors import Internal, StreamhouseError, Unavailable
+from streamhouse.model.record import NewRecord, Receipt
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 1.0
+NO_SEQUENCE: Final = -1
+
+
+class Identity(NamedTuple):
+    """Whom the agents know a lane as; -1 where batches have no sequence."""
+
+    producer_id: int = -1
+    epoch: int = -1
+
+
+ANONYMOUS: Final = Identity()
+
+
+class Stored(NamedTuple):
+    """Where a batch went; no offset where nobody said."""
+
+    base_offset: int | None
+    timestamp_ms: int | None = None
+
+
+class NotStored(Exception):
+    """Why a batch was not stored, or may not have been."""
+
+    def __init__(
+        self, error: StreamhouseError, *, kind: str = "again", blamed: Sequence[int] = (), splits: bool = False
+    ) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.kind = kind  # again: it may go well later · refused: never · lost: the agent expects another sequence
+        self.blamed = tuple(blamed)  # positions of the records that were refused, where only some were
+        self.splits = splits  # several smaller batches may go well
+
+
+class Wire(Protocol):
+    """What a lane needs of its producer."""
+
+    async def encode(self, records: list[NewRecord], identity: Identity, sequence: int) -> bytes: ...
+    async def post(self, partition: int, body: bytes) -> Stored: ...
+    async def introduce(self) -> Identity: ...
+    async def look_again(self) -> None: ...
+    def release(self, size_bytes: int) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    opened_at: float
+    expires_at: float
+    records: list[NewRecord] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    size_bytes: int = 0
+    sequence: int = NO_SEQUENCE
+    flew_alone: bool = False
+    answer: NotStored | None = None
+
+    def add(self, record: NewRecord, delivery: Delivery, size_bytes: int) -> None:
+        self.records.append(record)
+        self.deliveries.append(delivery)
+        self.size_bytes += size_bytes
+
+    def part(self, positions: Sequence[int]) -> "Batch":
+        """A batch of some of the records; bytes are shared out evenly."""
+        size_bytes = self.size_bytes * len(positions) // len(self.records)
+        return Batch(
+            opened_at=self.opened_at,
+            expires_at=self.expires_at,
+            records=[self.records[at] for at in positions],
+            deliveries=[self.deliveries[at] for at in positions],
+            size_bytes=size_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mending:
+    """What becomes of batches that failed together."""
+
+    again: list[Batch]
+    over: list[tuple[Batch, StreamhouseError]]
+    sequence: int | None  # where numbering goes on; None: as if nothing had happened
+    anew: bool  # under a new producer id
+
+
+def mend(failed: Sequence[Batch], *, now: float) -> Mending:
+    """Decide; touches only the sequence numbers of the batches that go again."""
+    again: list[Batch] = []
+    over: list[tuple[Batch, StreamhouseError]] = []
+    sequence: int | None = None
+    anew = False
+    for batch in failed:
+        answer = batch.answer
+        assert answer is not None
+        if answer.kind == "refused":
+            sequence = batch.sequence if sequence is None else sequence
+            kept, refused = _refused(batch, answer)
+            again += kept
+            over += [(part, answer.error) for part in refused]
+        elif answer.kind == "lost" and batch.flew_alone:  # nothing before it was missing, and still
+            anew = True
+            over.append((batch, answer.error))
+        else:
+            again.append(batch)
+    if any(now >= batch.expires_at for batch in again):
+        return Mending(again=[], over=[*over, *((b, _late(b)) for b in again)], sequence=None, anew=True)
+    return Mending(again=_renumbered(again, sequence, anew), over=over, sequence=sequence, anew=anew)
+
+
+def _refused(batch: Batch, answer: NotStored) -> tuple[list[Batch], list[Batch]]:
+    """What of a refused batch goes again in parts, and what doesn't."""
+    everybody, number = range(len(batch.records)), len(batch.records)
+    if answer.blamed and len(answer.blamed) < number:
+        blamed = set(answer.blamed)
+        return [batch.part([at for at in everybody if at not in blamed])], [batch.part(answer.blamed)]
+    if answer.splits and number > 1:
+        return [batch.part(everybody[: number // 2]), batch.part(everybody[number // 2 :])], []
+    return [], [batch]
+
+
+def _renumbered(again: list[Batch], sequence: int | None, anew: bool) -> list[Batch]:
+    for batch in again:
+        if anew or (sequence is not None and batch.sequence >= sequence):
+            batch.sequence = NO_SEQUENCE
+    return again
+
+
+def _late(batch: Batch) -> StreamhouseError:
+    assert batch.answer is not None
+    return batch.answer.error
+
+
+class Lane:
+    def __init__(
+        self,
+        partition: int,
+        wire: Wire,
+        *,
+        clock: Clock,
+        batch_bytes: int,
+        linger_s: float,
+        timeout_s: float,
+        max_in_flight: int,
+        numbered: bool,
+    ) -> None:
+        self.partition = partition
+        self._wire = wire
+        self._clock = clock
+        self._batch_bytes = batch_bytes
+        self._linger_s = linger_s
+        self._timeout_s = timeout_s
+        self._max_in_flight = max_in_flight
+        self._numbered = numbered
+        self._identity: Identity | None = None if numbered else ANONYMOUS
+        self._next_sequence = 0
+        self._waiting: deque[Batch] = deque()
+        self._flying: list[Batch] = []
+        self._flights: set[asyncio.Task[None]] = set()
+        self._open: Batch | None = None
+        self._changed = asyncio.Event()
+        self._pause_s = FIRST_PAUSE_S
+        self._hurried = False
+        self._trouble: StreamhouseError | None = None  # why nothing could be stored lately
+
+    def __repr__(self) -> str:
+        return f"<Lane {self.partition} waiting={len(self._waiting)} flying={len(self._flying)}>"
+
+    @property
+    def has_open_batch(self) -> bool:
+        return self._open is not None
+
+    def deliveries(self) -> list[Delivery]:
+        """All that have not ended yet."""
+        return [delivery for batch in (*self._flying, *self._waiting) for delivery in batch.deliveries]
+
+    def append(self, record: NewRecord, delivery: Delivery, size_bytes: int) -> bool:
+        """Take a record along; says whether a batch became full by it."""
+        batch, full = self._open, False
+        if batch is not None and batch.size_bytes + size_bytes > self._batch_bytes:
+            batch, full = None, True
+        if batch is None:
+            now = self._clock.monotonic()
+            batch = self._open = Batch(opened_at=now, expires_at=now + self._timeout_s)
+            self._waiting.append(batch)
+            self._changed.set()
+        batch.add(record, delivery, size_bytes)
+        if batch.size_bytes >= self._batch_bytes:
+            self._open, full = None, True
+            self._changed.set()
+        return full
+
+    def hurry(self) -> None:
+        """What is there leaves without waiting for more."""
+        self._hurried = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self._step()
+        except Exception as error:  # noqa: BLE001 (whatever it was: nobody may wait for this lane any more)
+            self.abandon(Internal(f"a producer's lane broke; partition={self.partition} why={error!r}"))
+        finally:
+            flights = list(self._flights)
+            for flight in flights:
+                flight.cancel()
+            await asyncio.gather(*flights, return_exceptions=True)
+
+    def abandon(self, error: StreamhouseError) -> None:
+        """Nobody will run this lane any more: what is left is over."""
+        for batch in [*self._flying, *self._waiting]:
+            self._end(batch, error)
+        self._flying.clear()
+        self._waiting.clear()
+
+    async def _step(self) -> None:
+        self._changed.clear()
+        if any(batch.answer is not None for batch in self._flying):
+            if all(batch.answer is not None for batch in self._flying):
+                await self._mend()
+            else:
+                await self._changed.wait()
+        elif self._waiting and len(self._flying) < self._max_in_flight:
+            await self._launch_next()
+        else:
+            self._hurried = self._hurried and bool(self._waiting)
+            await self._changed.wait()
+
+    async def _launch_next(self) -> None:
+        batch = self._waiting[0]
+        now = self._clock.monotonic()
+        left_s = batch.opened_at + self._linger_s - now
+        if batch is self._open and left_s > 0 and not self._hurried:
+            await self._for(left_s)
+            return
+        if now >= batch.expires_at and batch.sequence == NO_SEQUENCE:
+            self._take()
+            self._end(batch, self._trouble or Unavailable("the batch's turn did not come in time"))
+            return
+        if self._identity is None and not await self._introduced(batch):
+            return
+        assert self._identity is not None
+        self._take()
+        if batch.sequence == NO_SEQUENCE and self._numbered:
+            batch.sequence = self._next_sequence
+            self._next_sequence += len(batch.records)
+        batch.answer, batch.flew_alone = None, not self._flying
+        self._flying.append(batch)
+        body = await self._wire.encode(batch.records, self._identity, batch.sequence)
+        flight = asyncio.get_running_loop().create_task(self._fly(batch, body))
+        self._flights.add(flight)
+        flight.add_done_callback(self._flights.discard)
+
+    def _take(self) -> None:
+        if self._waiting.popleft() is self._open:
+            self._open = None
+
+    async def _introduced(self, batch: Batch) -> bool:
+        try:
+            self._identity = await self._wire.introduce()
+        except StreamhouseError as error:
+            self._trouble = error
+            await self._rest()
+            return False
+        self._next_sequence = 0
+        return True
+
+    async def _fly(self, batch: Batch, body: bytes) -> None:
+        try:
+            stored = await self._wire.post(self.partition, body)
+        except NotStored as answer:
+            batch.answer = answer
+        except Exception as error:  # noqa: BLE001 (its fate is unknown, like that of any answer that was lost)
+            broken = Internal(f"a batch could not be sent; partition={self.partition} why={error!r}")
+            batch.answer = NotStored(broken, kind="refused")
+        else:
+            self._flying.remove(batch)
+            self._pause_s, self._trouble = FIRST_PAUSE_S, None
+            self._resolve(batch, stored)
+        finally:
+            self._changed.set()
+
+    async def _mend(self) -> None:
+        failed, self._flying = self._flying, []
+        self._trouble = next((batch.answer.error for batch in failed if batch.answer is not None), None)
+        mending = mend(failed, now=self._clock.monotonic())
+        if mending.anew and self._numbered:
+            self._identity = None
+        elif mending.sequence is not None and self._numbered:
+            self._next_sequence = mending.sequence
+        for batch, error in mending.over:
+            self._end(batch, error)
+        self._waiting.extendleft(reversed(mending.again))
+        if any(batch.answer is not None and batch.answer.kind == "again" for batch in mending.again):
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait a little, and look who leads now."""
+        await self._clock.sleep(self._pause_s)
+        self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+        await self._wire.look_again()
+
+    async def _for(self, seconds: float) -> None:
+        """Until something changes, or so long."""
+        changed = asyncio.ensure_future(self._changed.wait())
+        pause = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait({changed, pause}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            pause.cancel()
+
+    def _resolve(self, batch: Batch, stored: Stored) -> None:
+        partition, base, appended_ms = self.partition, stored.base_offset, stored.timestamp_ms
+        for at, (record, delivery) in enumerate(zip(batch.records, batch.deliveries, strict=True)):
+            timestamp_ms = appended_ms if appended_ms is not None else record.timestamp_ms or 0
+            delivery.succeed(Receipt(partition, None if base is None else base + at, timestamp_ms))
+        self._wire.release(batch.size_bytes)
+
+    def _end(self, batch: Batch, error: StreamhouseError) -> None:
+        for delivery in batch.deliveries:
+            delivery.fail(error)
+        self._wire.release(batch.size_bytes)

@@ -1,0 +1,218 @@
+"""Schemas: subjects and their versions, as an agent's registry has them.
+
+Data path   a program, `serde` or the command line -> **schemas** -> an agent's HTTP listener, at the root
+Owns        the registry's routes, their shapes, and which error their numbers mean
+Leaves      asking to `http`; what a schema's text means to `format.schemas`
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import quote
+
+import msgspec
+
+from streamhouse.client.http import Answer, Http
+from streamhouse.client.nouns import NewSchema, Schema, SchemaReference, Verdict
+from streamhouse.errors import (
+    IncompatibleSchema,
+    InvalidSchema,
+    NotConfigured,
+    ReferenceExists,
+    Rejected,
+    StreamhouseError,
+    SubjectNotSoftDeleted,
+    SubjectSoftDeleted,
+    Unavailable,
+    UnknownSchema,
+    UnknownSubject,
+    UnknownVersion,
+    VersionNotSoftDeleted,
+    VersionSoftDeleted,
+)
+from streamhouse.format.schemas.base import SchemaType
+from streamhouse.model.schema import Level
+
+MAX_REFERENCES: Final = 1_000
+
+
+class Asked(NamedTuple):
+    """What a question was about, for its refusal."""
+
+    subject: str = ""
+    version: int | None = None
+    schema_id: int | None = None
+
+
+class Schemas:
+    """The schema registry. Use it as `client.schemas`."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def __repr__(self) -> str:
+        return f"<Schemas {self._http!r}>"
+
+    async def subjects(self, prefix: str = "", *, deleted: bool = False) -> list[str]:
+        """All subjects, or those whose name begins with `prefix`; `deleted`: those deleted softly as well."""
+        params = {"subjectPrefix": prefix} if prefix else {}
+        found = await self._ask("GET", "/subjects", params={**params, "deleted": _flag(deleted)})
+        return sorted(str(each) for each in found)
+
+    async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
+        found = await self._ask(
+            "GET", f"/subjects/{_q(subject)}/versions", Asked(subject), params={"deleted": _flag(deleted)}
+        )
+        return [int(each) for each in found]
+
+    async def get(self, subject: str, version: int | None = None, *, deleted: bool = False) -> Schema:
+        """A version of a subject, the latest unless told; raises `UnknownSchema`."""
+        path = f"/subjects/{_q(subject)}/versions/{'latest' if version is None else version}"
+        return _schema(await self._ask("GET", path, Asked(subject, version), params={"deleted": _flag(deleted)}))
+
+    async def latest(self, subject: str) -> Schema:
+        return await self.get(subject)
+
+    async def by_id(self, schema_id: int) -> NewSchema:
+        """The schema behind an id; raises `UnknownSchema`."""
+        return _text(await self._ask("GET", f"/schemas/ids/{schema_id}", Asked(schema_id=schema_id)))
+
+    async def register(self, subject: str, schema: NewSchema, *, normalize: bool = False) -> Schema:
+        """Register a schema, or find it where it is registered; raises `IncompatibleSchema` or `InvalidSchema`."""
+        path, params = f"/subjects/{_q(subject)}", {"normalize": _flag(normalize)}
+        await self._ask("POST", f"{path}/versions", Asked(subject), params=params, body=_body(schema))
+        # Registries answer with the id alone; the version is found by the text.
+        return _schema(await self._ask("POST", path, Asked(subject), params=params, body=_body(schema)))
+
+    async def check(self, subject: str, schema: NewSchema, *, version: int | None = None) -> Verdict:
+        """Whether a schema may be registered, with the reasons; against all that its level asks for, or one version."""
+        path = f"/compatibility/subjects/{_q(subject)}/versions"
+        if version is not None:
+            path += f"/{version}"
+        told = await self._ask("POST", path, Asked(subject, version), params={"verbose": "true"}, body=_body(schema))
+        return Verdict(compatible=bool(told["is_compatible"]), messages=tuple(map(str, told.get("messages") or ())))
+
+    async def delete(self, subject: str, version: int | None = None, *, permanent: bool = False) -> list[int]:
+        """Delete a version, or a whole subject; returns what was deleted. `permanent` only after a soft delete."""
+        path, params = f"/subjects/{_q(subject)}", {"permanent": _flag(permanent)}
+        if version is None:
+            return [int(each) for each in await self._ask("DELETE", path, Asked(subject), params=params)]
+        asked = Asked(subject, version)
+        return [int(await self._ask("DELETE", f"{path}/versions/{version}", asked, params=params))]
+
+    async def compatibility(self, subject: str | None = None) -> str:
+        """The level that holds: the subject's own, or else everybody's."""
+        told = await self._ask("GET", _config(subject), Asked(subject or ""), params={"defaultToGlobal": "true"})
+        return str(told["compatibilityLevel"])
+
+    async def set_compatibility(self, level: str, subject: str | None = None) -> str:
+        """Set the level of a subject, or of all that have none."""
+        if level.upper() not in list(Level):
+            raise Rejected(f"unknown compatibility level; level={level!r} known={','.join(Level)}")
+        told = await self._ask("PUT", _config(subject), Asked(subject or ""), body={"compatibility": level.upper()})
+        return str(told["compatibility"])
+
+    async def reset_compatibility(self, subject: str) -> None:
+        """Let everybody's level hold for a subject again."""
+        await self._ask("DELETE", _config(subject), Asked(subject))
+
+    async def resolved(self, schema: NewSchema) -> dict[str, str]:
+        """The text of everything that a schema refers to, by name, references of references included."""
+        texts: dict[str, str] = {}
+        wanted = list(schema.references)
+        while wanted:
+            reference = wanted.pop()
+            if reference.name in texts:
+                continue
+            if len(texts) >= MAX_REFERENCES:
+                raise InvalidSchema(f"too many references; limit={MAX_REFERENCES}")
+            found = await self.get(reference.subject, reference.version, deleted=True)
+            texts[reference.name] = found.text
+            wanted += found.references
+        return texts
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        asked: Asked = Asked(),  # noqa: B008 (a tuple)
+        *,
+        params: Mapping[str, str] | None = None,
+        body: object = None,
+    ) -> Any:
+        answer = await self._http.ask(method, path, params=params, body=body)
+        if answer.status >= 400:
+            raise refusal(answer, asked)
+        try:
+            return msgspec.json.decode(answer.content)
+        except msgspec.DecodeError as error:
+            raise Rejected(f"unexpected answer; path={path} why={error}") from None
+
+
+_Refusal: TypeAlias = "Callable[[Asked, str], StreamhouseError]"
+
+_REFUSALS: Final[Mapping[int, _Refusal]] = {
+    40401: lambda asked, text: UnknownSubject(asked.subject),
+    40402: lambda asked, text: UnknownVersion(asked.subject, asked.version),
+    40403: lambda asked, text: UnknownSchema(asked.subject, schema_id=asked.schema_id),
+    40404: lambda asked, text: SubjectSoftDeleted(asked.subject),
+    40405: lambda asked, text: SubjectNotSoftDeleted(asked.subject),
+    40406: lambda asked, text: VersionSoftDeleted(asked.subject, asked.version),
+    40407: lambda asked, text: VersionNotSoftDeleted(asked.subject, asked.version),
+    40408: lambda asked, text: NotConfigured(asked.subject),
+    409: lambda asked, text: IncompatibleSchema(asked.subject, [text]),
+    42201: lambda asked, text: InvalidSchema(text.rpartition("reason=")[2]),
+    42206: lambda asked, text: ReferenceExists(asked.subject, asked.version, why=text),
+}
+
+
+def refusal(answer: Answer, asked: Asked) -> StreamhouseError:
+    """The error that an answer tells of, in Confluent's shape or as a problem."""
+    try:
+        told = msgspec.json.decode(answer.content)
+    except msgspec.DecodeError:
+        told = None
+    told = told if isinstance(told, dict) else {}
+    text = str(told.get("message") or told.get("detail") or f"refused; status={answer.status}")
+    known = _REFUSALS.get(told.get("error_code", 0)) or _REFUSALS.get(answer.status)
+    if known is not None:
+        return known(asked, text)
+    return Unavailable(text) if answer.status >= 500 else Rejected(text)
+
+
+def _body(schema: NewSchema) -> dict[str, object]:
+    references = [{"name": r.name, "subject": r.subject, "version": r.version} for r in schema.references]
+    body: dict[str, object] = {"schema": schema.text, "schemaType": schema.type}
+    return {**body, "references": references} if references else body
+
+
+def _text(told: Mapping[str, Any]) -> NewSchema:
+    kind: SchemaType = told.get("schemaType") or "AVRO"
+    return NewSchema(text=told["schema"], type=kind, references=_references(told.get("references") or ()))
+
+
+def _schema(told: Mapping[str, Any]) -> Schema:
+    text = _text(told)
+    return Schema(
+        subject=told["subject"],
+        version=told["version"],
+        id=told["id"],
+        type=text.type,
+        text=text.text,
+        references=text.references,
+    )
+
+
+def _references(told: Sequence[Mapping[str, Any]]) -> tuple[SchemaReference, ...]:
+    return tuple(SchemaReference(name=r["name"], subject=r["subject"], version=r["version"]) for r in told)
+
+
+def _config(subject: str | None) -> str:
+    return "/config" if subject is None else f"/config/{_q(subject)}"
+
+
+def _q(subject: str) -> str:
+    return quote(subject, safe="")
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,183 @@
+"""Serde: what programs give becomes bytes of a record, and back, with a schema or without.
+
+Data path   a program -> **write** -> producer; consumer -> **read** -> a program
+Owns        the magic byte and the id before a payload; which schemas are kept at hand
+Leaves      payloads to `format.schemas`; schemas themselves to the registry, through `schemas`
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+
+from streamhouse.client.nouns import Headers, NewSchema, Record, Schema, SchemaRef
+from streamhouse.errors import InvalidRecordValue, Rejected, UnknownSchema
+from streamhouse.format.schemas.base import ParsedSchema
+from streamhouse.format.schemas.languages import parse_schema
+
+MAGIC: Final = 0
+PREFIX_BYTES: Final = 5
+MAX_CACHED: Final = 1_000
+
+AnyHeaders: TypeAlias = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
+AnySchema: TypeAlias = str | SchemaRef | NewSchema
+"""A subject, of which the latest version is used; a version of one; or a text that is registered first."""
+
+
+class Write(Protocol):
+    """How a key or a value becomes bytes; `open` comes first."""
+
+    async def open(self) -> None: ...
+    def __call__(self, value: Any, /) -> bytes: ...
+
+
+class _PlainValue:
+    async def open(self) -> None:
+        return None
+
+    def __call__(self, value: Any) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        try:
+            return msgspec.json.encode(value)
+        except (TypeError, ValueError) as error:
+            raise Rejected(
+                f"the value is neither bytes, text nor JSON; type={type(value).__name__} why={error};"
+                " give one of these, or a schema: client.producer(topic, schema=...)"
+            ) from None
+
+
+class _PlainKey:
+    async def open(self) -> None:
+        return None
+
+    def __call__(self, key: Any) -> bytes:
+        if isinstance(key, bytes):
+            return key
+        if isinstance(key, str):
+            return key.encode()
+        raise Rejected(f"a key is bytes or text; type={type(key).__name__}; or give a schema: key_schema=...")
+
+
+plain_value: Final[Write] = _PlainValue()
+plain_key: Final[Write] = _PlainKey()
+
+
+def header_pairs(headers: AnyHeaders) -> Headers:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+
+
+class Registry(Protocol):
+    """What is asked of `schemas`."""
+
+    async def get(self, subject: str, version: int | None = None) -> Schema: ...
+    async def register(self, subject: str, schema: NewSchema) -> Schema: ...
+    async def by_id(self, schema_id: int) -> NewSchema: ...
+    async def resolved(self, schema: NewSchema) -> dict[str, str]: ...
+
+
+class SchemaWriter:
+    """Values that fit a schema, behind its id. `subject` is where a new text is registered."""
+
+    def __init__(self, registry: Registry, schema: AnySchema, *, subject: str) -> None:
+        self._registry, self._schema, self._subject = registry, schema, subject
+        self._parsed: ParsedSchema | None = None
+        self._prefix = b""
+
+    async def open(self) -> None:
+        registered = await self._registered()
+        new = NewSchema(text=registered.text, type=registered.type, references=registered.references)
+        self._parsed = parse_schema(registered.type, registered.text, await self._registry.resolved(new))
+        self._prefix = prefix(registered.id)
+
+    async def _registered(self) -> Schema:
+        if isinstance(self._schema, NewSchema):
+            return await self._registry.register(self._subject, self._schema)
+        if isinstance(self._schema, SchemaRef):
+            return await self._registry.get(self._schema.subject, self._schema.version)
+        return await self._registry.get(self._schema)
+
+    def __call__(self, value: Any) -> bytes:
+        assert self._parsed is not None, "open comes first"
+        return self._prefix + self._parsed.encode(value)
+
+
+def prefix(schema_id: int) -> bytes:
+    return bytes((MAGIC,)) + schema_id.to_bytes(4, "big")
+
+
+def schema_id_of(data: bytes) -> int | None:
+    """The id in front of a payload, or None where there is none."""
+    if len(data) < PREFIX_BYTES or data[0] != MAGIC:
+        return None
+    return int.from_bytes(data[1:PREFIX_BYTES], "big")
+
+
+class SchemaReader:
+    """Reads keys and values by the schema ids in front of them; the latest `MAX_CACHED` schemas are kept.
+
+    `lenient` leaves what has no known schema as the bytes that it is.
+    """
+
+    def __init__(self, registry: Registry, *, values: bool = True, keys: bool = False, lenient: bool = False) -> None:
+        self._registry = registry
+        self._values, self._keys, self._lenient = values, keys, lenient
+        self._known: OrderedDict[int, ParsedSchema | None] = OrderedDict()
+
+    async def read(self, records: Iterable[Record]) -> list[Record]:
+        records = list(records)
+        for schema_id in sorted({found for record in records for found in self._ids(record)}):
+            await self._learn(schema_id)
+        read = [self._read(record) for record in records]
+        while len(self._known) > MAX_CACHED:
+            self._known.popitem(last=False)
+        return read
+
+    def _ids(self, record: Record) -> list[int]:
+        parts = [*([record.value] if self._values else []), *([record.key] if self._keys else [])]
+        ids = [schema_id_of(part) for part in parts if part is not None]
+        return [each for each in ids if each is not None]
+
+    async def _learn(self, schema_id: int) -> None:
+        if schema_id in self._known:
+            self._known.move_to_end(schema_id)
+            return
+        try:
+            schema = await self._registry.by_id(schema_id)
+        except UnknownSchema:
+            if not self._lenient:
+                raise
+            self._known[schema_id] = None
+            return
+        self._known[schema_id] = parse_schema(schema.type, schema.text, await self._registry.resolved(schema))
+
+    def _read(self, record: Record) -> Record:
+        try:
+            key = self._decoded(record.key) if self._keys else record.key
+            value = self._decoded(record.value) if self._values else record.value
+        except InvalidRecordValue as error:
+            place = f"{record.topic}-{record.partition}@{record.offset}"
+            raise InvalidRecordValue(f"{error.reason}; record={place}", path=error.path) from None
+        return record._replace(key=key, value=value)
+
+    def _decoded(self, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        schema_id = schema_id_of(data)
+        parsed = None if schema_id is None else self._known[schema_id]
+        if parsed is None:
+            if self._lenient:
+                return data
+            raise InvalidRecordValue("it does not begin with the id of a schema; read it without decode=True")
+        try:
+            return parsed.decode(memoryview(data)[PREFIX_BYTES:])
+        except InvalidRecordValue:
+            if self._lenient:
+                return data
+            raise

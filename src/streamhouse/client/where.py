@@ -1,0 +1,47 @@
+"""Where: the addresses that a program gives, and finding the Kafka listeners from them.
+
+Owns        how addresses are written; that a door may be told where to go only when it opens
+Leaves      asking agents to `http` and `client`
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+from streamhouse.config.quantities import parse_address
+from streamhouse.errors import Misconfigured
+
+DEFAULT_PORT: Final = 8080
+
+Where: TypeAlias = "str | Callable[[], Awaitable[str]]"
+"""Kafka addresses, or how to find them."""
+
+
+async def found(where: Where) -> str:
+    return where if isinstance(where, str) else await where()
+
+
+def agent_urls(text: str) -> list[str]:
+    """`host:port`, `http://host:port`, several with commas: the base address of each. Raises `Misconfigured`."""
+    urls = [_agent_url(part.strip()) for part in text.split(",") if part.strip()]
+    if not urls:
+        raise Misconfigured(f"no address; address={text!r}; give an agent's HTTP address such as localhost:8080")
+    return urls
+
+
+def _agent_url(text: str) -> str:
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        scheme, rest = "http", text
+    try:
+        if scheme not in ("http", "https"):
+            raise ValueError("must be HOST:PORT, http:// or https://")
+        parts = urlsplit(f"//{rest.rstrip('/')}")
+        if parts.port is None:
+            rest = f"{parts.netloc}:{443 if scheme == 'https' else DEFAULT_PORT}"
+        address = parse_address(rest.rstrip("/"))
+    except ValueError as error:
+        raise Misconfigured(
+            f"not an agent's address; address={text!r} why={error}; give its HTTP address such as localhost:8080"
+        ) from None
+    return f"{scheme}://{address}"
