@@ -1,6 +1,7 @@
 """New records become batches that every client reads, and batches become records again; in C and in Python alike."""
 
 import gc
+import pickle
 import random
 import struct
 import sys
@@ -230,6 +231,18 @@ def test_records_below_an_offset_are_left_out(decode: Decode) -> None:
 def test_numbers_that_leave_64_bits_are_a_flaw(decode: Decode, origin: Origin) -> None:
     payload = payload_of([NewRecord(b"", timestamp_ms=0), NewRecord(b"", timestamp_ms=1)])
     assert decode(payload, 2, origin, 0)[:2] == (Flaw.RANGE, 1)
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+def test_decoded_records_are_like_any_others(decode: Decode) -> None:
+    records = decode(
+        payload_of([NewRecord(b"v", b"k", (("h", b"1"),)), NewRecord(b"w")]), 2, Origin(0, 0, None), 0
+    ).records
+    again = [StoredRecord(0, 0, b"k", b"v", (("h", b"1"),)), StoredRecord(1, 0, None, b"w", ())]
+    assert records == again
+    assert [type(record) for record in records] == [StoredRecord, StoredRecord]
+    assert list(map(hash, records)) == list(map(hash, again))
+    assert pickle.loads(pickle.dumps(records)) == again
 
 
 def test_append_time_is_the_time_of_every_record() -> None:

@@ -349,6 +349,9 @@ static PyObject *record_object(PyTypeObject *type, int64_t offset, int64_t times
     }
     for (int n = 0; n < STORED_FIELDS; n++)
         PyTuple_SET_ITEM(record, n, fields[n]);
+#if PY_VERSION_HEX >= 0x030E0000
+    ((PyTupleObject *)record)->ob_hash = -1; /* not known yet; the constructor that is passed by would say so */
+#endif
     /* Numbers, bytes and an empty tuple can't be part of a cycle: nothing for the collector to visit. */
     if (PyTuple_GET_SIZE(fields[4]) == 0)
         PyObject_GC_UnTrack(record);
