@@ -18,6 +18,12 @@ COMMANDS = [
     "topics delete",
     "produce",
     "consume",
+    "schemas list",
+    "schemas register",
+    "schemas get",
+    "schemas check",
+    "schemas delete",
+    "schemas config",
     "segments list",
     "segments inspect",
     "wal inspect",
@@ -36,7 +42,7 @@ def test_help_has_usage_options_and_examples(run: Run, command: str) -> None:
     assert "--help" in result.stdout
 
 
-@pytest.mark.parametrize("group", ["topics", "segments", "wal", "config", "dev", ""])
+@pytest.mark.parametrize("group", ["topics", "schemas", "segments", "wal", "config", "dev", ""])
 def test_a_group_without_a_command_shows_what_there_is(run: Run, group: str) -> None:
     result = run(*group.split())
     assert result.exit_code == 2

@@ -6,12 +6,14 @@ Leaves      what is done behind the doors to `client`, `agent` and `dev`
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
+
+from streamhouse.errors import Misconfigured
 
 if TYPE_CHECKING:
     from streamhouse.agent import AgentReady
@@ -83,9 +85,10 @@ class Doors:
 
     def run_agent(self, settings: "Settings", *, on_ready: "Callable[[AgentReady], None]") -> None:
         """Blocks until the agent has stopped."""
-        import uvloop
+        with installed("server"):
+            import uvloop
 
-        from streamhouse.agent import run_agent
+            from streamhouse.agent import run_agent
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_agent(settings, on_ready=on_ready))
@@ -103,7 +106,8 @@ class Doors:
         on_news: Callable[[str], None],
     ) -> None:
         """Blocks until everything has stopped."""
-        from streamhouse.dev.cluster import ClusterPlan, run_cluster
+        with installed("dev-cluster"):
+            from streamhouse.dev.cluster import ClusterPlan, run_cluster
 
         plan = ClusterPlan(
             agents=agents,
@@ -114,6 +118,20 @@ class Doors:
             restart=restart,
         )
         run_cluster(plan, on_ready=on_ready, on_news=on_news)
+
+
+@contextmanager
+def installed(extra: str) -> Iterator[None]:
+    """Say what to install where a package of an extra is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "streamhouse":
+            raise
+        raise Misconfigured(
+            f"this needs parts that are not installed; missing={error.name};"
+            f' install them with: pip install "streamhouse[{extra}]"'
+        ) from None
 
 
 def doors_of(context: typer.Context) -> Doors:

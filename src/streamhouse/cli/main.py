@@ -20,6 +20,7 @@ from streamhouse.cli import (
     groups,
     partitions,
     produce,
+    schemas,
     segments,
     settings,
     topics,
@@ -34,13 +35,19 @@ from streamhouse.errors import (
     NonEmptyGroup,
     OffsetOutOfRange,
     StreamhouseError,
+    SubjectNotSoftDeleted,
+    UnknownSubject,
     UnknownTopic,
+    UnknownVersion,
 )
 
 FAILED = 1
 MISUSED = 2
 HINTS: Final[Mapping[type[StreamhouseError], str]] = {
     UnknownTopic: "; see which there are with: streamhouse topics list",
+    UnknownSubject: "; see which there are with: streamhouse schemas list",
+    UnknownVersion: "; see which there are with: streamhouse schemas list --all",
+    SubjectNotSoftDeleted: "; delete it without --permanent first",
     GroupNotFound: "; see which there are with: streamhouse groups list",
     NonEmptyGroup: "; stop its consumers, or wait until their sessions are over, then try again",
     OffsetOutOfRange: "; start at one between them, or with --from-beginning",
@@ -138,6 +145,7 @@ app.add_typer(topics.app, name="topics")
 app.command("produce", cls=HelpfulCommand, help=produce.HELP, short_help="Write records to a topic.")(produce.produce)
 app.command("consume", cls=HelpfulCommand, help=consume.HELP, short_help="Read a topic.")(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.add_typer(schemas.app, name="schemas")
 app.add_typer(agents.app, name="agents")
 app.add_typer(partitions.app, name="partitions")
 app.command("doctor", cls=HelpfulCommand, help=doctor.HELP, short_help="Ask every agent whether all is well.")(

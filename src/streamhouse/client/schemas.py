@@ -5,6 +5,7 @@ Owns        the registry's routes, their shapes, and which error their numbers m
 Leaves      asking to `http`; what a schema's text means to `format.schemas`
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
@@ -34,6 +35,9 @@ from streamhouse.model.schema import Level
 
 MAX_REFERENCES: Final = 1_000
 
+_REASON: Final = re.compile(r"errorType:\s*'(?P<kind>[^']*)', description:\s*'(?P<why>.*?)', path:\s*'(?P<path>[^']*)'")
+_INVALID: Final = re.compile(r"invalid schema at (?P<path>\S+): (?P<why>.*)", re.IGNORECASE | re.DOTALL)
+
 
 class Asked(NamedTuple):
     """What a question was about, for its refusal."""
@@ -57,6 +61,13 @@ class Schemas:
         params = {"subjectPrefix": prefix} if prefix else {}
         found = await self._ask("GET", "/subjects", params={**params, "deleted": _flag(deleted)})
         return sorted(str(each) for each in found)
+
+    async def all(self, prefix: str = "", *, latest: bool = False, deleted: bool = False) -> list[Schema]:
+        """Every version of every subject, or only the latest ones, by subject."""
+        params = {"subjectPrefix": prefix} if prefix else {}
+        params |= {"latestOnly": _flag(latest), "deleted": _flag(deleted)}
+        found = [_schema(each) for each in await self._ask("GET", "/schemas", params=params)]
+        return sorted(found, key=lambda schema: (schema.subject, schema.version))
 
     async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
         found = await self._ask(
@@ -159,8 +170,8 @@ _REFUSALS: Final[Mapping[int, _Refusal]] = {
     40406: lambda asked, text: VersionSoftDeleted(asked.subject, asked.version),
     40407: lambda asked, text: VersionNotSoftDeleted(asked.subject, asked.version),
     40408: lambda asked, text: NotConfigured(asked.subject),
-    409: lambda asked, text: IncompatibleSchema(asked.subject, [text]),
-    42201: lambda asked, text: InvalidSchema(text.rpartition("reason=")[2]),
+    409: lambda asked, text: IncompatibleSchema(asked.subject, [explained(text)]),
+    42201: lambda asked, text: _invalid(text),
     42206: lambda asked, text: ReferenceExists(asked.subject, asked.version, why=text),
 }
 
@@ -177,6 +188,20 @@ def refusal(answer: Answer, asked: Asked) -> StreamhouseError:
     if known is not None:
         return known(asked, text)
     return Unavailable(text) if answer.status >= 500 else Rejected(text)
+
+
+def explained(message: str) -> str:
+    """A registry's reason in a line: `/fields/0/type: reader type ... (TYPE_MISMATCH)`; what is none stays as it is."""
+    found = [
+        f"{told['path']}: {told['why']} ({told['kind']})"
+        for told in (match.groupdict() for match in _REASON.finditer(message))
+    ]
+    return "; ".join(found) or message
+
+
+def _invalid(text: str) -> InvalidSchema:
+    found = _INVALID.match(text)
+    return InvalidSchema(found["why"], path=found["path"]) if found else InvalidSchema(text)
 
 
 def _body(schema: NewSchema) -> dict[str, object]:

@@ -316,6 +316,9 @@ class SyncSchemas:
     def subjects(self, prefix: str = "", *, deleted: bool = False) -> list[str]:
         return self._loop.run(self._schemas.subjects(prefix, deleted=deleted))
 
+    def all(self, prefix: str = "", *, latest: bool = False, deleted: bool = False) -> list[Schema]:
+        return self._loop.run(self._schemas.all(prefix, latest=latest, deleted=deleted))
+
     def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
         return self._loop.run(self._schemas.versions(subject, deleted=deleted))
 
