@@ -176,6 +176,7 @@ class Scenario:
         for auditor in self.crowd.auditors:
             await self._lively("what was committed", auditor.told())
         await self._lively("collection", self._collect())
+        await self._lively("everybody is back", self.world.listening_agents())  # nobody begins after this
         self.world.is_closing = True
         await self._lively("stop", self._stop())
         self._check_closed()
