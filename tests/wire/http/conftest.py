@@ -1,9 +1,9 @@
 """The HTTP wire is tested on the broker's worlds, and where sockets matter, on a real agent in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,17 @@ class Site:
 
     agent: Agent
     http: httpx.AsyncClient
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     @property
     def port(self) -> int:
         return self.agent.ready.http.port
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port)
+        """A connection of its own, which ends with the agent."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.writers.append(writer)
+        return reader, writer
 
     async def metric(self, line: str) -> float:
         """The value of a metric; 0 while it was never counted."""
@@ -58,6 +62,14 @@ class Site:
                 return float(value)
         return 0.0
 
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Wait for what happens on the other side of the socket."""
+        for _ in range(1000):
+            if await condition():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("it never happened")
+
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Site]:
@@ -66,7 +78,10 @@ async def running(settings: Settings) -> AsyncIterator[Site]:
         address = f"http://127.0.0.1:{agent.ready.http.port}"
         try:
             async with httpx.AsyncClient(base_url=address, trust_env=False, timeout=20) as http:
-                yield Site(agent=agent, http=http)
+                site = Site(agent=agent, http=http)
+                yield site
+                for writer in site.writers:
+                    writer.transport.abort()
         finally:
             agent.stop()
             await serving

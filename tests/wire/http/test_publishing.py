@@ -177,7 +177,7 @@ async def test_an_idempotency_key_stores_once_and_is_refused_for_something_else(
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "with space", "ü"])
 async def test_an_idempotency_key_is_short_and_plain(http: httpx.AsyncClient, key: str) -> None:
-    answer = await http.post(RECORDS, json={"records": [{"value": 1}]}, headers={"idempotency-key": key.encode()})
+    answer = await http.post(RECORDS, json={"records": [{"value": 1}]}, headers={b"idempotency-key": key.encode()})
     assert (answer.status_code, answer.json()["errors"][0]["path"]) == (400, "$.Idempotency-Key")
 
 

@@ -7,16 +7,12 @@ Leaves      what the bytes mean to `endpoint` and the handlers
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 
 from streamhouse.config import HttpSettings
 
 from .errors import BodyTimeout, BodyTooLarge, Malformed, TooManyRequests, UnsupportedMediaType
-
-CLOSE: Final = {"connection": "close"}
-"""What is left of a body that isn't read must not be taken for the next request."""
 
 
 class Bodies:
@@ -85,8 +81,8 @@ class Bodies:
 
 
 def _too_large(limit: int) -> BodyTooLarge:
-    return BodyTooLarge(f"the body is too large; limit={limit} setting=http.max_body_bytes", headers=CLOSE)
+    return BodyTooLarge(f"the body is too large; limit={limit} setting=http.max_body_bytes")
 
 
 def _too_slow(limit_s: float, setting: str) -> BodyTimeout:
-    return BodyTimeout(f"the body came too slowly; limit_s={limit_s:g} setting={setting}", headers=CLOSE)
+    return BodyTimeout(f"the body came too slowly; limit_s={limit_s:g} setting={setting}")

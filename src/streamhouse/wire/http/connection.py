@@ -55,10 +55,21 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE:
+        if self._owes_headers:
             self._expect_headers()
         else:
             self._expect_no_headers()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            # Who is refused may go on sending for a while: closed at once, the refusal would be lost on its way.
+            self._expect_headers()
+
+    @property
+    def _owes_headers(self) -> bool:
+        """Whether the client should come to the next request's headers; what is left of a body is thrown away."""
+        return self.conn.their_state is h11.IDLE or (self.cycle is not None and self.cycle.response_complete)
 
     def handle_events(self) -> None:
         self._date()
@@ -75,7 +86,7 @@ class Connection(H11Protocol):
 
     def _no_headers(self) -> None:
         self._waiting_for_headers = None
-        if self.conn.their_state is h11.IDLE:
+        if self._owes_headers:
             self._cut(NO_HEADERS)
 
     # --- readers

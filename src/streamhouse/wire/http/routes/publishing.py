@@ -93,12 +93,9 @@ def operations(broker: Broker, bodies: Bodies, registry: Registry) -> list[Opera
             idempotency_key=call.header(IDEMPOTENCY_KEY.name),
         )
         told = await running.run(bodies.pieces(call.request))
-        headers = None if told.complete else {"connection": "close"}
         if told.records or running.first_error is None:
-            return json_answer(told, headers=headers)
-        answer = answer_error(running.first_error)
-        answer.headers.update(headers or {})
-        return answer
+            return json_answer(told)
+        return answer_error(running.first_error)
 
     async def publish_batches(call: Call[BatchesQuery, None]) -> Response:
         body = memoryview(await bodies.read(call.request))

@@ -1,0 +1,217 @@
+"""Limits of the HTTP port on real sockets: slow and broken-off requests, too many, too large, not HTTP."""
+
+import asyncio
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+
+from .conftest import Site, StartSite
+from .test_streams import RECORDS, until, with_topic
+
+CUT = 'streamhouse_http_cut_total{{why="{}"}}'
+
+
+def head(path: str, *headers: str, method: str = "POST") -> bytes:
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()
+
+
+async def answer_of(reader: asyncio.StreamReader) -> tuple[int, dict[str, Any]]:
+    """Status and body of an answer that has a length."""
+    async with asyncio.timeout(10):
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+        length = next(int(line.split(":")[1]) for line in lines if line.startswith("content-length"))
+        return int(lines[0].split()[1]), json.loads(await reader.readexactly(length))
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    async with asyncio.timeout(10):
+        try:
+            return await reader.read() == b""
+        except ConnectionResetError:
+            return True
+
+
+async def stored(site: Site) -> list[Any]:
+    return [record["value"] for record in (await site.http.get(RECORDS)).json()["records"]]
+
+
+async def has_stored(site: Site, count: int) -> bool:
+    return len(await stored(site)) == count
+
+
+async def test_headers_that_do_not_come_are_not_waited_for(start_site: StartSite) -> None:
+    site = await start_site(header_timeout_s=0.1)
+    silent, _ = await site.connect()
+    reader, writer = await site.connect()
+    writer.write(b"GET /v1/topics HTTP/1.1\r\nHost: local")
+    assert await ended(reader)
+    assert await ended(silent)
+    assert await site.metric(CUT.format("no headers")) == 2
+
+
+async def test_headers_of_a_second_request_are_not_waited_for_either(start_site: StartSite) -> None:
+    site = await start_site(header_timeout_s=0.1)
+    reader, writer = await site.connect()
+    writer.write(head("/health/live", method="GET"))
+    assert (await answer_of(reader))[0] == 200
+    writer.write(b"GET / HT")
+    assert await ended(reader)
+    assert await site.metric(CUT.format("no headers")) == 1
+
+
+async def test_an_idle_connection_is_closed(start_site: StartSite) -> None:
+    site = await start_site(idle_timeout_s=1, header_timeout_s=0.05)
+    reader, writer = await site.connect()
+    writer.write(head("/health/live", method="GET"))
+    assert (await answer_of(reader))[0] == 200
+    assert await ended(reader)
+    assert await site.metric(CUT.format("no headers")) == 0
+
+
+async def test_a_body_that_comes_too_slowly_is_given_up(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(body_timeout_s=0.1, header_timeout_s=0.1))
+    reader, writer = await site.connect()
+    writer.write(head(RECORDS, "Content-Type: application/json", "Content-Length: 100") + b'{"records": [')
+    status, told = await answer_of(reader)
+    assert (status, told["title"]) == (408, "BodyTimeout")
+    assert await ended(reader)
+
+
+async def test_an_upload_that_pauses_too_long_keeps_its_whole_records(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(body_idle_timeout_s=0.3, header_timeout_s=0.1))
+    reader, writer = await site.connect()
+    line = b'{"value": 1}\n{"value": 2}\n{"val'
+    writer.write(head(RECORDS, "Content-Type: application/x-ndjson", "Transfer-Encoding: chunked"))
+    writer.write(b"%x\r\n%s\r\n" % (len(line), line))
+    status, told = await answer_of(reader)
+    assert (status, told["records"], told["failed"], told["complete"]) == (200, 2, 1, False)
+    assert await ended(reader)
+    assert await stored(site) == [1, 2]
+
+
+async def test_an_upload_that_breaks_off_leaves_whole_records_only(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(upload_linger_s=30))
+    _, writer = await site.connect()
+    line = b'{"value": 1}\n{"value": 2}\n{"val'
+    writer.write(head(RECORDS, "Content-Type: application/x-ndjson", "Transfer-Encoding: chunked"))
+    writer.write(b"%x\r\n%s\r\n" % (len(line), line))
+    await writer.drain()
+    await until(site, "streamhouse_http_received_bytes_total", len(line) + len('{"name":"orders","partitions":2}'))
+    writer.transport.abort()
+    await until(site, "streamhouse_http_requests_active", 1)  # the one that asks
+    assert await stored(site) == [1, 2]
+
+
+async def test_records_of_an_upload_are_published_while_it_goes_on(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(upload_linger_s=0.01))
+    reader, writer = await site.connect()
+    writer.write(head(RECORDS, "Content-Type: application/x-ndjson", "Transfer-Encoding: chunked"))
+    for number in range(3):
+        line = b'{"value": %d}\n' % number
+        writer.write(b"%x\r\n%s\r\n" % (len(line), line))
+        await writer.drain()
+        await site.until(partial(has_stored, site, number + 1))
+    writer.write(b"0\r\n\r\n")
+    assert (await answer_of(reader))[1]["records"] == 3
+
+
+async def test_an_upload_faster_than_the_log_is_not_kept_in_memory(start_site: StartSite) -> None:
+    """A line without an end stops at its limit, not at the end of memory."""
+    site = await with_topic(await start_site(max_line_bytes=100_000))
+    reader, writer = await site.connect()
+    writer.write(head(RECORDS, "Content-Type: application/x-ndjson", "Transfer-Encoding: chunked"))
+    chunk = b"%x\r\n%s\r\n" % (50_000, b"x" * 50_000)
+    for _ in range(4):
+        writer.write(chunk)
+    status, told = await answer_of(reader)
+    assert (status, "http.max_line_bytes" in told["detail"]) == (400, True)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_that_is_too_large_is_refused(start_site: StartSite, chunked: bool) -> None:
+    site = await with_topic(await start_site(max_body_bytes=1000))
+    body = b"x" * 1001
+
+    async def pieces() -> Any:
+        yield body
+
+    answer = await site.http.post(
+        RECORDS, content=pieces() if chunked else body, headers={"content-type": "text/plain"}
+    )
+    assert (answer.status_code, answer.json()["title"]) == (413, "BodyTooLarge")
+    assert (await site.http.post(RECORDS, content=body[:-1], headers={"content-type": "text/plain"})).is_success
+
+
+async def test_whoever_is_refused_and_goes_on_sending_gets_the_answer_and_is_cut_off_then(
+    start_site: StartSite,
+) -> None:
+    site = await with_topic(await start_site(max_body_bytes=1000, header_timeout_s=0.2))
+    reader, writer = await site.connect()
+    writer.write(head(RECORDS, "Content-Type: text/plain", "Transfer-Encoding: chunked"))
+    chunk = b"%x\r\n%s\r\n" % (50_000, b"x" * 50_000)
+    writer.write(chunk)
+    assert (await answer_of(reader))[0] == 413
+    for _ in range(4):
+        writer.write(chunk)
+    assert await ended(reader)
+
+
+async def test_bodies_together_take_so_much_memory_and_no_more(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(max_inflight_bytes=1000))
+    first, writing = await site.connect()
+    writing.write(head(RECORDS, "Content-Type: text/plain", "Content-Length: 900") + b"x" * 800)
+    await until(site, "streamhouse_http_received_bytes_total", 800 + len('{"name":"orders","partitions":2}'))
+    refused = await site.http.post(RECORDS, content=b"x" * 300, headers={"content-type": "text/plain"})
+    assert (refused.status_code, "http.max_inflight_bytes" in refused.json()["detail"]) == (429, True)
+    writing.write(b"x" * 100)
+    assert (await answer_of(first))[0] == 200
+    assert (await site.http.post(RECORDS, content=b"x" * 300, headers={"content-type": "text/plain"})).is_success
+
+
+async def test_so_many_requests_are_answered_at_once_and_no_more(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(max_requests=1))
+    waiting = asyncio.create_task(site.http.get("/v1/topics/orders/partitions/0/records?wait_ms=20000"))
+
+    async def is_refused() -> bool:
+        return (await site.http.get("/v1/topics")).status_code == 429
+
+    await site.until(is_refused)
+    refused = await site.http.get("/v1/topics")
+    assert (refused.headers["retry-after"], refused.json()["title"]) == ("1", "TooManyRequests")
+    waiting.cancel()
+
+
+async def test_so_many_connections_are_open_and_no_more(start_site: StartSite) -> None:
+    site = await start_site(max_connections=2)
+    assert (await site.http.get("/health/live")).is_success  # keeps its connection
+    kept, _ = await site.connect()
+    refused, _ = await site.connect()
+    assert await ended(refused)
+    assert await site.metric(CUT.format("too many connections")) == 1
+    assert not kept.at_eof()
+
+
+@pytest.mark.parametrize("garbage", [b"\x16\x03\x01\x02\x00\x01\x00", b"nonsense\r\n\r\n"])
+async def test_what_is_not_http_is_told_so(start_site: StartSite, garbage: bytes) -> None:
+    site = await start_site(header_timeout_s=0.2)
+    reader, writer = await site.connect()
+    writer.write(garbage)
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    assert not answer or (b"400" in answer.split(b"\r\n")[0] and b"application/problem+json" in answer)
+    assert (await site.http.get("/health/live")).is_success
+
+
+async def test_a_compressed_body_is_not_opened(start_site: StartSite) -> None:
+    site = await with_topic(await start_site())
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    answer = await site.http.post(RECORDS, content=b"\x1f\x8b", headers=headers)
+    assert (answer.status_code, answer.json()["title"]) == (415, "UnsupportedMediaType")
+
+
+async def test_answers_have_the_date_and_nothing_about_our_software(start_site: StartSite) -> None:
+    answer = await (await start_site()).http.get("/health/live")
+    assert answer.headers["date"].endswith("GMT")
+    assert "server" not in answer.headers

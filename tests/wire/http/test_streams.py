@@ -1,0 +1,128 @@
+"""Streams on real sockets: they follow the log, end with the agent, are counted and limited; slow readers are cut."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+
+from .conftest import Site, StartSite
+
+RECORDS = "/v1/topics/orders/records"
+EVENTS = {"accept": "text/event-stream"}
+LINES = {"accept": "application/x-ndjson"}
+STREAMS = "streamhouse_http_streams"
+SLOW = 'streamhouse_http_cut_total{why="slow reader"}'
+
+
+async def with_topic(site: Site, partitions: int = 2) -> Site:
+    made = await site.http.post("/v1/topics", json={"name": "orders", "partitions": partitions})
+    assert made.status_code == 201
+    return site
+
+
+async def publish(site: Site, *values: Any) -> None:
+    answer = await site.http.post(RECORDS, json={"records": [{"value": value} for value in values]})
+    assert answer.status_code == 200
+
+
+async def data_of(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    async for line in answer.aiter_lines():
+        if line.startswith("data: "):
+            yield json.loads(line.removeprefix("data: "))
+
+
+async def until(site: Site, metric: str, value: float) -> None:
+    async def is_so() -> bool:
+        return await site.metric(metric) == value
+
+    await site.until(is_so)
+
+
+async def test_a_stream_goes_on_with_what_is_published_later(start_site: StartSite) -> None:
+    site = await with_topic(await start_site())
+    await publish(site, "before")
+    async with site.http.stream("GET", RECORDS, headers=EVENTS) as answer:
+        events = data_of(answer)
+        assert (await anext(events))["value"] == "before"
+        assert await site.metric(STREAMS) == 1
+        await publish(site, "after")
+        assert (await anext(events))["value"] == "after"
+    await until(site, STREAMS, 0)
+
+
+async def test_a_stream_says_that_it_is_alive(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(keep_alive_s=0.05))
+    async with site.http.stream("GET", RECORDS, headers=EVENTS) as answer:
+        lines = answer.aiter_lines()
+        assert [await anext(lines) for _ in range(3)] == ["retry: 2000", "", ": alive"]
+
+
+async def test_a_stream_reads_partitions_that_are_added(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(keep_alive_s=0.05), partitions=1)
+    async with site.http.stream("GET", RECORDS, headers=LINES) as answer:
+        lines = answer.aiter_lines()
+        await publish(site, 1)
+        assert json.loads(await anext(lines))["value"] == 1
+        assert (await site.http.patch("/v1/topics/orders", json={"partitions": 2})).status_code == 200
+        body = {"records": [{"value": 2, "partition": 1}]}
+        assert (await site.http.post(RECORDS, json=body)).status_code == 200
+        assert json.loads(await anext(lines))["partition"] == 1
+
+
+async def test_streams_end_when_the_agent_stops(start_site: StartSite) -> None:
+    site = await with_topic(await start_site())
+    async with site.http.stream("GET", RECORDS, headers=EVENTS) as answer:
+        lines = answer.aiter_lines()
+        assert await anext(lines) == "retry: 2000"
+        site.agent.stop()
+        async with asyncio.timeout(10):
+            assert [line async for line in lines] == [""]  # whole, as chunks end
+
+
+async def test_a_stream_of_a_topic_that_is_deleted_ends_with_the_reason(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(keep_alive_s=0.05))
+    async with site.http.stream("GET", RECORDS, headers=LINES) as answer:
+        lines = answer.aiter_lines()
+        await publish(site, 1)
+        await anext(lines)
+        assert (await site.http.delete("/v1/topics/orders")).status_code == 204
+        async with asyncio.timeout(10):
+            (last,) = [json.loads(line) async for line in lines]
+        assert last["error"]["title"] == "UnknownTopic"
+
+
+async def test_there_are_so_many_streams_and_no_more(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(max_streams=1))
+    async with site.http.stream("GET", RECORDS, headers=EVENTS) as answer:
+        await anext(answer.aiter_lines())
+        refused = await site.http.get(RECORDS, headers=LINES)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert refused.json()["title"] == "TooManyRequests"
+        assert (await site.http.get(RECORDS)).status_code == 200  # a page is no stream
+    await until(site, STREAMS, 0)
+    async with site.http.stream("GET", RECORDS, headers=EVENTS) as answer:
+        assert answer.status_code == 200
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(slow_reader_timeout_s=0.2, write_buffer_bytes=1024))
+    for _ in range(8):
+        await publish(site, *("x" * 1000 for _ in range(1000)))
+    with socket.create_connection(("127.0.0.1", site.port)) as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.sendall(f"GET {RECORDS} HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-ndjson\r\n\r\n".encode())
+        await until(site, SLOW, 1)
+        await until(site, STREAMS, 0)
+
+
+async def test_a_head_of_a_stream_has_no_body(start_site: StartSite) -> None:
+    site = await with_topic(await start_site())
+    answer = await site.http.head(RECORDS, headers=EVENTS)
+    assert (answer.status_code, answer.headers["content-type"], answer.content) == (
+        200,
+        "text/event-stream; charset=utf-8",
+        b"",
+    )
