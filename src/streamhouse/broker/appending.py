@@ -2,11 +2,11 @@
 
 Data path   broker -> **appending** (checks, rules, memory, turn) -> log
 Owns        admission; which batches were refused for now, so that their successors don't overtake them
-Leaves      offsets to `log`, the lease to `tenure`, what a rule is to `rules`
+Leaves      offsets to `log`, the lease to `tenure`, what a rule is to `rules`, schema ids to `schemas.validation`
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -21,12 +21,15 @@ from streamhouse.errors import (
 from streamhouse.format.batch import BatchHeader, check_batch, correct_max_timestamp, read_header
 from streamhouse.format.records import RecordsSummary, find_records, validate_records
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.schema import Check
+from streamhouse.model.topic import RecordPart
 
 from .budget import MemoryBudget
 from .doors import Doors
 from .log import PartitionLog, Placed
 from .refusals import Refusals
 from .rules import Breach, find_breach
+from .schemas.validation import SchemaCheck
 from .tenure import Tenure
 from .traffic import Traffic
 
@@ -46,8 +49,10 @@ class Appending:
         tenure: Callable[[], Tenure],
         budget: MemoryBudget,
         traffic: Traffic,
+        schema_check: SchemaCheck,
     ) -> None:
         self._doors = doors
+        self._schema_check = schema_check
         self._settings = doors.settings.producers
         self._open_log = open_log
         self._tenure = tenure
@@ -73,6 +78,8 @@ class Appending:
             summary = await self._validate(data, header)
             if (breach := find_breach(summary, opened.config, now_ms=self._doors.clock.now_ms())) is not None:
                 raise await self._bad_records(name, data, header, breach)
+            if opened.config.schema_checks:
+                await self._check_schemas(name, data, header, opened.config.schema_checks)
             if summary.max_timestamp_ms != header.max_timestamp_ms:
                 header = correct_max_timestamp(data, summary.max_timestamp_ms)
             if not self._budget.fits_freely(len(data)):
@@ -115,6 +122,15 @@ class Appending:
             return validate_records(data, header, limit_bytes=limit)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, lambda: validate_records(data, header, limit_bytes=limit))
+
+    async def _check_schemas(
+        self, name: TopicPartition, data: memoryview, header: BatchHeader, checks: Mapping[RecordPart, Check]
+    ) -> None:
+        """Raise for records without the schema ids that their topic asks for."""
+        for part, check in checks.items():
+            breach = await self._schema_check.find_breach(name.topic, data, header, part=part, check=check)
+            if breach is not None:
+                raise await self._bad_records(name, data, header, breach)
 
     async def _bad_records(
         self, name: TopicPartition, data: memoryview, header: BatchHeader, breach: Breach

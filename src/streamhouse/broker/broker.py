@@ -108,7 +108,12 @@ class Broker:
         self.recovered = Recovered()
         self.traffic = Traffic()
         self._appending = Appending(
-            doors, open_log=self.open_log, tenure=self._current, budget=self.budget, traffic=self.traffic
+            doors,
+            open_log=self.open_log,
+            tenure=self._current,
+            budget=self.budget,
+            traffic=self.traffic,
+            schema_check=self.schemas.check,
         )
         self.records = Records(doors, self)
         self.compactor = Compactor(

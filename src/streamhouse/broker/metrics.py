@@ -92,10 +92,18 @@ class BrokerMetrics(Collector):
 
     def _counted(self) -> dict[str, Counted]:
         reader = self._broker.reader
+        library = self._broker.schemas.library
         caches: dict[str, Counted] = {"blocks": reader.blocks}
         if reader.disk is not None:
             caches["blocks_on_disk"] = reader.disk
-        return {**caches, "indexes": reader.indexes, "runs": reader.runs, "topics": self._broker.catalogue}
+        return {
+            **caches,
+            "indexes": reader.indexes,
+            "runs": reader.runs,
+            "topics": self._broker.catalogue,
+            "schemas": library.schemas,
+            "schema_subjects": library.members,
+        }
 
     def _disk(self) -> Iterable[Metric]:
         disk = self._broker.reader.disk

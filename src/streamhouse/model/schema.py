@@ -95,6 +95,16 @@ class Deleted(StrEnum):
     ONLY = "only"
 
 
+class Check(StrEnum):
+    """What is asked of the schema ids in the records of a topic."""
+
+    OFF = "false"
+    ID = "id"
+    """That the registry knows them."""
+    SUBJECT = "subject"
+    """That they belong to the topic's subject, `<topic>-value` or `<topic>-key`."""
+
+
 class Reference(NamedTuple):
     """A schema that another one needs: `name` is what that one calls it. The subject is as its author wrote it."""
 

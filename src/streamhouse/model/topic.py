@@ -8,11 +8,14 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from streamhouse.errors import InvalidConfig
 from streamhouse.model.names import TopicId
-from streamhouse.model.topic_settings import TOPIC_SETTINGS, TopicSetting, split_list
+from streamhouse.model.schema import Check
+from streamhouse.model.topic_settings import TOPIC_SETTINGS, TopicSetting, split_list, switch
+
+RecordPart: TypeAlias = Literal["key", "value"]
 
 MAX_NAMED: Final = 100
 """Characters of a wrong name or value that an error repeats."""
@@ -37,6 +40,8 @@ class TopicConfig:
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     min_cleanable_dirty_ratio: float
+    schema_checks: Mapping[RecordPart, Check] = field(default_factory=dict)
+    """Of keys, of values, or of both; without those that are off."""
 
 
 def topic_values(overrides: Mapping[str, str], defaults: Mapping[str, str] = NO_DEFAULTS) -> Mapping[str, str]:
@@ -68,7 +73,21 @@ def parse_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str]
         min_compaction_lag_ms=int(merged["min.compaction.lag.ms"]),
         max_compaction_lag_ms=int(merged["max.compaction.lag.ms"]),
         min_cleanable_dirty_ratio=float(merged["min.cleanable.dirty.ratio"]),
+        schema_checks=_schema_checks(merged),
     )
+
+
+def _schema_checks(values: Mapping[str, str]) -> Mapping[RecordPart, Check]:
+    """Where both names of a setting were used, the stricter one holds."""
+    asked: dict[RecordPart, tuple[str, str]] = {
+        "key": (values["streamhouse.schema.validation.key"], values["confluent.key.schema.validation"]),
+        "value": (values["streamhouse.schema.validation"], values["confluent.value.schema.validation"]),
+    }
+    found = {
+        part: Check.SUBJECT if switch(theirs) else Check.ID if ours == "true" else Check(ours)
+        for part, (ours, theirs) in asked.items()
+    }
+    return {part: check for part, check in found.items() if check is not Check.OFF}
 
 
 def check_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> None:

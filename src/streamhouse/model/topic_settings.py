@@ -172,6 +172,41 @@ _HONOURED: Final = (
     ),
 )
 
+_CHECKS: Final = ("false", "true", "id", "subject")
+_CHECKED: Final = (
+    "must begin with a schema id (a zero byte and four bytes) that the registry knows: id, or true; that belongs to "
+    "the subject {subject}: subject; false: anything goes"
+)
+
+_FOR_SCHEMAS: Final = (
+    _string(
+        "streamhouse.schema.validation",
+        "false",
+        "streamhouse.schema.validation",
+        "values of records, unless null, " + _CHECKED.format(subject="TOPIC-value"),
+        *_CHECKS,
+    ),
+    _string(
+        "streamhouse.schema.validation.key",
+        "false",
+        "streamhouse.schema.validation.key",
+        "keys of records, unless null, " + _CHECKED.format(subject="TOPIC-key"),
+        *_CHECKS,
+    ),
+    _boolean(
+        "confluent.value.schema.validation",
+        "false",
+        "confluent.value.schema.validation",
+        "true is the same as streamhouse.schema.validation=subject",
+    ),
+    _boolean(
+        "confluent.key.schema.validation",
+        "false",
+        "confluent.key.schema.validation",
+        "true is the same as streamhouse.schema.validation.key=subject",
+    ),
+)
+
 _FOR_COMPACTION: Final = (
     _long(
         "delete.retention.ms",
@@ -241,5 +276,5 @@ _ACCEPTED: Final = (
 )
 
 TOPIC_SETTINGS: Final[Mapping[str, TopicSetting]] = {
-    setting.name: setting for setting in (*_HONOURED, *_FOR_COMPACTION, *_ACCEPTED)
+    setting.name: setting for setting in (*_HONOURED, *_FOR_COMPACTION, *_FOR_SCHEMAS, *_ACCEPTED)
 }

@@ -68,12 +68,10 @@ class Library:
 
     async def _known(self, context: str, schema_id: int) -> Known:
         key = (context, schema_id)
-        if (known := self.schemas.fresh(key)) is not None:
-            return known
-        found = await self._once(key, lambda: self._read(context, schema_id))
-        if found is None:
+        known = self.schemas.fresh(key) or await self._once(key, lambda: self._read(context, schema_id))
+        if known is None:
             raise UnknownSchema(schema_id=schema_id)
-        return found
+        return known
 
     async def _read(self, context: str, schema_id: int) -> Known | None:
         key, asked = (context, schema_id), self.schemas.ask()
@@ -105,16 +103,11 @@ class Library:
         return self.members.fresh((subject, schema_id)) is not None
 
     async def is_known(self, context: str, schema_id: int) -> bool:
-        try:
-            await self._known(context, schema_id)
-        except UnknownSchema:
-            return False
-        return True
+        """Whether the store says so; memory where it is away."""
+        return await self._once((context, schema_id), lambda: self._read(context, schema_id)) is not None
 
     async def belongs(self, subject: Subject, schema_id: int) -> bool:
-        """Whether a version of the subject, and none that is deleted, has this id."""
-        if self.surely_belongs(subject, schema_id):
-            return True
+        """Whether a version of the subject that is not deleted has this id: the same."""
         return await self._once((subject, schema_id), lambda: self._read_membership(subject, schema_id))
 
     async def _read_membership(self, subject: Subject, schema_id: int) -> bool:

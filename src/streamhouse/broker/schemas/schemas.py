@@ -28,6 +28,7 @@ from streamhouse.model.schema import (
 from .library import Library
 from .registration import Proposal, Registration
 from .rules import LEVEL, InForce, check_subject, check_writable, in_force
+from .validation import SchemaCheck
 
 SERIALIZED: Final = "serialized"
 
@@ -45,6 +46,7 @@ class Schemas:
         self._settings = doors.settings.schemas
         self.library = Library(doors)
         self._registration = Registration(doors, self.library)
+        self.check = SchemaCheck(doors, self.library)
 
     def __repr__(self) -> str:
         return f"<Schemas {self.library!r}>"

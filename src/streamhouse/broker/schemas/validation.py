@@ -1,0 +1,95 @@
+"""Validation: whether the records of a batch carry schema ids that their topic accepts.
+
+Data path   appending -> **validation** (ids in memory), before a log sees the batch
+Owns        what an id must be, known or of the topic's subject, and which records are to blame
+Leaves      finding ids in a batch to `format.records`, memory and the store to `library`
+
+Ids that are in memory cost no wait. One that isn't is asked for, however often it comes: it may have been registered
+through another agent a moment ago.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final
+
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.rules import Breach
+from streamhouse.errors import InvalidRecord
+from streamhouse.format.batch import BatchHeader
+from streamhouse.format.record_codec import SchemaIds
+from streamhouse.format.records import Record, schema_ids
+from streamhouse.model.schema import DEFAULT_CONTEXT, Check, Subject
+from streamhouse.model.topic import RecordPart
+
+from .library import Library
+
+INLINE_BYTES: Final = 256 * 1024
+"""Compressed batches above this are opened in a thread."""
+
+PREFIX_BYTES: Final = 5
+"""A zero byte and the id."""
+
+NAMED_IDS: Final = 5
+"""Unknown ids that a refusal names."""
+
+
+class SchemaCheck:
+    def __init__(self, doors: Doors, library: Library) -> None:
+        self._limit_bytes = doors.settings.producers.max_decompressed_bytes
+        self._library = library
+
+    def __repr__(self) -> str:
+        return f"<SchemaCheck {self._library!r}>"
+
+    async def find_breach(
+        self, topic: str, data: memoryview, header: BatchHeader, *, part: RecordPart, check: Check
+    ) -> Breach | None:
+        """What is wrong with the schema ids of the keys or the values of a batch; None when nothing is."""
+        found = await self._find_ids(data, header, part)
+        if found.unframed is not None:
+            text = f"a {part} does not begin with a schema id; record={found.unframed} check={check}"
+            return Breach(InvalidRecord, text, without_id(part))
+        subject = Subject(DEFAULT_CONTEXT, f"{topic}-{part}")
+        strangers = await self._strangers(found.ids, subject, check)
+        if not strangers:
+            return None
+        named = ",".join(map(str, strangers[:NAMED_IDS]))
+        where = f"the subject {subject}" if check is Check.SUBJECT else "the registry"
+        text = f"schema ids of {part}s are not known to {where}; ids={named} record={found.ids[strangers[0]]}"
+        return Breach(InvalidRecord, text, with_ids(part, frozenset(strangers)))
+
+    async def _find_ids(self, data: memoryview, header: BatchHeader, part: RecordPart) -> SchemaIds:
+        if header.codec == 0 or len(data) <= INLINE_BYTES:
+            return schema_ids(data, header, limit_bytes=self._limit_bytes, part=part)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            None, lambda: schema_ids(data, header, limit_bytes=self._limit_bytes, part=part)
+        )
+
+    async def _strangers(self, ids: Collection[int], subject: Subject, check: Check) -> list[int]:
+        library = self._library
+        if check is Check.SUBJECT:
+            unsure = [each for each in ids if not library.surely_belongs(subject, each)]
+            return [each for each in unsure if not await library.belongs(subject, each)]
+        unsure = [each for each in ids if not library.surely_known(DEFAULT_CONTEXT, each)]
+        return [each for each in unsure if not await library.is_known(DEFAULT_CONTEXT, each)]
+
+
+def without_id(part: RecordPart) -> Callable[[Record], bool]:
+    """Recognises records whose key or value is there, and has no id in front."""
+
+    def matches(record: Record) -> bool:
+        data = record.key if part == "key" else record.value
+        return data is not None and (len(data) < PREFIX_BYTES or data[0] != 0)
+
+    return matches
+
+
+def with_ids(part: RecordPart, ids: frozenset[int]) -> Callable[[Record], bool]:
+    """Recognises records whose key or value has one of these ids."""
+
+    def matches(record: Record) -> bool:
+        data = record.key if part == "key" else record.value
+        return data is not None and int.from_bytes(data[1:PREFIX_BYTES]) in ids
+
+    return matches
