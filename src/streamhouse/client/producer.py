@@ -205,6 +205,7 @@ class Producer:
         delivery._on_failure = self._remember
         self._buffered_bytes += size_bytes
         if self._lane(record).append(record, delivery, size_bytes):
+            self._sticky += 1
             await self._clock.sleep(0)  # a batch is full: let it go
         return delivery
 
@@ -250,10 +251,10 @@ class Producer:
 
     def _sticky_partition(self, count: int) -> int:
         """The same partition as long as its batch is open: few large batches rather than many small ones."""
-        lane = self._lanes.get(self._sticky)
+        lane = self._lanes.get(self._sticky % count)
         if lane is not None and not lane.has_open_batch:
-            self._sticky = (self._sticky + 1) % count
-        return self._sticky
+            self._sticky += 1
+        return self._sticky % count
 
     def _new_lane(self, number: int) -> Lane:
         settings = self._settings

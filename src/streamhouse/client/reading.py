@@ -5,7 +5,7 @@ Owns        where reading starts in each partition, and when it is over
 Leaves      fetching to `consumer`, offsets to `admin`, schemas to `serde`
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -144,7 +144,11 @@ class Reading:
                 if records := await self.poll():
                     yield records
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncGenerator[Record, None]:
+        return self.records()
+
+    async def records(self) -> AsyncGenerator[Record, None]:
+        """What iterating does; a generator, for those who close it themselves."""
         async with aclosing(self.batches()) as batches:
             async for records in batches:
                 for record in records:
