@@ -165,6 +165,7 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
                 http=_advertised("http", settings.http.advertise, http_listener, alone=alone),
                 alone=alone,
                 peers=peers,
+                store_url=store_url,
             )
         )
         await broker.start()

@@ -47,6 +47,7 @@ from .maintenance.compaction import Compactor
 from .producers import KEYS_FROM
 from .reading.fetch import Fetched, Fetcher, Wanted
 from .reading.offsets import FoundOffset, Offsets
+from .reading.plans import ReadPlans
 from .reading.reader import SegmentReader
 from .records.records import Records
 from .schemas import Schemas
@@ -116,6 +117,7 @@ class Broker:
             schema_check=self.schemas.check,
         )
         self.records = Records(doors, self)
+        self.plans = ReadPlans(doors, catalogue=self.catalogue, latest=self.records.latest)
         self.compactor = Compactor(
             doors, topics=self.topics, config_of=self.catalogue.config_of, tenancy=self._current, reader=self.reader
         )

@@ -130,7 +130,8 @@ def no_peers() -> Peers:
 class Doors:
     """`alone`: nobody else can use these stores (we hold the data folder's lock), so every other session is dead.
 
-    `wals` is where this agent writes; `other_wals` are further ones that it can recover, by kind.
+    `wals` is where this agent writes; `other_wals` are further ones that it can recover, by kind. `store_url` names the
+    object store to whoever reads there without an agent; it never has credentials.
     """
 
     settings: Settings
@@ -144,6 +145,7 @@ class Doors:
     alone: bool
     other_wals: Mapping[str, WalRecovery] = field(default_factory=dict)
     peers: Peers = field(default_factory=no_peers)
+    store_url: str = "memory:"
 
     def wals_of(self, kind: str) -> WalRecovery | None:
         """Where logs of this kind can be read; None when this agent can't."""

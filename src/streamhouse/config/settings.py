@@ -435,6 +435,12 @@ class SchemaSettings(Section, frozen=True, kw_only=True):
     inline_bytes: Annotated[int, about("texts above this are parsed and compared in a thread", ge=0)] = 16 * 1024
 
 
+class PlanSettings(Section, frozen=True, kw_only=True):
+    max_runs: Annotated[int, about("runs that one answer about where records stand names", gt=0)] = 10_000
+    max_partitions: Annotated[int, about("partitions that one such answer is about", gt=0)] = 1000
+    questions_at_once: Annotated[int, about("leaders asked at once for the ends of their logs", gt=0)] = 64
+
+
 class Settings(Section, frozen=True, kw_only=True):
     agent: AgentSettings = AgentSettings()
     kafka: KafkaSettings = KafkaSettings()
@@ -456,3 +462,4 @@ class Settings(Section, frozen=True, kw_only=True):
     peers: PeerSettings = PeerSettings()
     groups: GroupSettings = GroupSettings()
     schemas: SchemaSettings = SchemaSettings()
+    plans: PlanSettings = PlanSettings()

@@ -1,0 +1,222 @@
+"""Plans: where records stand in the object store, for readers that fetch them there; and offsets of times.
+
+POST /v1/read-plans              {"topics": [{"topic": "orders", "partitions": [{"partition": 0, "from": 1, "to": 9}]}]}
+GET  /v1/topics/{topic}/offsets  ?timestamp=1700000000000: the first record of that time or later, by partition
+
+Without `partitions` all of a topic are meant, without `to` all records. `next` is given back as `cursor` for what one
+answer had no room for. Records at and above `flushed_end` are in no segment yet: their leader has them.
+"""
+
+import asyncio
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.reading.plans import PartitionPlan, Place, Span
+from streamhouse.errors import UnknownTopic
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.segment import Run
+from streamhouse.wire.http.errors import Unprocessable
+from streamhouse.wire.http.exchange import json_answer
+from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation
+
+TAG: Final = "plans"
+MAX_CURSOR: Final = 300
+QUESTIONS_AT_ONCE: Final = 16
+"""Partitions whose records of a time are looked for together: each may have to be read from the object store."""
+
+Offset = Annotated[int, Meta(ge=0, le=MAX_LONG)]
+
+
+class WantedPartition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Offsets from `from` to below `to`; null: to the end."""
+
+    partition: Annotated[int, Meta(ge=0, le=MAX_INT)]
+    start: Offset = msgspec.field(name="from", default=0)
+    end: Offset | None = msgspec.field(name="to", default=None)
+
+
+class WantedTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A topic to be read; without `partitions` all of it."""
+
+    topic: Annotated[str, Meta(min_length=1, max_length=249)]
+    partitions: list[WantedPartition] | None = None
+
+
+class ReadPlanQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    topics: list[WantedTopic]
+    cursor: Annotated[str, Meta(max_length=MAX_CURSOR, description="`next` of the answer before")] | None = None
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets [base, end) of a partition, in `length` bytes of an object from `position` on.
+
+    Offsets in the object count from `stored_base`: add `base - stored_base` to each.
+    """
+
+    key: str
+    base: int
+    end: int
+    stored_base: int
+    position: int
+    length: int
+    index_position: int
+    index_length: int
+    records: int
+    max_timestamp_ms: int
+
+
+class PartitionPlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """`end` is the high watermark. Of partitions that are read only below `flushed_end` it may be that one."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    log_start: int
+    end: int
+    flushed_end: int
+    runs: list[RunView]
+
+
+class ReadPlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """`store` names the object store, without credentials. Objects stay for `grace_s` at least, whatever happens."""
+
+    store: str
+    grace_s: float
+    partitions: list[PartitionPlanView]
+    next: str | None
+
+
+class OffsetsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    timestamp: Annotated[int, Meta(ge=0, le=MAX_LONG, description="milliseconds since 1970")]
+    partition: Annotated[int, Meta(ge=0, le=MAX_INT, description="only of this partition")] | None = None
+
+
+class OffsetAtTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The first record of that time or a later one; null where there is none."""
+
+    partition: int
+    offset: int | None
+    timestamp_ms: int | None
+
+
+class OffsetsAtTime(msgspec.Struct, frozen=True, kw_only=True):
+    offsets: list[OffsetAtTime]
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    async def plan_reading(call: Call[NoQuery, ReadPlanQuestion]) -> Response:
+        begin = _read_cursor(call.body.cursor) if call.body.cursor is not None else None
+        plan = await broker.plans.plan(await _spans(broker, call.body.topics), begin=begin)
+        return json_answer(
+            ReadPlanView(
+                store=broker.plans.store_url,
+                grace_s=broker.plans.grace_s,
+                partitions=[_view(each) for each in plan.partitions],
+                next=None if plan.next is None else _write_cursor(plan.next),
+            )
+        )
+
+    async def offsets_at_time(call: Call[OffsetsQuery, None]) -> Response:
+        topic = await broker.topic(call.topic)
+        only = call.query.partition
+        if only is not None and only >= topic.partitions:
+            raise UnknownTopic(TopicPartition(topic.name, only))
+        asking = asyncio.Semaphore(QUESTIONS_AT_ONCE)
+
+        async def ask(partition: int) -> OffsetAtTime:
+            async with asking:
+                found = await broker.records.at_time(TopicPartition(topic.name, partition), call.query.timestamp)
+            if found is None:
+                return OffsetAtTime(partition=partition, offset=None, timestamp_ms=None)
+            return OffsetAtTime(partition=partition, offset=found.offset, timestamp_ms=found.timestamp_ms)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                wanted = range(topic.partitions) if only is None else [only]
+                asked = [tasks.create_task(ask(partition)) for partition in wanted]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return json_answer(OffsetsAtTime(offsets=[each.result() for each in asked]))
+
+    return [
+        Operation(
+            method="POST",
+            path="/v1/read-plans",
+            handler=plan_reading,
+            summary="Where records stand in the object store",
+            about="For readers that fetch segments themselves. Any agent answers.",
+            tag=TAG,
+            query=NoQuery,
+            body=ReadPlanQuestion,
+            answer=ReadPlanView,
+            problems=(404,),
+        ),
+        Operation(
+            method="GET",
+            path="/v1/topics/{topic}/offsets",
+            handler=offsets_at_time,
+            summary="The first offset of a time, by partition",
+            tag=TAG,
+            query=OffsetsQuery,
+            answer=OffsetsAtTime,
+            problems=(404,),
+        ),
+    ]
+
+
+async def _spans(broker: Broker, wanted: list[WantedTopic]) -> list[Span]:
+    spans: list[Span] = []
+    for each in wanted:
+        topic = await broker.topic(each.topic)
+        if each.partitions is None:
+            spans += [Span(TopicPartition(topic.name, number)) for number in range(topic.partitions)]
+        else:
+            spans += [Span(TopicPartition(topic.name, one.partition), one.start, one.end) for one in each.partitions]
+    return spans
+
+
+def _write_cursor(place: Place) -> str:
+    return f"{place.name.topic}:{place.name.partition}:{place.offset}"
+
+
+def _read_cursor(text: str) -> Place:
+    topic, partition, offset = [*text.split(":"), "", "", ""][:3]
+    place = Place(TopicPartition(topic, _number(partition)), _number(offset))
+    if _write_cursor(place) != text:
+        raise Unprocessable("this is no cursor of a read plan")
+    return place
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_LONG)) else -1
+
+
+def _view(plan: PartitionPlan) -> PartitionPlanView:
+    return PartitionPlanView(
+        topic=plan.name.topic,
+        topic_id=str(plan.partition.topic_id),
+        partition=plan.name.partition,
+        log_start=plan.log_start,
+        end=plan.end,
+        flushed_end=plan.flushed_end,
+        runs=[_run(run) for run in plan.runs],
+    )
+
+
+def _run(run: Run) -> RunView:
+    return RunView(
+        key=run.object_key,
+        base=run.base,
+        end=run.end,
+        stored_base=run.stored_base,
+        position=run.position,
+        length=run.length,
+        index_position=run.index_position,
+        index_length=run.index_length,
+        records=run.records,
+        max_timestamp_ms=run.max_timestamp_ms,
+    )
