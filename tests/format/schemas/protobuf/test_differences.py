@@ -115,10 +115,22 @@ def test_a_type_that_is_imported_is_compared_as_deep_as_fields_reach() -> None:
     after = {"b.proto": 'syntax = "proto3"; package b; message B { B self = 1; string n = 2; }'}
     found = parse(text, after).incompatibilities(parse(text, before))
     assert [f"{each.kind} {each.path}" for each in found] == [
-        "FIELD_SCALAR_KIND_CHANGED #/B/2",
         "FIELD_NAMED_TYPE_CHANGED #/A/1",
         "FIELD_NAMED_TYPE_CHANGED #/A/2",
+        "FIELD_NAMED_TYPE_CHANGED #/B/1",
+        "FIELD_SCALAR_KIND_CHANGED #/B/2",
     ]
+
+
+def test_a_change_is_found_at_the_end_of_a_long_chain_of_imported_types() -> None:
+    def chain(last: str) -> dict[str, str]:
+        links = "".join(f"message M{at} {{ M{at + 1} next = 1; }}" for at in range(2_000))
+        return {"b.proto": f'syntax = "proto3"; {links} message M2000 {{ {last} n = 1; }}'}
+
+    text = 'syntax = "proto3"; import "b.proto"; message A { M0 first = 1; }'
+    newer, older = parse(text, chain("string")), parse(text, chain("int32"))
+    assert newer.incompatibilities(older)[0].path == "#/A/1"
+    assert not newer.incompatibilities(newer)
 
 
 def test_a_schema_in_another_language_can_not_be_replaced() -> None:

@@ -5,13 +5,14 @@ Owns        what protoc refuses: numbers and names that collide, oneofs, maps, e
 Leaves      names that come twice to `symbols`; types, and what a map's entry belongs to, to `linking`
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FieldDescriptorProto
 
 from streamhouse.format.schemas.protobuf.definitions import MAX_ENUM_NUMBER, MAX_FIELD_NUMBER
-from streamhouse.format.schemas.protobuf.names import SCALAR_NAMES, joined
+from streamhouse.format.schemas.protobuf.names import IDENTIFIER, SCALAR_NAMES, joined
+from streamhouse.format.schemas.protobuf.ranges import Ranges, taken_ranges
 from streamhouse.format.schemas.protobuf.source import Source
 from streamhouse.format.schemas.protobuf.symbols import walk_enums, walk_extensions, walk_messages
 
@@ -77,9 +78,8 @@ class _MessageCheck:
         highest = MAX_ENUM_NUMBER if message.options.message_set_wire_format else MAX_FIELD_NUMBER + 1
         if message.options.message_set_wire_format and (message.field or self.source.is_proto3):
             self._fail("a message set has no fields, and is for proto2")
-        self._check_disjoint(_taken_ranges(message), highest)
-        if len(set(message.reserved_name)) != len(message.reserved_name):
-            self._fail("a name is reserved twice")
+        self._check_disjoint(taken_ranges(message), highest)
+        _check_reserved_names(self.source, self.local, message.reserved_name)
 
     def _check_disjoint(self, ranges: list[tuple[int, int]], highest: int) -> None:
         last_end = 1
@@ -94,7 +94,7 @@ class _MessageCheck:
         message = self.message
         taken: dict[int, str] = {}
         reserved = set(message.reserved_name)
-        ranges = _Ranges(_taken_ranges(message))
+        ranges = Ranges(taken_ranges(message))
         for field in message.field:
             local = joined(self.local, field.name)
             _check_number(self.source, local, field.number)
@@ -154,32 +154,11 @@ class _MessageCheck:
             self._fail("the key of a map is an integer, a bool or a string")
 
 
-def _taken_ranges(message: DescriptorProto) -> list[tuple[int, int]]:
-    reserved = [(each.start, each.end) for each in message.reserved_range]
-    return reserved + [(each.start, each.end) for each in message.extension_range]
-
-
-class _Ranges:
-    """Which numbers lie in any of many ranges; made once for a message, asked once for every field."""
-
-    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
-        self._ranges = sorted(ranges)
-        self._starts = [start for start, _ in self._ranges]
-
-    def __contains__(self, number: int) -> bool:
-        at = _last_at_or_below(self._starts, number)
-        return at >= 0 and number < self._ranges[at][1]
-
-
-def _last_at_or_below(starts: Sequence[int], number: int) -> int:
-    low, high = 0, len(starts)
-    while low < high:
-        middle = (low + high) // 2
-        if starts[middle] <= number:
-            low = middle + 1
-        else:
-            high = middle
-    return low - 1
+def _check_reserved_names(source: Source, local: str, names: Sequence[str]) -> None:
+    if len(set(names)) != len(names):
+        source.fail("a name is reserved twice", local)
+    if source.has_editions and not all(IDENTIFIER.fullmatch(name) for name in names):
+        source.fail("what is reserved is no name", local)
 
 
 def _check_number(source: Source, local: str, number: int) -> None:
@@ -192,9 +171,9 @@ def _check_number(source: Source, local: str, number: int) -> None:
 def _check_field(source: Source, local: str, field: FieldDescriptorProto) -> None:
     if field.label not in _LABELS:
         source.fail("the field has no label", local)
-    if source.is_proto3 and field.label == _REQUIRED:
+    if source.file.syntax and field.label == _REQUIRED:
         source.fail("required fields are for proto2", local)
-    if source.is_proto3 and field.type == FieldDescriptorProto.TYPE_GROUP:
+    if source.file.syntax and field.type == FieldDescriptorProto.TYPE_GROUP:
         source.fail("groups are for proto2", local)
     if field.proto3_optional and not source.is_proto3:
         source.fail("proto3_optional is for proto3", local)
@@ -217,11 +196,12 @@ def _check_enum(source: Source, local: str, enum: EnumDescriptorProto) -> None:
     scope = local.rpartition(".")[0]
     if source.is_proto3 and enum.value[0].number != 0:
         source.fail("the first value of an enum in proto3 is zero", joined(scope, enum.value[0].name))
+    _check_reserved_names(source, local, enum.reserved_name)
     ranges = [(each.start, each.end + 1) for each in enum.reserved_range]
     for start, end in ranges:
         if end <= start:
             source.fail(f"{start} to {end - 1} is no range", local)
-    spans, reserved = _Ranges(ranges), set(enum.reserved_name)
+    spans, reserved = Ranges(ranges), set(enum.reserved_name)
     taken: dict[int, str] = {}
     for value in enum.value:
         place = joined(scope, value.name)

@@ -76,10 +76,8 @@ def incompatible_changes(older: LinkedFiles, newer: LinkedFiles) -> list[Incompa
 def differences(older: LinkedFiles, newer: LinkedFiles) -> list[Difference]:
     """All changes from `older` to `newer`."""
     comparison = _Comparison(older=_definitions(older), newer=_definitions(newer))
-    if older.main.package != newer.main.package:
-        comparison.add("PACKAGE_CHANGED", ())
-    comparison.compare_types(older.main, newer.main, (), _Syntaxes(not older.main.syntax, not newer.main.syntax))
-    return comparison.found
+    comparison.compare_files(older.main, newer.main)
+    return comparison.verdict()
 
 
 def _definitions(files: LinkedFiles) -> dict[str, _Definition]:
@@ -105,16 +103,80 @@ class _Syntaxes(NamedTuple):
     newer_is_proto2: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Suspicion:
+    """A field whose type is imported: it has changed too much if its type has."""
+
+    path: str
+    pair: "_Pair"
+
+
+class _Pair(NamedTuple):
+    """Two messages, by full name, of which the newer one is to read the older one."""
+
+    older: str
+    newer: str
+
+
 @dataclass(slots=True, kw_only=True)
 class _Comparison:
+    """Types that fields lead to wait for their turn, so that no chain of them is too long for the stack."""
+
     older: dict[str, _Definition]
     newer: dict[str, _Definition]
-    found: list[Difference] = field(default_factory=list)
-    # Pairs of types that fields have led to: whether the newer one reads the older one, once that is known.
-    _verdicts: dict[tuple[str, str], bool] = field(default_factory=dict)
+    # What was found in the files themselves (no pair), and in every pair of imported types.
+    _found: dict[_Pair | None, list[Difference | _Suspicion]] = field(default_factory=dict)
+    _now: list[Difference | _Suspicion] = field(default_factory=list)
+    _waiting: list[_Pair] = field(default_factory=list)
 
     def add(self, kind: str, path: Path) -> None:
-        self.found.append(Difference(kind=kind, path="#/" + "/".join(path)))
+        self._now.append(Difference(kind=kind, path=_written(path)))
+
+    def compare_files(self, older: FileDescriptorProto, newer: FileDescriptorProto) -> None:
+        """Everything in the two files, then all that their fields lead to elsewhere."""
+        self._now = self._found[None] = []
+        if older.package != newer.package:
+            self.add("PACKAGE_CHANGED", ())
+        self.compare_types(older, newer, (), _Syntaxes(not older.syntax, not newer.syntax))
+        while self._waiting:
+            pair = self._waiting.pop()
+            before, after = self.older[pair.older], self.newer[pair.newer]
+            assert isinstance(before.type, DescriptorProto)
+            assert isinstance(after.type, DescriptorProto)
+            self._now = self._found[pair]
+            syntaxes = _Syntaxes(before.is_proto2, after.is_proto2)
+            self.compare_messages(before.type, after.type, tuple(before.local.split(".")), syntaxes)
+
+    def verdict(self) -> list[Difference]:
+        """All differences; a suspicion is one when the type behind it doesn't read the older one."""
+        broken = self._broken()
+        verdict = []
+        for each in (each for found in self._found.values() for each in found):
+            if isinstance(each, Difference):
+                verdict.append(each)
+            elif each.pair in broken:
+                verdict.append(Difference(kind="FIELD_NAMED_TYPE_CHANGED", path=each.path))
+        return verdict
+
+    def _broken(self) -> set[_Pair]:
+        """The pairs that have a change for the worse, or a field that leads to one that has."""
+        led_from: dict[_Pair, list[_Pair]] = {}
+        broken: set[_Pair] = set()
+        for pair, found in self._found.items():
+            if pair is None:
+                continue
+            if any(isinstance(each, Difference) and each.kind in REASONS for each in found):
+                broken.add(pair)
+            for each in found:
+                if isinstance(each, _Suspicion):
+                    led_from.setdefault(each.pair, []).append(pair)
+        waiting = list(broken)
+        while waiting:
+            for pair in led_from.get(waiting.pop(), ()):
+                if pair not in broken:
+                    broken.add(pair)
+                    waiting.append(pair)
+        return broken
 
     def compare_types(
         self,
@@ -242,25 +304,19 @@ class _Comparison:
 
     def _compare_named(self, older: str, newer: str, path: Path) -> None:
         before, after = self.older[older], self.newer[newer]
-        # Two types of the files' own are compared where they stand.
-        is_imported = bool(before.file or after.file)
-        if before.local != after.local or (is_imported and not self._can_replace(older, newer)):
+        if before.local != after.local:
             self.add("FIELD_NAMED_TYPE_CHANGED", path)
+        elif before.file or after.file:
+            # Two types of the files' own are compared where they stand.
+            pair = _Pair(older, newer)
+            self._now.append(_Suspicion(path=_written(path), pair=pair))
+            if pair not in self._found:
+                self._found[pair] = []
+                self._waiting.append(pair)
 
-    def _can_replace(self, older: str, newer: str) -> bool:
-        """Compare two types of which one at least is imported."""
-        pair = (older, newer)
-        if pair not in self._verdicts:
-            # A type that leads back to itself is as good as the rest of it.
-            self._verdicts[pair] = True
-            before, after = self.older[older], self.newer[newer]
-            assert isinstance(before.type, DescriptorProto)
-            assert isinstance(after.type, DescriptorProto)
-            known = len(self.found)
-            syntaxes = _Syntaxes(before.is_proto2, after.is_proto2)
-            self.compare_messages(before.type, after.type, tuple(before.local.split(".")), syntaxes)
-            self._verdicts[pair] = not any(each.kind in REASONS for each in self.found[known:])
-        return self._verdicts[pair]
+
+def _written(path: Path) -> str:
+    return "#/" + "/".join(path)
 
 
 class _Shape:

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
@@ -24,11 +25,11 @@ from streamhouse.format.schemas.protobuf.builtin import builtin_text, library_fi
 from streamhouse.format.schemas.protobuf.checking import check_file
 from streamhouse.format.schemas.protobuf.interpreting import interpret_custom, interpret_plain
 from streamhouse.format.schemas.protobuf.linking import Linker
-from streamhouse.format.schemas.protobuf.source import Source
-from streamhouse.format.schemas.protobuf.statements import read_text
+from streamhouse.format.schemas.protobuf.source import MAX_REASON, Source
+from streamhouse.format.schemas.protobuf.statements import MAX_IMPORTS, read_text
 from streamhouse.format.schemas.protobuf.symbols import PACKAGE, Symbols, packages_of, symbols_of
 
-MAX_FILES: Final = 1_000
+MAX_FILES: Final = MAX_IMPORTS
 """Files that one schema may pull in; each costs time for all that it makes visible."""
 MAIN_NAME: Final = "default.proto"
 
@@ -75,16 +76,33 @@ def _read_serialized(text: str, *, name: str, where: str) -> Source:
         file.ParseFromString(base64.b64decode("".join(text.split()), validate=True))
     except (binascii.Error, DecodeError, ValueError):
         raise InvalidSchema("neither a .proto text nor a file descriptor in base64", path=where) from None
+    if not file.IsInitialized() or not _is_all_text(file):
+        raise InvalidSchema("the file descriptor has names that are not UTF-8, or options without one", path=where)
     file.name = name
     file.ClearField("source_code_info")
     if file.syntax == "proto2":
         file.ClearField("syntax")
     if file.syntax not in ("", "proto3", "editions"):
         raise InvalidSchema(f"unknown syntax {file.syntax[:40]!r}", path=where)
+    if len(set(file.dependency)) != len(file.dependency):
+        raise InvalidSchema("a file is imported twice", path=where)
     for index in (*file.public_dependency, *file.weak_dependency):
         if not 0 <= index < len(file.dependency):
             raise InvalidSchema(f"there is no import {index}", path=where)
     return Source(file=file, name=where)
+
+
+def _is_all_text(file: FileDescriptorProto) -> bool:
+    """Whether all strings are UTF-8. The library gives those that aren't as bytes, where nobody expects them."""
+    waiting: list[Any] = [file]
+    while waiting:
+        for field, value in waiting.pop().ListFields():
+            values = value if field.is_repeated else (value,)
+            if field.message_type is not None:
+                waiting.extend(values)
+            elif field.type == FieldDescriptor.TYPE_STRING and any(isinstance(each, bytes) for each in values):
+                return False
+    return True
 
 
 def _imports_first(main: Source, references: References) -> list[Source]:
@@ -161,4 +179,4 @@ def _pool(source: Source, pool: DescriptorPool) -> None:
     try:
         pool.AddSerializedFile(source.file.SerializeToString())
     except TypeError as error:
-        raise InvalidSchema(str(error), path=source.name) from None
+        raise InvalidSchema(str(error)[:MAX_REASON], path=source.name) from None

@@ -85,6 +85,8 @@ def interpret_custom(
         known.ParseFromString(options.SerializeToString())
         for option in waiting:
             setter.set(known, option)
+        if not known.IsInitialized():
+            source.fail(f"option {_name(waiting[0])} lacks a required field", local)
         # What the library's own options don't know is kept among their unknown fields, as protoc leaves it.
         options.ParseFromString(known.SerializeToString(deterministic=True))
 

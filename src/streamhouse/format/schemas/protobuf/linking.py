@@ -6,6 +6,7 @@ Leaves      the scoping rules to `symbols`; whether numbers fit together to `che
 """
 
 from dataclasses import dataclass
+from dataclasses import field as cache
 
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
@@ -15,8 +16,10 @@ from google.protobuf.descriptor_pb2 import (
 
 from streamhouse.format.schemas.protobuf.names import INTEGER_RANGES, SCALAR_NAMES, joined, json_name, map_entry_name
 from streamhouse.format.schemas.protobuf.options import float_text
+from streamhouse.format.schemas.protobuf.ranges import Ranges, extension_ranges
 from streamhouse.format.schemas.protobuf.source import Source
 from streamhouse.format.schemas.protobuf.symbols import Symbols, find_symbol, walk_extensions, walk_messages
+from streamhouse.format.schemas.protobuf.tokens import c_escaped, unescaped
 
 _TYPES = (DescriptorProto, EnumDescriptorProto)
 _MESSAGE_TYPES = (FieldDescriptorProto.TYPE_MESSAGE, FieldDescriptorProto.TYPE_GROUP)
@@ -28,6 +31,9 @@ class Linker:
 
     source: Source
     symbols: Symbols
+    # What is asked of one message or enum many times, by full name.
+    _room: dict[str, Ranges] = cache(default_factory=dict)
+    _values: dict[str, frozenset[str]] = cache(default_factory=dict)
 
     def link(self) -> None:
         """Give every name in the file its full form."""
@@ -67,6 +73,8 @@ class Linker:
             elif field.type in (FieldDescriptorProto.TYPE_FLOAT, FieldDescriptorProto.TYPE_DOUBLE):
                 single = field.type == FieldDescriptorProto.TYPE_FLOAT
                 field.default_value = float_text(float(field.default_value), single=single)
+            elif field.type == FieldDescriptorProto.TYPE_BYTES:
+                field.default_value = c_escaped(unescaped(field.default_value))
             elif field.type == FieldDescriptorProto.TYPE_BOOL and field.default_value not in ("true", "false"):
                 raise ValueError
         except ValueError:
@@ -90,6 +98,14 @@ class Linker:
         if isinstance(symbol, DescriptorProto) and symbol.options.map_entry:
             self._check_map(field, full, scope)
         field.type_name = f".{full}"
+        if isinstance(symbol, EnumDescriptorProto) and field.HasField("default_value"):
+            self._check_enum_default(field, symbol, local)
+
+    def _check_enum_default(self, field: FieldDescriptorProto, enum: EnumDescriptorProto, local: str) -> None:
+        if field.type_name not in self._values:
+            self._values[field.type_name] = frozenset(value.name for value in enum.value)
+        if field.default_value not in self._values[field.type_name]:
+            self.source.fail(f"{field.default_value[:80]!r} is no value of the enum {enum.name!r}", local)
 
     def _check_group(self, field: FieldDescriptorProto, full: str, scope: str) -> None:
         """A group defines its message where it stands, and is called after it."""
@@ -112,7 +128,9 @@ class Linker:
         extension.extendee = self._message(extension.extendee, scope, local)
         message = self.symbols[extension.extendee[1:]]
         assert isinstance(message, DescriptorProto)
-        if not any(each.start <= extension.number < each.end for each in message.extension_range):
+        if extension.extendee not in self._room:
+            self._room[extension.extendee] = Ranges(extension_ranges(message))
+        if extension.number not in self._room[extension.extendee]:
             self.source.fail(f"{extension.extendee[1:]!r} has no room for an extension {extension.number}", local)
 
     def _message(self, name: str, scope: str, local: str) -> str:

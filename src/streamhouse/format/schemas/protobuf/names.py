@@ -12,6 +12,9 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
+MAX_FULL_NAME: Final = 1_000
+"""Letters of a full name: every definition carries all names around it, so that long ones add up."""
+
 SCALARS: Final["dict[str, FieldDescriptorProto.Type.ValueType]"] = {
     "double": FieldDescriptorProto.TYPE_DOUBLE,
     "float": FieldDescriptorProto.TYPE_FLOAT,

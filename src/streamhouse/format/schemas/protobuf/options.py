@@ -138,7 +138,8 @@ def _aggregate(cursor: Cursor) -> str:
             depth -= 1
         words.append(cursor.take().text)
         if depth == 0:
-            return " ".join(words[1:-1])
+            # The reader takes a sign and its number for one word.
+            return "".join(word if word == "-" else f"{word} " for word in words[1:-1])
 
 
 def _default(cursor: Cursor, field: FieldDescriptorProto) -> str:

@@ -189,9 +189,8 @@ class Printer:
         yield from _indented(self._option_statements(enum))
         yield from _indented(self._reserved(enum, past_end=0, highest=MAX_ENUM_NUMBER))
         values = self._in_order(enum.value, key=lambda value: (value.number, value.name))
-        if self.file.syntax == "proto3":
-            # The first value is the default: of all that are zero, the one that was first stays so.
-            values = sorted(values, key=lambda value: value.name != enum.value[0].name)
+        # The first value is the default of the type: it stays so, whatever its number.
+        values.sort(key=lambda value: value.name != enum.value[0].name)
         for value in values:
             yield f"  {value.name} = {value.number}{self.options.bracketed(value)};"
         yield "}"

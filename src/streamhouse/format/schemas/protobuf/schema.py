@@ -10,7 +10,7 @@ from functools import cached_property
 
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 
-from streamhouse.errors import InvalidRecordValue
+from streamhouse.errors import InvalidRecordValue, InvalidSchema
 from streamhouse.format.schemas.base import (
     MAX_INCOMPATIBILITIES,
     Incompatibility,
@@ -28,7 +28,20 @@ from streamhouse.format.schemas.protobuf.records import MessageCodec, message_at
 
 def parse(text: str, references: References) -> "ProtobufSchema":
     """Understand a .proto text, or a serialised file descriptor in base64; raises `InvalidSchema`."""
-    return ProtobufSchema(text, link_files(text, references))
+    schema = ProtobufSchema(text, link_files(text, references))
+    if not schema.files.was_text:
+        _check_text(schema, references)
+    return schema
+
+
+def _check_text(schema: "ProtobufSchema", references: References) -> None:
+    """What is kept of a descriptor is its text: one that no text can say is refused while its owner is there."""
+    try:
+        again = link_files(schema.text, references)
+    except InvalidSchema as error:
+        raise InvalidSchema(f"the descriptor can't be written as text: {error.reason}") from None
+    if Printer(file=again.main, options=OptionPrinter(again.pool)).text() != schema.text:
+        raise InvalidSchema("the descriptor can't be written as text")
 
 
 class ProtobufSchema(ParsedSchema):

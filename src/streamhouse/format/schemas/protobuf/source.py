@@ -6,13 +6,16 @@ Leaves      the grammar to `statements` (files, services) and `definitions` (mes
 """
 
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from streamhouse.errors import InvalidSchema
-from streamhouse.format.schemas.protobuf.names import joined
+from streamhouse.format.schemas.protobuf.names import MAX_FULL_NAME, joined
 from streamhouse.format.schemas.protobuf.tokens import Cursor
+
+MAX_REASON: Final = 400
+"""Letters of a complaint: some quote what they complain about, which may be a whole text."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,7 +37,10 @@ class Source:
 
     def mark(self, scope: str, name: str, start: int) -> None:
         """Remember where a name was defined; of two equal ones the second is the one to complain about."""
-        self.starts[joined(scope, name)] = start
+        local = joined(scope, name)
+        if self.cursor is not None and len(local) > MAX_FULL_NAME:
+            self.cursor.fail(f"the full name is too long; limit={MAX_FULL_NAME}", at=start)
+        self.starts[local] = start
 
     def place(self, local: str) -> str:
         """Where a name was defined: line and column of a text, the name itself of a descriptor."""
@@ -44,4 +50,4 @@ class Source:
 
     def fail(self, why: str, local: str) -> NoReturn:
         """Refuse the file for what stands under this name."""
-        raise InvalidSchema(why, path=self.place(local))
+        raise InvalidSchema(why[:MAX_REASON], path=self.place(local)[:MAX_REASON])

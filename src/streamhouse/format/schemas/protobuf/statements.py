@@ -15,6 +15,7 @@ from streamhouse.format.schemas.protobuf.options import option_statement
 from streamhouse.format.schemas.protobuf.source import Source
 from streamhouse.format.schemas.protobuf.tokens import Cursor, Kind
 
+MAX_IMPORTS: Final = 1_000
 _EDITIONS: Final = {"2023": Edition.EDITION_2023}
 
 
@@ -79,12 +80,15 @@ def _read_statement(source: Source, cursor: Cursor) -> None:
 
 def _read_import(file: FileDescriptorProto, cursor: Cursor) -> None:
     cursor.expect("import")
-    public, weak = cursor.accept("public"), cursor.accept("weak")
+    public = cursor.accept("public")
+    weak = not public and cursor.accept("weak")
     path = cursor.text_string("the file to import")
     cursor.expect(";")
     if path in file.dependency:
         return
     index = len(file.dependency)
+    if index >= MAX_IMPORTS:
+        cursor.fail(f"too many imports; limit={MAX_IMPORTS}")
     file.dependency.append(path)
     if public:
         file.public_dependency.append(index)

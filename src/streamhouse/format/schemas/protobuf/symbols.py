@@ -17,13 +17,15 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from streamhouse.format.schemas.protobuf.definitions import MAX_MESSAGE_DEPTH
-from streamhouse.format.schemas.protobuf.names import IDENTIFIER, joined
+from streamhouse.format.schemas.protobuf.names import IDENTIFIER, MAX_FULL_NAME, joined
 from streamhouse.format.schemas.protobuf.source import Source
 
 Symbol: TypeAlias = DescriptorProto | EnumDescriptorProto | FieldDescriptorProto | ServiceDescriptorProto | str
 """What a full name stands for. Packages, and what only takes a name away from others, are words."""
 Symbols: TypeAlias = dict[str, Symbol]
 
+MAX_DEFINITIONS: Final = 50_000
+"""Messages, fields, values and the like of one file; protoc's own largest tests have a tenth of it."""
 PACKAGE: Final = "package"
 _HOLDERS: Final = (DescriptorProto, EnumDescriptorProto, ServiceDescriptorProto)
 
@@ -80,6 +82,8 @@ class _Table:
     def __init__(self, source: Source) -> None:
         self.source, self.package = source, source.file.package
         self.symbols: Symbols = {}
+        if len(self.package) > MAX_FULL_NAME:
+            source.fail(f"the package's name is too long; limit={MAX_FULL_NAME}", "")
         if self.package and not all(IDENTIFIER.fullmatch(part) for part in self.package.split(".")):
             source.fail(f"{self.package[:80]!r} is no package", "")
 
@@ -87,6 +91,10 @@ class _Table:
         if not IDENTIFIER.fullmatch(name):
             self.source.fail(f"{name[:80]!r} is no name", joined(scope, name))
         full = joined(self.package, joined(scope, name))
+        if len(full) > MAX_FULL_NAME:
+            self.source.fail(f"the full name is too long; limit={MAX_FULL_NAME}", joined(scope, name))
+        if len(self.symbols) >= MAX_DEFINITIONS:
+            self.source.fail(f"too many definitions; limit={MAX_DEFINITIONS}", joined(scope, name))
         if full in self.symbols:
             self.source.fail(f"{full!r} is defined twice", joined(scope, name))
         self.symbols[full] = symbol

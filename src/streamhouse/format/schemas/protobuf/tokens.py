@@ -13,6 +13,8 @@ from typing import Final, NamedTuple, NoReturn
 from streamhouse.errors import InvalidSchema
 
 MAX_INT: Final = 2**64 - 1
+MAX_TOKENS: Final = 300_000
+"""Words of one text. What people write has far fewer; a text of nothing but semicolons would have a million."""
 
 
 class Kind(Enum):
@@ -43,6 +45,7 @@ _TOKEN: Final = re.compile(
       | (?P<SYMBOL>[;{}\[\]()<>=,.:+-]|/(?!\*))""",
     re.VERBOSE,
 )
+_KINDS: Final[dict[str | None, Kind]] = {kind.name: kind for kind in Kind}
 _ESCAPE: Final = re.compile(
     rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([abfnrtv\\'\"?])|)"
 )
@@ -72,10 +75,12 @@ class Cursor:
                 self.fail(f"unexpected {_unreadable(text, at)}", at=at)
             name = found.lastgroup
             if name != "blank":
-                tokens.append(Token(Kind[str(name)], found[0], at))
+                tokens.append(Token(_KINDS[name], found[0], at))
             if name in ("INT", "FLOAT") and text[found.end() : found.end() + 1].isidentifier():
                 self.fail("a number must be followed by a space or a symbol", at=found.end())
             at = found.end()
+            if len(tokens) > MAX_TOKENS:
+                self.fail(f"too many words; limit={MAX_TOKENS}", at=at)
         tokens.append(Token(Kind.END, "", len(text)))
         return tokens
 
@@ -192,21 +197,30 @@ class Cursor:
 
     def _unescaped(self, token: Token) -> bytes:
         try:
-            raw = token.text[1:-1].encode()
-        except UnicodeEncodeError:
-            self.fail("the string has lone surrogates", at=token.start)
-        return _ESCAPE.sub(lambda found: self._letter(found, token), raw) if b"\\" in raw else raw
+            return unescaped(token.text[1:-1])
+        except ValueError as error:
+            self.fail(f"the string has {error}", at=token.start)
 
-    def _letter(self, found: re.Match[bytes], token: Token) -> bytes:
-        octal, hexadecimal, short, long, letter = found.groups()
-        if letter is not None:
-            return _LETTERS[letter]
-        if octal is not None or hexadecimal is not None:
-            return bytes((int(octal or hexadecimal, 8 if octal is not None else 16) & 0xFF,))
-        point = int(short or long or b"FFFFFFFF", 16)
-        if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-            self.fail(f"bad escape {found[0].decode()!r} in a string", at=token.start)
-        return chr(point).encode()
+
+def unescaped(text: str) -> bytes:
+    """The bytes that a string with escapes stands for; `ValueError` says what is wrong with it."""
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("lone surrogates") from None
+    return _ESCAPE.sub(_letter, raw) if b"\\" in raw else raw
+
+
+def _letter(found: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, short, long, letter = found.groups()
+    if letter is not None:
+        return _LETTERS[letter]
+    if octal is not None or hexadecimal is not None:
+        return bytes((int(octal or hexadecimal, 8 if octal is not None else 16) & 0xFF,))
+    point = int(short or long or b"FFFFFFFF", 16)
+    if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
+        raise ValueError(f"a bad escape {found[0].decode()!r}")
+    return chr(point).encode()
 
 
 def _unreadable(text: str, at: int) -> str:
