@@ -26,6 +26,8 @@ MAX_DEPTH: Final = 100
 MAX_INCOMPATIBILITIES: Final = 100
 """What a verdict lists; who changes more than this in one go has seen enough."""
 
+_HALF_LETTER: Final = "a text with half a surrogate pair"
+_ESCAPED_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _STRINGS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
@@ -77,7 +79,10 @@ def different_languages(newer: ParsedSchema, older: ParsedSchema) -> list[Incomp
 
 def check_size(text: str, references: References) -> None:
     """Refuse texts that are too large before anything walks them."""
-    size_bytes = sum(len(part.encode("utf-8", "surrogatepass")) for part in (text, *references.values()))
+    try:
+        size_bytes = sum(len(part.encode()) for part in (text, *references.values()))
+    except UnicodeEncodeError:
+        raise InvalidSchema(_HALF_LETTER) from None
     if size_bytes > MAX_TEXT_BYTES:
         raise InvalidSchema(f"the text is too large; size={size_bytes} limit={MAX_TEXT_BYTES}")
 
@@ -86,10 +91,15 @@ def read_json(text: str, *, where: str = "") -> object:
     """A JSON text that is no deeper than the limit; `where` names the reference it came from."""
     _check_depth(text, where)
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        document = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        if _ESCAPED_SURROGATE.search(text):
+            write_json(document).encode()
+        return document
     except json.JSONDecodeError as error:
         place = f"{where}line {error.lineno} column {error.colno}"
         raise InvalidSchema(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", path=place) from None
+    except UnicodeEncodeError:
+        raise InvalidSchema(_HALF_LETTER, path=where) from None
     except ValueError as error:
         raise InvalidSchema(f"not JSON: {error}", path=where) from None
 

@@ -72,7 +72,10 @@ class AvroSchema(ParsedSchema):
         return bytes(out)
 
     def decode(self, payload: bytes | memoryview) -> object:
-        return self._read(bytes(payload))
+        try:
+            return self._read(bytes(payload))
+        except RecursionError:
+            raise InvalidRecordValue("the value is nested too deeply") from None
 
     @cached_property
     def _canonical(self) -> str:

@@ -31,7 +31,7 @@ from streamhouse.format.schemas.avro.types import (
 )
 from streamhouse.format.schemas.base import References, read_json
 
-MAX_TYPE_DEPTH: Final = 200
+MAX_TYPE_DEPTH: Final = 100
 """Types inside types, names followed: what a decoder may recurse without checking."""
 MAX_DEFAULT_STEPS: Final = 100_000
 """Comparisons of defaults with branches of unions, before a text is taken for an attack."""

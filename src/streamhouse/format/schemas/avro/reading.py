@@ -37,6 +37,8 @@ from streamhouse.format.varint import VARLONG, BadVarint, read_varint
 MAX_EMPTY_ITEMS: Final = 100_000
 """Items without bytes of their own in all lists of one payload."""
 
+MAX_QUICK_DEPTH: Final = 50
+
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
 _LATIN: Final = ("bytes", "fixed")
@@ -85,10 +87,7 @@ def careful(root: AvroType) -> Callable[[bytes], object]:
 
     def read(payload: bytes) -> object:
         cursor = Cursor(payload)
-        try:
-            value = read_root(cursor)
-        except RecursionError:
-            raise InvalidRecordValue("the value is nested too deeply") from None
+        value = read_root(cursor)
         _check_end(cursor.position, cursor.end)
         return value
 
@@ -118,7 +117,8 @@ def _check_end(position: int, end: int) -> None:
 def can_be_quick(root: AvroType) -> bool:
     """Whether fastavro's values are JSON's, and no payload can hurt it."""
     types = everything_in(root)
-    if shape_of(root).recursive or any(kind.kind in _LATIN for kind in types):
+    shape = shape_of(root)
+    if shape.recursive or shape.height > MAX_QUICK_DEPTH or any(kind.kind in _LATIN for kind in types):
         return False
     lists = [kind.items for kind in types if isinstance(kind, Array)]
     return not any(_may_be_empty(items) for items in lists) and all(

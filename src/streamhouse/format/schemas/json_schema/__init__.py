@@ -25,7 +25,7 @@ from streamhouse.format.schemas.json_schema import differences
 from streamhouse.format.schemas.json_schema.documents import Documents
 from streamhouse.format.schemas.json_schema.loading import load_shape
 from streamhouse.format.schemas.json_schema.shapes import Shape
-from streamhouse.format.schemas.json_schema.validation import Validator, check_documents
+from streamhouse.format.schemas.json_schema.validation import Validator, check_documents, check_nesting
 
 
 def parse(text: str, references: References) -> "JsonSchema":
@@ -34,7 +34,7 @@ def parse(text: str, references: References) -> "JsonSchema":
         documents = Documents(text, references)
         check_documents(documents)
         shape = load_shape(documents)
-        return JsonSchema(text, documents, Validator(documents), shape)
+        return JsonSchema(text, references, documents, Validator(documents), shape)
     except RecursionError:
         raise InvalidSchema("nested too deeply") from None
 
@@ -44,8 +44,11 @@ class JsonSchema(ParsedSchema):
 
     type: SchemaType = "JSON"
 
-    def __init__(self, text: str, documents: Documents, validator: Validator, shape: Shape) -> None:
+    def __init__(
+        self, text: str, references: References, documents: Documents, validator: Validator, shape: Shape
+    ) -> None:
         self.text = text
+        self._references = dict(references)
         self.shape = shape
         self._documents = documents
         self._validator = validator
@@ -59,14 +62,18 @@ class JsonSchema(ParsedSchema):
     def incompatibilities(self, older: ParsedSchema) -> list[Incompatibility]:
         if not isinstance(older, JsonSchema):
             return different_languages(self, older)
+        if self.canonical() == older.canonical() and self._references == older._references:
+            return []
         return differences.incompatibilities(self.shape, older.shape)
 
     def encode(self, value: object) -> bytes:
-        self._validator.validate(value)
         try:
-            return msgspec.json.encode(value)
+            raw = msgspec.json.encode(value)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidRecordValue(f"not to be written as JSON: {error}") from None
+        check_nesting(raw)
+        self._validator.validate(value)
+        return raw
 
     def decode(self, payload: bytes | memoryview) -> object:
         try:

@@ -23,9 +23,9 @@ from streamhouse.format.schemas.json_schema.shapes import Shape, followed
 from streamhouse.format.schemas.json_schema.validation import Patterns
 from streamhouse.format.schemas.steps import TooComplex, run_steps
 
-MAX_QUESTIONS: Final = 1_000_000
-"""Pairs that are asked for, known ones too."""
-MAX_FOUND: Final = 1_000
+MAX_QUESTIONS: Final = 300_000
+"""Pairs that are asked for, known ones too, and what is carried from pair to pair."""
+MAX_FOUND: Final = 30
 """Differences kept of one pair: shapes that share parts can have more than there are atoms."""
 
 Known = dict[tuple[int, int], list[Difference]]
@@ -97,6 +97,7 @@ class _Comparison:
         self._open.add(key)
         found = limited((yield from self._compare(original, update)))
         self._open.discard(key)
+        self.questions_left -= len(found)
         self._judged[key] = found
         return found
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from streamhouse.format.schemas.json_schema.shapes import Shape
 
-MAX_PATH: Final = 1_000
+MAX_PATH: Final = 300
 """Letters of a path: in schemas that lie in themselves it could be of any length."""
 
 HARMLESS: Final = frozenset(

@@ -5,7 +5,7 @@ Owns        what each keyword of each draft says about which kind of value
 Leaves      whether keywords are well formed to the meta-schemas (`json_schema.validation`)
 
 A schema that speaks of several kinds of values, or has a list of types, becomes a combined shape. Keywords that
-Confluent's comparison ignores (`contains`, `propertyNames`, `format`, `if`) are not looked into.
+Confluent's comparison ignores (`contains`, `propertyNames`, `if`) are loaded for their references only.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,11 @@ from streamhouse.errors import InvalidSchema
 from streamhouse.format.schemas.base import write_json
 from streamhouse.format.schemas.json_schema import shapes
 from streamhouse.format.schemas.json_schema.documents import Documents
-from streamhouse.format.schemas.json_schema.shapes import MISSING, Criterion, Shape
+from streamhouse.format.schemas.json_schema.shapes import MISSING, Criterion, Shape, in_place_height
 
 MAX_REFERENCES: Final = 20_000
+MAX_IN_PLACE: Final = 100
+"""Schemas that one value must fit, each reached through the one before."""
 
 _OBJECT_WORDS: Final = (
     "properties",
@@ -45,6 +47,7 @@ def load_shape(documents: Documents) -> Shape:
     try:
         root = loader.shape(documents.root, "")
         loader.fill_references()
+        loader.check_heights()
     except (AttributeError, TypeError):
         # Meta-schemas don't look below keywords that they don't know; references do.
         raise InvalidSchema("a reference means something that is no schema") from None
@@ -68,6 +71,16 @@ class _Loader:
                 raise InvalidSchema(f"too many references; limit={MAX_REFERENCES}")
             target = self._documents.find(uri, base, path)
             reference.target = shapes.Always() if target is None else self.shape(target, path)
+
+    def check_heights(self) -> None:
+        """Refuse what would send one value in circles, or through more schemas than a validator's stack holds."""
+        heights: dict[int, int] = {}
+        for shape in self._loaded.values():
+            height = heights.get(id(shape)) or in_place_height(shape, heights)
+            if height is None:
+                raise InvalidSchema("a schema must not apply itself to the same value")
+            if height > MAX_IN_PLACE:
+                raise InvalidSchema(f"too many schemas for the same value, one behind the other; limit={MAX_IN_PLACE}")
 
     def shape(self, node: object, path: str) -> Shape:
         if isinstance(node, bool):
@@ -126,8 +139,13 @@ class _Loader:
         if shapes.Text not in kinds and any(word in node for word in _TEXT_WORDS):
             found.append(_text(node))
         if self._documents.draft_at(node) >= 7 and any(word in node for word in ("if", "then", "else")):
-            found.append(shapes.Conditional(source={w: node[w] for w in ("if", "then", "else") if w in node}))
+            found.append(self._conditional(node, path))
         return found
+
+    def _conditional(self, node: Node, path: str) -> Shape:
+        said = {word: node[word] for word in ("if", "then", "else") if word in node}
+        parts = tuple(self.shape(part, f"{path}/{word}") for word, part in said.items())
+        return shapes.Conditional(source=said, parts=parts)
 
     def _says(self, node: Node, word: str) -> bool:
         """Whether a keyword is there; since 2019-09, one without any property in it says nothing at all."""
@@ -181,6 +199,7 @@ class _Loader:
             unevaluated=self._maybe(node, "unevaluatedProperties", path) if self._is_new(node) else None,
             min_properties=node.get("minProperties"),
             max_properties=node.get("maxProperties"),
+            names=self._maybe(node, "propertyNames", path),
         )
 
     def _dependencies(self, node: Node, path: str) -> tuple[dict[str, frozenset[str]], dict[str, Shape]]:
@@ -210,6 +229,7 @@ class _Loader:
             unique=node.get("uniqueItems") is True,
             min_contains=node.get("minContains", 1) if has_contains else None,
             max_contains=node.get("maxContains") if has_contains else None,
+            contained=self._maybe(node, "contains", path),
         )
 
     def _items(self, node: Node, path: str) -> tuple[Shape | None, tuple[Shape, ...], bool, Shape | None]:

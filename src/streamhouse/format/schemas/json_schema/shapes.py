@@ -8,7 +8,7 @@ said of objects another, and a schema that says both is an `allOf` of the two. V
 same way here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal
@@ -57,8 +57,11 @@ class Boolean(Shape):
     """`true` and `false`."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Conditional(Shape):
-    """`if`, `then`, `else`: not looked into."""
+    """`if`, `then`, `else`: not compared."""
+
+    parts: tuple[Shape, ...] = ()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -91,6 +94,8 @@ class Object(Shape):
     unevaluated: Shape | None = None
     min_properties: float | None = None
     max_properties: float | None = None
+    names: Shape | None = None
+    """What all names must fit: not compared."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -105,6 +110,8 @@ class Array(Shape):
     unique: bool = False
     min_contains: float | None = None
     max_contains: float | None = None
+    contained: Shape | None = None
+    """What some item must fit: not compared."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -154,3 +161,43 @@ _ANYTHING: Final = Always(source=True)
 
 def followed(shape: Shape) -> Shape:
     return shape.end if isinstance(shape, Reference) else shape
+
+
+def in_place(shape: Shape) -> Iterable[Shape]:
+    """The shapes that must fit the same value, not a part of it."""
+    match shape:
+        case Reference():
+            return () if shape.target is None else (shape.target,)
+        case Combined() | Conditional():
+            return shape.parts
+        case Not():
+            return (shape.inner,)
+        case Object():
+            return shape.needs_shape.values()
+    return ()
+
+
+def in_place_height(start: Shape, heights: dict[int, int]) -> int | None:
+    """How many shapes one value goes through at most, from here on; None if it would go in circles.
+
+    Walks without recursion, and keeps what it learns in `heights`.
+    """
+    stack = [(start, iter(in_place(start)), [0])]
+    open_shapes = {id(start)}
+    while stack:
+        current, rest, below = stack[-1]
+        part = next(rest, None)
+        if part is None:
+            stack.pop()
+            open_shapes.discard(id(current))
+            heights[id(current)] = 1 + max(below)
+            if stack:
+                stack[-1][2].append(heights[id(current)])
+        elif id(part) in open_shapes:
+            return None
+        elif id(part) in heights:
+            below.append(heights[id(part)])
+        else:
+            open_shapes.add(id(part))
+            stack.append((part, iter(in_place(part)), [0]))
+    return heights[id(start)]

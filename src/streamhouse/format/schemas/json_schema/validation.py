@@ -7,6 +7,7 @@ Leaves      what schemas mean for each other to `json_schema.differences`
 Patterns run on an engine whose steps are limited; one that needs more than that doesn't match.
 """
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, cast
@@ -20,7 +21,11 @@ MAX_BACKTRACKS: Final = 100_000
 MAX_PATTERN_BYTES: Final = 1 << 20
 """Memory that one compiled pattern may take."""
 MAX_REASON: Final = 300
+MAX_VALUE_DEPTH: Final = 100
+"""Nesting of a value: times the schemas that each part goes through, it must fit the native stack."""
 
+_STRINGS_AND_BRACKETS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
+_STEP: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _OPTIONS: Final = jsonschema_rs.FancyRegexOptions(
     backtrack_limit=MAX_BACKTRACKS, size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES
 )
@@ -71,6 +76,17 @@ class Validator:
             raise InvalidRecordValue(error.message[:MAX_REASON], path=pointer(error.instance_path)) from None
         except ValueError as error:
             raise InvalidRecordValue(str(error)[:MAX_REASON]) from None
+
+
+def check_nesting(raw: bytes) -> None:
+    """Refuse JSON that is nested so deeply that judging it could overflow the stack."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_VALUE_DEPTH:
+        return
+    depth = 0
+    for token in _STRINGS_AND_BRACKETS.finditer(raw):
+        depth += _STEP.get(token[0], 0)
+        if depth > MAX_VALUE_DEPTH:
+            raise InvalidRecordValue(f"the value is nested too deeply; limit={MAX_VALUE_DEPTH}")
 
 
 class Patterns:
