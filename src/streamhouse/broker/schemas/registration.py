@@ -41,7 +41,7 @@ from streamhouse.model.schema import (
 
 from .library import Library
 from .references import Resolved
-from .rules import InForce, check_registration, check_subject, group_of, in_force, tell
+from .rules import MAX_SUBJECT_CHARS, InForce, check_registration, check_subject, group_of, in_force, tell
 
 TRIES: Final = 20
 
@@ -140,11 +140,22 @@ class Registration:
     async def _prepare(self, subject: Subject, proposal: Proposal, *, normalize: bool) -> Prepared:
         if not proposal.text.strip():
             raise InvalidSchema("the schema is empty")
+        self._check_extras(proposal)
         resolved = await self._library.resolve(subject, proposal.references, live=True)
         parsed = await self._library.parse(proposal.type, proposal.text, resolved.texts)
         text = parsed.normalized() if normalize else parsed.canonical()
         check_text(text)
         return Prepared(proposal=proposal, parsed=parsed, text=text, resolved=resolved)
+
+    def _check_extras(self, proposal: Proposal) -> None:
+        limit = self._settings.max_schema_bytes
+        for what, text in (("metadata", proposal.metadata), ("the rule set", proposal.rule_set)):
+            if text is not None and len(text) > limit:
+                raise InvalidSchema(f"{what} are too large; limit={limit} setting=schemas.max_schema_bytes")
+        for number, each in enumerate(proposal.references):
+            for text in (each.name, each.subject):
+                if not text or len(text) > MAX_SUBJECT_CHARS or not text.isprintable():
+                    raise InvalidSchema("a reference has no name, or one that can't be", path=f"references/{number}")
 
     # --- what it gets along with
 

@@ -25,7 +25,7 @@ from streamhouse.wire.http.negotiation import sent_type, wanted_type
 
 from . import schemas_ids, schemas_rules, schemas_subjects
 from .schemas_errors import Told, tell
-from .schemas_exchange import RegistryCall
+from .schemas_exchange import ENVELOPE_BYTES, RegistryCall
 from .schemas_table import Entry, Table
 
 log = logging.getLogger(__name__)
@@ -34,9 +34,6 @@ V1_JSON: Final = "application/vnd.schemaregistry.v1+json"
 MEDIA_TYPES: Final = (V1_JSON, "application/vnd.schemaregistry+json", "application/json")
 SENT_TYPES: Final = (*MEDIA_TYPES, "application/octet-stream")
 ROOTS: Final = ("subjects", "schemas", "config", "mode", "compatibility", "contexts")
-ENVELOPE_BYTES: Final = 64 * 1024
-"""What a request may have besides the text of its schema."""
-
 _ENCODER: Final = msgspec.json.Encoder()
 
 

@@ -27,6 +27,9 @@ from streamhouse.wire.http.bodies import Bodies
 
 from .schemas_errors import RegistryFault, invalid_body, invalid_version
 
+ENVELOPE_BYTES: Final = 64 * 1024
+"""What a request may have besides the text of a schema."""
+
 MAX_INT: Final = 2**31 - 1
 STYLES: Final = frozenset({"", "default", "resolved", "serialized", "ignore_extensions"})
 _ON: Final = ("true", "1")
@@ -73,7 +76,10 @@ class SchemaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 def _written(value: Mapping[str, Any] | None) -> str | None:
     if value is None:
         return None
-    return json.dumps({name: each for name, each in value.items() if each is not None}, sort_keys=True)
+    try:
+        return json.dumps({name: each for name, each in value.items() if each is not None}, sort_keys=True)
+    except RecursionError:
+        raise invalid_body("nested too deeply") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +166,8 @@ class RegistryCall:
 
     # --- the body
 
-    async def body(self, kind: type[T]) -> T:
-        data = await self.bodies.read(self.request, limit=self.max_body_bytes)
+    async def body(self, kind: type[T], *, limit: int = ENVELOPE_BYTES) -> T:
+        data = await self.bodies.read(self.request, limit=limit)
         try:
             data.decode()
             return msgspec.json.decode(data, type=kind)
@@ -171,7 +177,7 @@ class RegistryCall:
             raise RegistryFault(400, f"The body is not JSON: {str(error)[:300] or 'nested too deeply'}") from None
 
     async def proposal(self) -> Proposal:
-        return (await self.body(SchemaBody)).proposal()
+        return (await self.body(SchemaBody, limit=self.max_body_bytes)).proposal()
 
 
 # --- answers
