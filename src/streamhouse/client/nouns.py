@@ -59,6 +59,8 @@ class NewSchema:
     text: str
     type: SchemaType = "AVRO"
     references: tuple[SchemaReference, ...] = ()
+    message: str | None = None
+    """For Protobuf: which message of the file values are; the first one unless told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,8 @@ class SchemaRef:
 
     subject: str
     version: int | None = None
+    message: str | None = None
+    """For Protobuf: which message of the file values are; the first one unless told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ Leaves      payloads to `format.schemas`; schemas themselves to the registry, th
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -87,14 +88,23 @@ class SchemaWriter:
 
     def __init__(self, registry: Registry, schema: AnySchema, *, subject: str) -> None:
         self._registry, self._schema, self._subject = registry, schema, subject
-        self._parsed: ParsedSchema | None = None
+        self._encode: Callable[[Any], bytes] | None = None
         self._prefix = b""
 
     async def open(self) -> None:
         registered = await self._registered()
         new = NewSchema(text=registered.text, type=registered.type, references=registered.references)
-        self._parsed = parse_schema(registered.type, registered.text, await self._registry.resolved(new))
-        self._prefix = prefix(registered.id)
+        parsed = parse_schema(registered.type, registered.text, await self._registry.resolved(new))
+        self._encode, self._prefix = self._encoder(parsed), prefix(registered.id)
+
+    def _encoder(self, parsed: ParsedSchema) -> Callable[[Any], bytes]:
+        message = None if isinstance(self._schema, str) else self._schema.message
+        if message is None:
+            return parsed.encode
+        if parsed.type != "PROTOBUF":
+            raise Rejected(f"only Protobuf has messages to choose from; message={message} type={parsed.type}")
+        encode: Callable[..., bytes] = parsed.encode  # Protobuf's takes more than the others
+        return partial(encode, message=message)
 
     async def _registered(self) -> Schema:
         if isinstance(self._schema, NewSchema):
@@ -104,8 +114,8 @@ class SchemaWriter:
         return await self._registry.get(self._schema)
 
     def __call__(self, value: Any) -> bytes:
-        assert self._parsed is not None, "open comes first"
-        return self._prefix + self._parsed.encode(value)
+        assert self._encode is not None, "open comes first"
+        return self._prefix + self._encode(value)
 
 
 def prefix(schema_id: int) -> bytes:
