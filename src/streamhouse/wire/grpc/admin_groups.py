@@ -4,7 +4,9 @@ import asyncio
 from typing import Final
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.groups.calls import OffsetToCommit, Outcomes
 from streamhouse.errors import StreamhouseError
+from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import TopicPartition
 
 from .admin_topics import offset_message
@@ -15,6 +17,16 @@ from .positions import AT_ONCE, find_starts
 from .requests import named
 
 UNKNOWN: Final = -1
+
+
+def _name(item: tuple[TopicPartition, CommittedOffset]) -> TopicPartition:
+    return item[0]
+
+
+def _raise_first(outcomes: Outcomes) -> None:
+    for error in outcomes.values():
+        if error is not None:
+            raise error
 
 
 class GroupAdmin:
@@ -65,7 +77,7 @@ class GroupAdmin:
             return part
 
         parts = await asyncio.gather(
-            *(lag_of(name, offset, metadata) for name, (offset, metadata) in sorted(committed.items()))
+            *(lag_of(name, each.offset, each.metadata) for name, each in sorted(committed.items(), key=_name))
         )
         return pb.GetGroupLagResponse(partitions=parts, total_lag=sum(max(0, each.lag) for each in parts))
 
@@ -73,13 +85,13 @@ class GroupAdmin:
         """All of it or nothing: a position that can't be found fails the call before anything is committed."""
         group_id = named(request.group_id, "group_id")
         starts = await find_starts(self._broker, request.positions, limit=self._limit)
-        offsets: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, OffsetToCommit] = {}
         for name, found in starts:
             if isinstance(found, StreamhouseError):
                 raise found
-            offsets[name] = found.offset
+            offsets[name] = OffsetToCommit(offset=found.offset)
         if not request.dry_run:
-            await self._broker.records.commit(group_id, offsets)
+            _raise_first(await self._broker.records.commit(group_id, offsets))
         return pb.ResetGroupResponse(offsets=map(offset_message, starts))
 
     async def delete(self, request: pb.DeleteGroupRequest, _: Call) -> pb.DeleteGroupResponse:

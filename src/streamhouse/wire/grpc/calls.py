@@ -53,6 +53,9 @@ Send = Callable[[bytes], Awaitable[None]]
 Stream = Callable[[AsyncIterator[tuple[Q, Call]], Send], Awaitable[None]]
 """A method with a stream on both sides."""
 
+Watch = Callable[[Q, Send], Awaitable[None]]
+"""A method with one question and many answers."""
+
 
 class SlowReaderError(Exception):
     """The client takes nothing of what waits for it."""
@@ -122,29 +125,41 @@ class Calls:
         """A handler for grpc."""
 
         async def streamed(requests: AsyncIterator[bytes], context: Any) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._streams.add(task)
-            self._metrics.streams.inc()
-            try:
-                if self._stopping:
-                    raise Stopping("the agent is stopping")
-                await method(self._received(requests, context, question), self._sender(context))
-            except asyncio.CancelledError:
-                if not self._stopping:
-                    raise
-                task.uncancel()
-                ended = _ending(Stopping("the agent is stopping"), name)
-            except Exception as error:  # noqa: BLE001 (what nobody expected is logged there)
-                ended = _ending(error, name)
-            else:
-                return self._metrics.ended(name, grpc.StatusCode.OK)
-            finally:
-                self._streams.discard(task)
-                self._metrics.streams.dec()
-            await self._abort(context, name, ended)
+            received = self._received(requests, context, question)
+            await self._run(name, context, lambda: method(received, self._sender(context)))
 
         return grpc.stream_stream_rpc_method_handler(streamed)
+
+    def watch(self, name: str, question: type[Q], method: Watch[Q]) -> Any:
+        """A handler for grpc, of a method with one question and many answers."""
+
+        async def watched(raw: bytes, context: Any) -> None:
+            await self._run(name, context, lambda: method(_decoded(raw, question), self._sender(context)))
+
+        return grpc.unary_stream_rpc_method_handler(watched)
+
+    async def _run(self, name: str, context: Any, work: Callable[[], Awaitable[None]]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._streams.add(task)
+        self._metrics.streams.inc()
+        try:
+            if self._stopping:
+                raise Stopping("the agent is stopping")
+            await work()
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+            task.uncancel()
+            ended = _ending(Stopping("the agent is stopping"), name)
+        except Exception as error:  # noqa: BLE001 (what nobody expected is logged there)
+            ended = _ending(error, name)
+        else:
+            return self._metrics.ended(name, grpc.StatusCode.OK)
+        finally:
+            self._streams.discard(task)
+            self._metrics.streams.dec()
+        await self._abort(context, name, ended)
 
     async def _received(
         self, requests: AsyncIterator[bytes], context: Any, question: type[Q]

@@ -2,7 +2,7 @@
 
 Data path   none: whoever watches agents -> **health** -> broker
 Owns        which services there are to be asked about, telling those who watch
-Leaves      what readiness is to the broker
+Leaves      what readiness is to the broker, ending streams to `calls`
 
 Nothing runs while nobody watches.
 """
@@ -15,10 +15,13 @@ from grpc_health.v1 import health_pb2
 
 from streamhouse.clock import Clock
 
+from .calls import Calls, Send
+
 SERVICE: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 LOOK_S: Final = 0.25
 """How often readiness is looked at for those who watch it."""
 
+_Request: Final = health_pb2.HealthCheckRequest
 _Response: Final = health_pb2.HealthCheckResponse
 
 
@@ -36,13 +39,13 @@ class Health:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service; name={request.service[:100]}")
         return _Response(status=self._status(request.service))
 
-    async def watch(self, request: Any, context: Any) -> None:
+    async def watch(self, request: Any, send: Send) -> None:
         """Says it at once, and again whenever it changes."""
         told: int | None = None
         while True:
             if (status := self._status(request.service)) != told:
                 told = status
-                await context.write(_Response(status=status))
+                await send(_Response(status=status).SerializeToString())
             await self._clock.sleep(LOOK_S)
 
     def _status(self, service: str) -> int:
@@ -50,12 +53,13 @@ class Health:
             return int(_Response.SERVICE_UNKNOWN)
         return int(_Response.NOT_SERVING if self._not_ready() else _Response.SERVING)
 
-    def handlers(self) -> Any:
-        question = health_pb2.HealthCheckRequest.FromString
+    def handlers(self, calls: Calls) -> Any:
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "Check": grpc.unary_unary_rpc_method_handler(self.check, question, _Response.SerializeToString),
-                "Watch": grpc.unary_stream_rpc_method_handler(self.watch, question, _Response.SerializeToString),
+                "Check": grpc.unary_unary_rpc_method_handler(
+                    self.check, _Request.FromString, _Response.SerializeToString
+                ),
+                "Watch": calls.watch("Watch", _Request, self.watch),
             },
         )

@@ -1,6 +1,6 @@
 """Reflection: tools such as grpcurl ask an agent which services and messages it has.
 
-Owns        both versions of the protocol, v1 and the v1alpha that older tools speak
+Owns        both versions of the protocol, v1 and the v1alpha that older tools speak; finding methods and fields, too
 Leaves      the answers to grpc_reflection, which knows v1alpha; v1 has the same messages under another name
 """
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.descriptor import FileDescriptor
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha._async import ReflectionServicer
 
@@ -16,10 +17,31 @@ OLD: Final = "grpc.reflection.v1alpha"
 NEW: Final = "grpc.reflection.v1"
 
 
+class Symbols:
+    """Protobuf's pool, which also knows in which file a method or a field is."""
+
+    def __init__(self) -> None:
+        self._pool = descriptor_pool.Default()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            parent = symbol.rpartition(".")[0]
+            descriptor = self._pool.FindFileContainingSymbol(parent)
+            known = {method.full_name for service in descriptor.services_by_name.values() for method in service.methods}
+            if symbol not in known:
+                raise
+            return descriptor
+
+
 def handlers(services: Sequence[str]) -> list[Any]:
     _know_v1()
     names = [f"{package}.ServerReflection" for package in (NEW, OLD)]
-    servicer = ReflectionServicer([*services, *names])
+    servicer = ReflectionServicer([*services, *names], Symbols())
     method = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,
         reflection_pb2.ServerReflectionRequest.FromString,

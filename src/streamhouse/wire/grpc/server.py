@@ -51,7 +51,7 @@ class GrpcServer:
         self._server.add_generic_rpc_handlers(
             [
                 *(grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items()),
-                watched.handlers(),
+                watched.handlers(calls),
                 *reflection.handlers(names),
             ]
         )

@@ -1,0 +1,55 @@
+"""Status codes: every error has one, and it says whether to come again."""
+
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from streamhouse import errors
+from streamhouse.errors import StreamhouseError
+from streamhouse.wire.grpc.errors import CODES, as_message, code_of, metadata_of
+
+AGAIN = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED}
+
+
+def tree(root: type[StreamhouseError]) -> Iterator[type[StreamhouseError]]:
+    for child in root.__subclasses__():
+        yield child
+        yield from tree(child)
+
+
+OURS = [kind for kind in tree(StreamhouseError) if kind.__module__ == errors.__name__]
+
+
+@pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
+def test_every_error_has_a_code(kind: type[StreamhouseError]) -> None:
+    assert any(parent in CODES for parent in kind.__mro__)
+
+
+def test_the_root_has_none_so_a_new_branch_must_be_placed() -> None:
+    assert StreamhouseError not in CODES
+    assert Exception not in CODES
+
+
+@pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
+def test_clients_come_again_for_what_may_succeed_later(kind: type[StreamhouseError]) -> None:
+    code = next(CODES[parent] for parent in kind.__mro__ if parent in CODES)
+    if issubclass(kind, errors.Retriable):
+        assert code in AGAIN
+    else:
+        assert code is not grpc.StatusCode.UNAVAILABLE
+
+
+def test_an_error_tells_its_name_its_text_and_when_to_come_again() -> None:
+    error = errors.Overloaded("appends", limit_bytes=1, retry_after_s=0.25)
+    assert code_of(error) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert dict(metadata_of(error)) == {"streamhouse-error": "Overloaded", "retry-after-ms": "250"}
+    told = as_message(error)
+    assert (told.name, told.retriable, told.retry_after_ms, told.code) == ("Overloaded", True, 250, 8)
+    assert told.message == str(error)
+
+
+def test_an_error_that_knows_no_time_tells_none() -> None:
+    error = errors.UnknownTopic("orders")
+    assert dict(metadata_of(error)) == {"streamhouse-error": "UnknownTopic"}
+    assert (as_message(error).retriable, as_message(error).retry_after_ms) == (False, 0)
