@@ -150,6 +150,19 @@ async def test_a_body_that_can_not_be_read_publishes_nothing_and_says_where(
     assert [await stored(broker, number) for number in range(3)] == [[], [], []]
 
 
+async def test_whole_numbers_may_be_written_with_a_fraction_of_nothing(broker: Broker, http: httpx.AsyncClient) -> None:
+    body = b'{"records": [{"value": 1.0, "partition": 0.0, "timestamp_ms": 5.00, "headers": []}], "format": null}'
+    answer = await http.post(RECORDS, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 200
+    (found,) = await stored(broker)
+    assert (found.value, found.timestamp_ms) == (b"1.0", 5)  # a value stays as it was written
+    for wrong in (b"0.5", b"-1.0", b'"0"', b"1e1000"):
+        refused = await http.post(
+            RECORDS, content=body.replace(b"0.0", wrong), headers={"content-type": "application/json"}
+        )
+        assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, "$.records[0].partition")
+
+
 async def test_a_topic_that_is_not_there_is_not_found(world: Any, http: httpx.AsyncClient, broker: Broker) -> None:
     answer = await http.post("/v1/topics/a b/records", json={"records": [{"value": 1}]})
     assert answer.status_code in (404, 422)

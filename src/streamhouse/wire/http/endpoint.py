@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from .bodies import Bodies
 from .errors import Flaw, Malformed, MethodNotAllowed
+from .integers import whole_numbers
 from .negotiation import sent_type, wanted_type
 from .operations import JSON, PATH_PARAMETERS, Call, Header, Operation
 
@@ -115,7 +116,12 @@ def decode_json(data: bytes, kind: type[T], *, at: str = "$") -> T:
     try:
         if not data.isascii():
             data.decode()  # values that are taken as they stand aren't looked into below
-        return msgspec.json.decode(data, type=kind)
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except msgspec.ValidationError as error:
+            if "got `float`" not in str(error):
+                raise
+            return msgspec.json.decode(whole_numbers(data, kind), type=kind)
     except msgspec.DecodeError as error:
         raise malformed("the body is not as it should be", error, at=at) from None
     except UnicodeDecodeError as error:

@@ -30,7 +30,7 @@ UNMATCHED: Final = "unmatched"
 
 class Gate:
     def __init__(self, app: ASGIApp, settings: HttpSettings, metrics: HttpMetrics) -> None:
-        self._app = app
+        self.app = app
         self._limit = settings.max_requests
         self.metrics = metrics
         self._hosts = frozenset(part.strip().lower() for part in settings.allowed_hosts.split(",") if part.strip())
@@ -62,7 +62,7 @@ class Gate:
         except (TooManyRequests, ForeignOrigin) as refused:
             await answer_error(refused)(scope, seen.receive, seen.send)
         else:
-            await self._app(scope, seen.receive, seen.send)
+            await self.app(scope, seen.receive, seen.send)
 
 
 class _Seen:

@@ -6,7 +6,7 @@ Leaves      the declarations to the routes, types to msgspec
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -126,13 +126,9 @@ def _responses(operation: Operation[Any, Any]) -> dict[str, Any]:
             for name, about in operation.answer_headers.items()
         }
     told = {str(operation.status): good}
+    for status, kind in operation.other_statuses.items():
+        told[str(status)] = {"description": HTTPStatus(status).phrase, "content": _content(kind, ())}
     for status in sorted({*EVERYWHERE, *operation.problems, *(WITH_BODY if operation.is_stated else ())}):
-        told[str(status)] = _refusal(status, operation.other_statuses)
+        refusal = told.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": {}})
+        refusal["content"][PROBLEM_JSON] = {"schema": _reference(Problem)}
     return told
-
-
-def _refusal(status: int, others: Mapping[int, type[msgspec.Struct]]) -> dict[str, Any]:
-    content: dict[str, Any] = {PROBLEM_JSON: {"schema": _reference(Problem)}}
-    if (kind := others.get(status)) is not None:
-        content[JSON] = {"schema": _reference(kind)}
-    return {"description": HTTPStatus(status).phrase, "content": content}

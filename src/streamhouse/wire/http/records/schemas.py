@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 from msgspec import UNSET, Raw
 
-from streamhouse.errors import InvalidRecordValue, StreamhouseError, UnknownSchema, UnknownSubject
+from streamhouse.errors import InvalidRecordValue, StreamhouseError
 from streamhouse.format.schemas.base import ParsedSchema
 from streamhouse.model.record import StoredRecord
 
@@ -31,16 +31,6 @@ class Registry(Protocol):
     async def newest_id(self, subject: str) -> int:
         """The id of a subject's newest version; raises `UnknownSubject`."""
         ...
-
-
-class NoRegistry:
-    """For an agent without one: nothing is registered."""
-
-    async def schema(self, schema_id: int) -> ParsedSchema:
-        raise UnknownSchema(schema_id=schema_id)
-
-    async def newest_id(self, subject: str) -> int:
-        raise UnknownSubject(subject)
 
 
 class Writer(NamedTuple):

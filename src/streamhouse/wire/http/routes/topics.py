@@ -94,6 +94,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             overrides={name: setting_text(value) for name, value in asked.settings.items()},
             dry_run=call.query.dry_run,
         )
+        if call.query.dry_run:
+            return json_answer(_view(made))
         return json_answer(_view(made), status=201, headers={"location": f"/v1/topics/{made.name}"})
 
     async def get_topic(call: Call[NoQuery, None]) -> Response:
@@ -134,12 +136,14 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/topics",
             handler=create_topic,
             summary="Make a topic",
+            about="A dry run answers with 200.",
             tag=TAG,
             query=ChangeQuery,
             body=NewTopic,
             max_body_bytes=MAX_BODY_BYTES,
             status=201,
             answer=TopicView,
+            other_statuses={200: TopicView},
             answer_headers={"Location": "where the topic is"},
             problems=(409,),
         ),

@@ -1,0 +1,335 @@
+"""Groups: consumer groups are looked at, moved to other offsets, and deleted; by any agent, wherever they are kept.
+
+GET    /v1/groups                  all groups
+GET    /v1/groups/{group}          its members, and which partitions each one reads
+GET    /v1/groups/{group}/lag      what it has committed, and how far that is behind
+POST   /v1/groups/{group}/reset    {"to": "earliest"} or {"offset": 7} or {"timestamp_ms": …} or {"shift": -10}
+DELETE /v1/groups/{group}          with all that it committed; it may have no members, and nor may one that is reset
+"""
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.groups.calls import DescribedGroup, DescribedMember, OffsetToCommit
+from streamhouse.errors import GroupNotFound, StreamhouseError, UnknownTopic
+from streamhouse.model.group import CommittedOffset, GroupState
+from streamhouse.model.names import TopicPartition
+from streamhouse.wire.http.errors import Flaw, Unprocessable
+from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
+from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation
+from streamhouse.wire.http.records.tail import PARALLEL, first_offset
+
+TAG: Final = "groups"
+WAYS: Final = ("to", "offset", "timestamp_ms", "shift")
+
+
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+    group: str
+    state: str
+    protocol_type: str
+
+
+class Groups(msgspec.Struct, frozen=True, kw_only=True):
+    groups: list[GroupView]
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    partition: int
+
+
+class MemberView(msgspec.Struct, frozen=True, kw_only=True):
+    member: str
+    client: str
+    host: str
+    instance: str | None
+    assigned: list[Place]
+
+
+class GroupDetails(GroupView, frozen=True, kw_only=True):
+    """A group with its members; `protocol` and what is assigned are known while it is stable."""
+
+    protocol: str
+    members: list[MemberView]
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a group is in a partition. `end` and `lag` are null where the topic is gone, or nobody could tell."""
+
+    topic: str
+    partition: int
+    committed: int
+    end: int | None
+    lag: int | None
+    metadata: str
+
+
+class Lag(msgspec.Struct, frozen=True, kw_only=True):
+    """`lag` is the sum of those that are known."""
+
+    group: str
+    lag: int
+    partitions: list[Standing]
+
+
+class ResetTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A topic whose offsets are reset; without `partitions` all of them."""
+
+    topic: str
+    partitions: list[Annotated[int, Meta(ge=0, le=MAX_INT)]] | None = None
+
+
+class Reset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to: one of `to`, `offset`, `timestamp_ms` and `shift`; always within what there is. Without `topics` it is
+    about all partitions that the group has committed."""
+
+    to: Literal["earliest", "latest"] | None = None
+    offset: Annotated[int, Meta(ge=0, le=MAX_LONG)] | None = None
+    timestamp_ms: Annotated[int, Meta(ge=0, le=MAX_LONG)] | None = None
+    shift: Annotated[int, Meta(ge=-MAX_LONG, le=MAX_LONG)] | None = None
+    topics: list[ResetTopic] | None = None
+    dry_run: bool = False
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """`before` is null where nothing was committed."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+class ResetDone(msgspec.Struct, frozen=True, kw_only=True):
+    group: str
+    partitions: list[Moved]
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    async def list_groups(_: Call[NoQuery, None]) -> Response:
+        found = await broker.records.groups()
+        views = [GroupView(group=each.group_id, state=each.state, protocol_type=each.protocol_type) for each in found]
+        return json_answer(Groups(groups=views))
+
+    async def get_group(call: Call[NoQuery, None]) -> Response:
+        return json_answer(_details(await broker.records.describe_group(call.path["group"])))
+
+    async def get_lag(call: Call[NoQuery, None]) -> Response:
+        group = call.path["group"]
+        committed = await broker.records.committed(group)
+        ends = await _each(committed, lambda name: _end(broker, name))
+        standings = [_standing(name, committed[name], ends[name]) for name in sorted(committed)]
+        return json_answer(Lag(group=group, lag=sum(each.lag or 0 for each in standings), partitions=standings))
+
+    async def reset_group(call: Call[NoQuery, Reset]) -> Response:
+        group, asked = call.path["group"], call.body
+        check_reset(asked)
+        committed = await _committed(broker, group)
+        names = await _named(broker, asked, committed)
+        places = await _each(names, lambda name: _target(broker, name, asked, committed.get(name)))
+        moves = {name: place for name, place in places.items() if place is not None}
+        if moves and not asked.dry_run:
+            outcomes = await broker.records.commit(
+                group, {name: OffsetToCommit(offset=offset) for name, offset in moves.items()}
+            )
+            for error in outcomes.values():
+                if error is not None:
+                    raise error
+        told = [_moved(name, committed.get(name), moves[name]) for name in sorted(moves)]
+        return json_answer(ResetDone(group=group, partitions=told))
+
+    async def delete_group(call: Call[NoQuery, None]) -> Response:
+        await broker.records.delete_group(call.path["group"])
+        return Response(status_code=204)
+
+    one = "/v1/groups/{group:path}"
+    return [
+        Operation(
+            method="GET",
+            path="/v1/groups",
+            handler=list_groups,
+            summary="All consumer groups",
+            tag=TAG,
+            query=NoQuery,
+            answer=Groups,
+        ),
+        Operation(
+            method="GET",
+            path=one + "/lag",
+            handler=get_lag,
+            summary="What a group has committed, and how far behind that is",
+            tag=TAG,
+            query=NoQuery,
+            answer=Lag,
+            problems=(404,),
+        ),
+        Operation(
+            method="POST",
+            path=one + "/reset",
+            handler=reset_group,
+            summary="Move a group without members to other offsets",
+            about="A group that isn't there yet is made by it; then `topics` are needed.",
+            tag=TAG,
+            query=NoQuery,
+            body=Reset,
+            max_body_bytes=MAX_BODY_BYTES,
+            answer=ResetDone,
+            problems=(404, 409),
+        ),
+        Operation(
+            method="GET",
+            path=one,
+            handler=get_group,
+            summary="A group with its members and what each one reads",
+            tag=TAG,
+            query=NoQuery,
+            answer=GroupDetails,
+            problems=(404,),
+        ),
+        Operation(
+            method="DELETE",
+            path=one,
+            handler=delete_group,
+            summary="Delete a group without members, with all that it committed",
+            tag=TAG,
+            query=NoQuery,
+            status=204,
+            problems=(404, 409),
+        ),
+    ]
+
+
+# --- looking
+
+
+def _details(group: DescribedGroup) -> GroupDetails:
+    if group.state is GroupState.DEAD:
+        raise GroupNotFound(group.group_id)
+    return GroupDetails(
+        group=group.group_id,
+        state=group.state,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        members=[_member(each) for each in group.members],
+    )
+
+
+def _member(member: DescribedMember) -> MemberView:
+    return MemberView(
+        member=member.member_id,
+        client=member.client_id,
+        host=member.client_host.removeprefix("/"),
+        instance=member.instance_id,
+        assigned=[Place(topic=topic, partition=number) for topic, number in assigned(member.assignment)],
+    )
+
+
+def assigned(data: bytes) -> list[tuple[str, int]]:
+    """The partitions in a consumer's assignment; nothing where other kinds of members have bytes of their own."""
+    try:
+        return sorted(_assigned(data))
+    except (struct.error, UnicodeDecodeError):
+        return []
+
+
+def _assigned(data: bytes) -> Iterator[tuple[str, int]]:
+    _, topics = struct.unpack_from(">hi", data)
+    at = 6
+    for _ in range(topics):
+        (length,) = struct.unpack_from(">h", data, at)
+        topic = data[at + 2 : at + 2 + length].decode()
+        at += 2 + length
+        (count,) = struct.unpack_from(">i", data, at)
+        numbers = struct.unpack_from(f">{max(count, 0)}i", data, at + 4) if count <= len(data) // 4 else ()
+        at += 4 + 4 * len(numbers)
+        yield from ((topic, number) for number in numbers)
+
+
+def _standing(name: TopicPartition, committed: CommittedOffset, end: int | None) -> Standing:
+    return Standing(
+        topic=name.topic,
+        partition=name.partition,
+        committed=committed.offset,
+        end=end,
+        lag=None if end is None else max(end - committed.offset, 0),
+        metadata=committed.metadata,
+    )
+
+
+async def _end(broker: Broker, name: TopicPartition) -> int | None:
+    try:
+        return (await broker.records.latest(name)).offset
+    except StreamhouseError:
+        return None
+
+
+# --- moving
+
+
+def check_reset(asked: Reset) -> None:
+    if sum(getattr(asked, way) is not None for way in WAYS) != 1:
+        reason = f"give exactly one of {', '.join(WAYS)}"
+        raise Unprocessable(reason, flaws=[Flaw(path="$", reason=reason)])
+
+
+async def _committed(broker: Broker, group: str) -> Mapping[TopicPartition, CommittedOffset]:
+    try:
+        return await broker.records.committed(group)
+    except GroupNotFound:
+        return {}
+
+
+async def _named(
+    broker: Broker, asked: Reset, committed: Mapping[TopicPartition, CommittedOffset]
+) -> Sequence[TopicPartition]:
+    """The partitions that a reset is about."""
+    if asked.topics is None:
+        if not committed:
+            reason = "the group has committed nothing: say which topics"
+            raise Unprocessable(reason, flaws=[Flaw(path="$.topics", reason=reason)])
+        return list(committed)
+    names: dict[TopicPartition, None] = {}
+    for each in asked.topics:
+        topic = await broker.topic(each.topic)
+        for number in range(topic.partitions) if each.partitions is None else each.partitions:
+            if number >= topic.partitions:
+                raise UnknownTopic(TopicPartition(topic.name, number))
+            names[TopicPartition(topic.name, number)] = None
+    return list(names)
+
+
+async def _target(broker: Broker, name: TopicPartition, asked: Reset, committed: CommittedOffset | None) -> int | None:
+    """Where a partition is moved to, within what there is; None where there is nothing to shift."""
+    if asked.to is not None or asked.timestamp_ms is not None:
+        return await first_offset(broker, name, asked.to or str(asked.timestamp_ms))
+    if asked.shift is not None and committed is None:
+        return None
+    wanted = asked.offset if asked.offset is not None else (committed.offset if committed else 0) + (asked.shift or 0)
+    start, end = (await broker.records.earliest(name)).offset, (await broker.records.latest(name)).offset
+    return min(max(wanted, start), end)
+
+
+def _moved(name: TopicPartition, before: CommittedOffset | None, after: int) -> Moved:
+    return Moved(
+        topic=name.topic, partition=name.partition, before=None if before is None else before.offset, after=after
+    )
+
+
+async def _each(
+    names: Iterable[TopicPartition], ask: Callable[[TopicPartition], Awaitable[int | None]]
+) -> dict[TopicPartition, int | None]:
+    """The same question about each partition, some of them at once."""
+    turns = asyncio.Semaphore(PARALLEL)
+
+    async def one(name: TopicPartition) -> tuple[TopicPartition, int | None]:
+        async with turns:
+            return name, await ask(name)
+
+    return dict(await asyncio.gather(*map(one, names)))

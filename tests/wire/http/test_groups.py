@@ -1,0 +1,133 @@
+"""Groups over HTTP: listed, described with what members read, their lag, resets and deletion."""
+
+import asyncio
+import struct
+from typing import Any
+
+import httpx
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from streamhouse.wire.http.routes.groups import assigned
+
+from .conftest import Site, StartSite
+from .test_streams import with_topic
+
+BILLING = "/v1/groups/billing"
+
+
+@pytest.fixture
+async def site(start_site: StartSite) -> Site:
+    """Ten records in each of two partitions."""
+    site = await with_topic(await start_site())
+    records = [{"value": number, "partition": number % 2, "timestamp_ms": 1000 + number} for number in range(20)]
+    assert (await site.http.post("/v1/topics/orders/records", json={"records": records})).is_success
+    return site
+
+
+async def reset(site: Site, **asked: Any) -> httpx.Response:
+    return await site.http.post(f"{BILLING}/reset", json=asked)
+
+
+async def lag(site: Site) -> dict[int, tuple[int, int]]:
+    told = (await site.http.get(f"{BILLING}/lag")).json()
+    return {each["partition"]: (each["committed"], each["lag"]) for each in told["partitions"]}
+
+
+async def test_a_group_is_made_by_a_reset_and_told_with_its_lag(site: Site) -> None:
+    assert (await site.http.get("/v1/groups")).json() == {"groups": []}
+    done = await reset(site, to="earliest", topics=[{"topic": "orders"}])
+    assert done.json() == {
+        "group": "billing",
+        "partitions": [{"topic": "orders", "partition": each, "before": None, "after": 0} for each in range(2)],
+    }
+    assert (await site.http.get("/v1/groups")).json()["groups"] == [
+        {"group": "billing", "state": "Empty", "protocol_type": ""}
+    ]
+    assert await lag(site) == {0: (0, 10), 1: (0, 10)}
+    assert (await site.http.get(f"{BILLING}/lag")).json()["lag"] == 20
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"to": "latest"}, {0: (10, 0), 1: (10, 0)}),
+        ({"offset": 7}, {0: (7, 3), 1: (7, 3)}),
+        ({"offset": 99}, {0: (10, 0), 1: (10, 0)}),
+        ({"shift": 3}, {0: (7, 3), 1: (7, 3)}),
+        ({"shift": -99}, {0: (0, 10), 1: (0, 10)}),
+        ({"timestamp_ms": 1009}, {0: (5, 5), 1: (4, 6)}),
+        ({"offset": 1, "topics": [{"topic": "orders", "partitions": [1]}]}, {0: (4, 6), 1: (1, 9)}),
+        ({"offset": 1, "dry_run": True}, {0: (4, 6), 1: (4, 6)}),
+    ],
+)
+async def test_a_group_moves_where_it_is_told(
+    site: Site, asked: dict[str, Any], expected: dict[int, tuple[int, int]]
+) -> None:
+    assert (await reset(site, offset=4, topics=[{"topic": "orders"}])).is_success
+    done = await reset(site, **asked)
+    assert done.status_code == 200, done.text
+    assert {each["before"] for each in done.json()["partitions"]} == {4}
+    assert await lag(site) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({}, 422),
+        ({"to": "earliest", "offset": 1}, 422),
+        ({"to": "earliest"}, 422),
+        ({"to": "middle"}, 400),
+        ({"offset": -1}, 400),
+        ({"to": "earliest", "topics": [{"topic": "none"}]}, 404),
+        ({"to": "earliest", "topics": [{"topic": "orders", "partitions": [2]}]}, 404),
+    ],
+)
+async def test_a_reset_that_makes_no_sense_is_refused(site: Site, asked: dict[str, Any], status: int) -> None:
+    answer = await reset(site, **asked)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
+async def test_a_group_with_members_is_told_and_neither_moved_nor_deleted(site: Site) -> None:
+    consumer = AIOKafkaConsumer(
+        "orders", bootstrap_servers=str(site.agent.ready.kafka), group_id="billing", client_id="me"
+    )
+    await consumer.start()
+    try:
+        async with asyncio.timeout(20):
+            await consumer.seek_to_beginning()  # there is an assignment then
+            told = (await site.http.get(BILLING)).json()
+        assert (told["state"], told["protocol_type"]) == ("Stable", "consumer")
+        (member,) = told["members"]
+        assert (member["client"], [each["partition"] for each in member["assigned"]]) == ("me", [0, 1])
+        for refused in (
+            await reset(site, to="earliest", topics=[{"topic": "orders"}]),
+            await site.http.delete(BILLING),
+        ):
+            assert (refused.status_code, refused.json()["title"]) == (409, "NonEmptyGroup")
+    finally:
+        await consumer.stop()
+    assert (await site.http.delete(BILLING)).status_code == 204
+    assert (await site.http.get(BILLING)).status_code == 404
+
+
+@pytest.mark.parametrize("path", [BILLING, f"{BILLING}/lag"])
+async def test_a_group_that_is_not_there_is_not_found(site: Site, path: str) -> None:
+    answer = await site.http.get(path)
+    assert (answer.status_code, answer.json()["title"]) == (404, "GroupNotFound")
+    assert (await site.http.delete(BILLING)).status_code == 404
+
+
+async def test_a_group_may_have_any_name(site: Site) -> None:
+    made = await site.http.post("/v1/groups/a%2Fb%20ü/reset", json={"to": "earliest", "topics": [{"topic": "orders"}]})
+    assert made.json()["group"] == "a/b ü"
+    assert (await site.http.get("/v1/groups/a%2Fb%20ü/lag")).json()["lag"] == 20
+    assert (await site.http.get("/v1/groups/a%2Fb%20ü")).json()["group"] == "a/b ü"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x00", b"\x00\x00\xff\xff\xff\xff", struct.pack(">hih", 0, 1, 5), struct.pack(">hihi", 0, 2**30, 0, 9)],
+)
+def test_assignments_that_are_no_consumers_are_nothing(data: bytes) -> None:
+    assert assigned(data) == []
