@@ -73,14 +73,14 @@ class Piece:
         self.opened_end = spans(batch)[0].end
         self.opened = decode_batch(batch, limit_bytes=limit_bytes, from_offset=self.next_offset)
         if not self.opened:
-            self.next_offset = self.opened_end
+            self.next_offset = max(self.next_offset, self.opened_end)
 
     def take_batches(self, room: Room) -> Iterator[bytes]:
         """Batches for one message, as many as it has room for, and one at least."""
         while not room.is_full and self.batches:
             batch = self.batches.popleft()
             span = spans(batch)[0]
-            self.next_offset = span.end
+            self.next_offset = max(self.next_offset, span.end)
             room.take(span.end - span.base, span.size_bytes)
             yield bytes(batch)
 

@@ -1,0 +1,177 @@
+"""Outgoing messages and credit: decided without sockets."""
+
+from collections import deque
+
+import pytest
+
+from streamhouse.broker.reading.fetch import Fetched
+from streamhouse.errors import Rejected
+from streamhouse.format.batch import place
+from streamhouse.format.compression import Codec
+from streamhouse.format.records import encode_batch
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import NewRecord
+from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
+from streamhouse.wire.grpc.outgoing import Piece, Room, fill_batches, fill_records, piece_of, while_room
+from streamhouse.wire.grpc.subscription import Subscription
+
+NAME, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
+MANY = 10**9
+LIMIT_BYTES = 10**6
+
+
+def batches(*sizes: int, codec: Codec = Codec.NONE) -> bytes:
+    """Consecutive batches with so many records of ten bytes each."""
+    found, offset = bytearray(), 0
+    for size in sizes:
+        batch = encode_batch([NewRecord(b"%010d" % (offset + n)) for n in range(size)], codec=codec, now_ms=1)
+        place(batch, base_offset=offset, leader_epoch=1)
+        found += batch
+        offset += size
+    return bytes(found)
+
+
+def a_piece(*sizes: int, offset: int = 0, codec: Codec = Codec.NONE) -> Piece:
+    end = sum(sizes)
+    found = Fetched(name=NAME, high_watermark=end, log_start=0, records=[batches(*sizes, codec=codec)])
+    return piece_of(found, offset)
+
+
+def filled(pieces: "deque[Piece] | list[Piece]", room: Room) -> pb.ConsumeResponse:
+    response = pb.ConsumeResponse()
+    fill_records(response, while_room(pieces, room), room, limit_bytes=LIMIT_BYTES)
+    return response
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("room", [1, 2, 3, 7, 100])
+def test_messages_of_any_size_bring_every_record_once_in_order(room: int, codec: Codec) -> None:
+    piece, seen, ends = a_piece(3, 1, 4, codec=codec), [], []
+    while not piece.is_sent:
+        (part,) = filled([piece], Room(records=room, size_bytes=MANY)).partitions
+        assert len(part.records) <= room
+        seen += [record.offset for record in part.records]
+        ends.append(part.next_offset)
+    assert seen == list(range(8))
+    assert ends[-1] == 8
+    assert ends == sorted(ends)
+
+
+def test_reading_from_inside_a_batch_leaves_out_what_came_before() -> None:
+    (part,) = filled([a_piece(3, 3, offset=4)], Room(records=MANY, size_bytes=MANY)).partitions
+    assert [record.offset for record in part.records] == [4, 5]
+
+
+def test_a_message_ends_with_the_record_that_reaches_its_size() -> None:
+    room = Room(records=MANY, size_bytes=25)
+    (part,) = filled([a_piece(10)], room).partitions
+    assert len(part.records) == 3
+    assert room.size_bytes == -5
+
+
+def test_a_piece_for_which_there_is_no_room_waits() -> None:
+    first, second = a_piece(2), a_piece(2)
+    message = filled([first, second], Room(records=2, size_bytes=MANY))
+    assert len(message.partitions) == 1
+    assert first.is_sent
+    assert not second.is_sent
+
+
+def test_a_batch_that_can_not_be_opened_is_told_and_nothing_more_of_the_piece_is_sent() -> None:
+    piece = a_piece(2, 2, codec=Codec.ZSTD)
+    damaged = bytearray(piece.batches[1])
+    damaged[70:] = bytes(len(damaged) - 70)
+    piece.batches[1] = memoryview(damaged)
+    (part,) = filled([piece], Room(records=MANY, size_bytes=MANY)).partitions
+    assert [record.offset for record in part.records] == [0, 1]
+    assert part.error.name
+    assert piece.is_sent
+
+
+def test_batches_go_whole_and_the_last_one_may_go_beyond() -> None:
+    piece, response = a_piece(2, 2, 2), pb.ConsumeBatchesResponse()
+    room = Room(records=3, size_bytes=MANY)
+    fill_batches(response, [piece], room)
+    assert (len(response.partitions[0].batches), response.partitions[0].next_offset, room.records) == (2, 4, -1)
+    assert b"".join(response.partitions[0].batches) == batches(2, 2)
+
+
+# --- credit
+
+
+@pytest.fixture
+def wishes() -> Subscription:
+    return Subscription(max_partitions=2, message_bytes=1000)
+
+
+def test_without_grants_there_is_no_limit_but_a_messages_own(wishes: Subscription) -> None:
+    wishes.subscribe(NAME, 5)
+    assert wishes.wants == {NAME: 5}
+    wishes.spent(records=10**6, size_bytes=10**9)
+    assert wishes.has_credit
+    assert wishes.room().size_bytes == 1000
+
+
+@pytest.mark.parametrize(("records", "size_bytes"), [(10, 0), (0, 10), (10, 10**6), (10**6, 10)])
+def test_credit_of_either_kind_runs_out_and_can_be_granted_again(
+    wishes: Subscription, records: int, size_bytes: int
+) -> None:
+    wishes.subscribe(NAME, 0)
+    wishes.grant(records=records, size_bytes=size_bytes)
+    wishes.changed.clear()
+    wishes.spent(records=10, size_bytes=12)
+    assert wishes.wants == {}
+    wishes.grant(records=5, size_bytes=5)
+    assert wishes.wants == {NAME: 0}
+    assert wishes.changed.is_set()
+
+
+def test_what_went_beyond_the_credit_is_owed(wishes: Subscription) -> None:
+    wishes.subscribe(NAME, 0)
+    wishes.grant(records=0, size_bytes=10)
+    wishes.spent(records=1, size_bytes=25)
+    wishes.grant(records=0, size_bytes=15)
+    assert wishes.wants == {}
+    wishes.grant(records=0, size_bytes=1)
+    assert wishes.wants == {NAME: 0}
+
+
+def test_more_credit_while_there_is_some_disturbs_nobody(wishes: Subscription) -> None:
+    wishes.grant(records=1, size_bytes=0)
+    wishes.changed.clear()
+    wishes.grant(records=1, size_bytes=0)
+    assert not wishes.changed.is_set()
+
+
+def test_partitions_take_turns(wishes: Subscription) -> None:
+    wishes.subscribe(NAME, 0)
+    wishes.subscribe(OTHER, 0)
+    wishes.moved(NAME, 3)
+    assert list(wishes.wants.items()) == [(OTHER, 0), (NAME, 3)]
+
+
+def test_what_was_read_for_another_position_is_not_wanted_any_more(wishes: Subscription) -> None:
+    wishes.subscribe(NAME, 0)
+    wishes.subscribe(NAME, 7)
+    assert not wishes.is_at(NAME, 0)
+    assert wishes.is_at(NAME, 7)
+    wishes.drop(NAME)
+    wishes.moved(NAME, 9)
+    assert wishes.wants == {}
+
+
+def test_there_are_no_more_partitions_than_allowed(wishes: Subscription) -> None:
+    wishes.subscribe(NAME, 0)
+    wishes.subscribe(OTHER, 0)
+    wishes.subscribe(NAME, 1)
+    with pytest.raises(Rejected, match=r"limit=2 setting=grpc\.max_positions"):
+        wishes.subscribe(TopicPartition("orders", 2), 0)
+
+
+def test_a_stream_is_over_when_its_client_can_get_nothing_more(wishes: Subscription) -> None:
+    wishes.subscribe(NAME, 0)
+    assert not wishes.is_over
+    wishes.end()
+    assert not wishes.is_over
+    wishes.drop(NAME)
+    assert wishes.is_over
