@@ -1,0 +1,99 @@
+"""`pip install streamhouse` is enough for the client and the command line; an agent says what else it needs."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live import LiveAgent
+
+SERVER_PARTS = ("asyncpg", "grpc", "obstore", "starlette", "uvicorn", "uvloop", "prometheus_client", "pyspark")
+WITHOUT_SERVER = f"""
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {SERVER_PARTS!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Refuse())
+"""
+COMMAND_LINE = WITHOUT_SERVER + "from streamhouse.cli.main import main\nmain()\n"
+LIMIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
+    with LiveAgent(tmp_path_factory.mktemp("packaging") / "data") as started:
+        yield started
+
+
+def run(program: str, *args: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, *args],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def told(agent: LiveAgent, *args: str, stdin: str = "") -> str:
+    """Standard output of a command that went well."""
+    where = [] if "--help" in args else ["--http", agent.http] if args[0] == "schemas" else ["-b", agent.bootstrap]
+    done = run(COMMAND_LINE, *args, *where, stdin=stdin)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_importing_loads_nothing() -> None:
+    program = "import sys; before = set(sys.modules); import streamhouse; print(*sorted(set(sys.modules) - before))"
+    loaded = run(program).stdout.split()
+    assert "streamhouse" in loaded
+    assert not [name for name in loaded if name.startswith(("streamhouse.", "aiokafka", "httpx", "msgspec", "asyncio"))]
+
+
+def test_names_that_are_promised_are_there() -> None:
+    program = "import streamhouse\nfor name in streamhouse.__all__: assert getattr(streamhouse, name) is not None, name"
+    assert run(WITHOUT_SERVER + program).returncode == 0
+    assert "has no attribute 'Clint'" in run("import streamhouse; streamhouse.Clint").stderr
+
+
+def test_the_client_needs_no_server_parts(agent: LiveAgent) -> None:
+    program = f"""
+import streamhouse
+schema = streamhouse.NewSchema(text='"string"')
+with streamhouse.SyncClient("{agent.http}") as client:
+    client.topics.create("packaged", partitions=2)
+    with client.producer("packaged", schema=schema, compression="zstd") as producer:
+        producer.send("hello", key="k")
+    print([record.value for record in client.consume("packaged", until="end", decode=True)])
+"""
+    done = run(WITHOUT_SERVER + program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['hello']\n", "")
+
+
+def test_the_command_line_needs_no_server_parts(agent: LiveAgent, tmp_path: Path) -> None:
+    assert "Usage: streamhouse" in told(agent, "--help")
+    told(agent, "topics", "create", "typed", "-p", "2")
+    assert told(agent, "produce", "typed", "a", "b").startswith("2 records")
+    assert sorted(told(agent, "consume", "typed").split()) == ["a", "b"]
+    assert told(agent, "groups", "list").startswith("no groups")
+    file = tmp_path / "order.json"
+    file.write_text('{"type": "object"}')
+    assert "version 1" in told(agent, "schemas", "register", "typed-value", str(file))
+    (listed,) = json.loads(told(agent, "schemas", "list", "--prefix", "typed", "--json"))
+    assert listed["subject"] == "typed-value"
+
+
+def test_an_agent_says_what_to_install(tmp_path: Path) -> None:
+    done = run(COMMAND_LINE, "up", "--data", str(tmp_path / "data"))
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: this needs parts that are not installed; missing=uvloop;"
+        ' install them with: pip install "streamhouse[server]"\n'
+    )
