@@ -31,6 +31,7 @@ class Opening(Generic[K, A, V]):
         self._waiting: dict[K, _Asked[A, V]] = {}
         self._under_way: dict[K, _Asked[A, V]] = {}
         self._worker: asyncio.Task[None] | None = None
+        self._closed: StreamhouseError | None = None
 
     def __repr__(self) -> str:
         return f"<Opening waiting={len(self._waiting)} under_way={len(self._under_way)}>"
@@ -41,6 +42,8 @@ class Opening(Generic[K, A, V]):
 
     async def open(self, key: K, about: A) -> V:
         """One log; whoever gives up waiting leaves the others alone."""
+        if self._closed is not None:
+            raise self._closed.with_traceback(None)
         asked = self._under_way.get(key) or self._waiting.get(key)
         if asked is None:
             asked = self._waiting[key] = _Asked(about, asyncio.get_running_loop().create_future())
@@ -50,6 +53,7 @@ class Opening(Generic[K, A, V]):
 
     async def aclose(self, why: StreamhouseError) -> None:
         """Open nothing more: whoever waits is told why, and nothing is left running."""
+        self._closed = why  # somebody may come late, and would begin anew
         for _, done in self.pending():
             if not done.done():
                 done.set_exception(why)
