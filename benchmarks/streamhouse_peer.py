@@ -25,10 +25,11 @@ class StreamHousePeer(Peer):
 
     name: ClassVar[str] = "streamhouse"
 
-    def __init__(self, *, fsync: Fsync = "never") -> None:
+    def __init__(self, *, fsync: Fsync = "never", grpc: bool = False) -> None:
         super().__init__()
         self.fsync = fsync
         self.http_port = free_port()
+        self.grpc = f"{HOST}:{free_port()}" if grpc else ""
 
     @property
     def version(self) -> str:
@@ -39,6 +40,6 @@ class StreamHousePeer(Peer):
             raise PeerUnavailable("no `streamhouse` beside this Python; `make install` puts it there")
         data, http = str(self.folder / "data"), f"{HOST}:{self.http_port}"
         return [
-            *(str(COMMAND), "up", "--data", data, "--kafka", self.bootstrap, "--http", http, "--grpc", ""),
+            *(str(COMMAND), "up", "--data", data, "--kafka", self.bootstrap, "--http", http, "--grpc", self.grpc),
             *("--fsync", self.fsync),
         ]
