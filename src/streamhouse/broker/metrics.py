@@ -39,6 +39,7 @@ class BrokerMetrics(Collector):
         yield _counter("refused_appends", "Appends refused because memory was full.", self._broker.budget.refused)
         yield _counter("recovered_records", "Records recovered from dead sessions.", self._broker.recovered.records)
         yield from self._returns()
+        yield from self._forwarding()
         collector = self._broker.collector
         yield _counter("deleted_objects", "Objects deleted by retention.", collector.deleted_objects)
         yield _counter("deleted_orphans", "Objects deleted that no row named.", collector.deleted_orphans)
@@ -51,6 +52,14 @@ class BrokerMetrics(Collector):
         yield _counter("returned_skipped_records", "Those of deleted topics, left out.", returns.skipped_records)
         waiting = "Logs on this disk that are not wholly appended again."
         yield GaugeMetricFamily("streamhouse_returns_waiting", waiting, returns.waiting)
+
+    def _forwarding(self) -> Iterable[Metric]:
+        delivery, buffering = self._broker.records.delivery, self._broker.records.buffering
+        yield _counter("forwarded_batches", "Batches published here that other agents stored.", delivery.forwarded)
+        yield _counter("forward_retries", "Further tries to reach a partition's leader.", delivery.retries)
+        yield _counter(
+            "buffered_lost_records", "Records that failed after acks=buffered was answered.", buffering.lost_records
+        )
 
     def _compaction(self) -> Iterable[Metric]:
         compactor = self._broker.compactor

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from streamhouse.format.batch import BatchHeader
 from streamhouse.model.names import TopicPartition
 
-from .producers import precedes
+from .producers import KEYS_FROM, precedes
 
 REMEMBERED_S: Final = 60.0
 
@@ -42,7 +42,7 @@ class Refusals:
     def refused(self, name: TopicPartition, headers: Iterable[BatchHeader], *, now: float) -> None:
         """These batches were not stored, and their producers were told to send them again."""
         for header in headers:
-            if header.producer_id < 0:
+            if not 0 <= header.producer_id < KEYS_FROM:  # an idempotency key has nothing that could overtake
                 continue
             key = (name, header.producer_id, header.producer_epoch)
             first = self._find(key, now)

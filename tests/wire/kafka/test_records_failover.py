@@ -47,12 +47,10 @@ async def publish_around(
 ) -> Told:
     """Publish through the first agent before, while and after it happens."""
     told: Told = []
-    warm, go_on = asyncio.Barrier(PUBLISHERS + 1), asyncio.Event()
+    under_way = asyncio.Event()
 
     async def publisher(number: int) -> None:
         for turn in range(BEFORE + AFTER):
-            if turn == BEFORE:
-                await warm.wait()
             records = [NewRecord(b"%d/%d/%d" % (number, turn, each), partition=each) for each in range(PARTITIONS)]
             answers = await team.members[0].broker.records.publish(
                 "orders",
@@ -62,12 +60,13 @@ async def publish_around(
                 timeout_s=PATIENT_S,
             )
             told.extend(zip(records, answers, strict=True))
-        go_on.set()
+            if len(told) >= PUBLISHERS * BEFORE * PARTITIONS:
+                under_way.set()
 
     async with asyncio.TaskGroup() as work:
         for number in range(PUBLISHERS):
             work.create_task(publisher(number))
-        await warm.wait()
+        await under_way.wait()
         await event(team)
     return told
 

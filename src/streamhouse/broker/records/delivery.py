@@ -61,6 +61,8 @@ class Delivery:
         self._stored = stored
         self._buffering = buffering
         self._lanes = Lanes(doors.settings.peers, allocate=here.allocate_producer_id)
+        self.forwarded = 0
+        self.retries = 0
 
     def __repr__(self) -> str:
         return f"<Delivery {self._lanes!r} {self._buffering!r}>"
@@ -116,6 +118,7 @@ class Delivery:
                 except Overloaded:
                     raise
                 except Retriable as error:
+                    self.retries += 1
                     await self._seats.look_again(name)
                     await patience.pause(error)
                 except OUT_OF_LINE as error:
@@ -138,6 +141,7 @@ class Delivery:
         told = await self._peers.append(
             seat.address, seat.partition, data, timeout_s=patience.left_s, flush_soon=acks is Acks.STORED
         )
+        self.forwarded += 1
         return Delivered(told.offset, told.append_time_ms, seat.partition, seat.epoch)
 
     async def _post(self, name: TopicPartition, letter: Letter, seat: Seat, patience: Patience) -> Delivered:

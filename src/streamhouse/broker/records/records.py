@@ -35,14 +35,14 @@ class Records:
         seats = Seats(doors, here)
         self.buffering = Buffering(doors)
         self.stored = Stored(doors, here)
-        self._delivery = Delivery(doors, here, seats=seats, stored=self.stored, buffering=self.buffering)
-        self._publishing = Publishing(doors, here, delivery=self._delivery)
+        self.delivery = Delivery(doors, here, seats=seats, stored=self.stored, buffering=self.buffering)
+        self._publishing = Publishing(doors, here, delivery=self.delivery)
         self._reading = Reading(doors, here, seats=seats)
         self._offsets = Offsets(doors, here, seats=seats)
         self._groups = GroupsAnywhere(doors, here)
 
     def __repr__(self) -> str:
-        return f"<Records {self._delivery!r} {self.stored!r}>"
+        return f"<Records {self.delivery!r} {self.stored!r}>"
 
     async def aclose(self) -> None:
         """Nothing goes on behind anybody's back any more."""

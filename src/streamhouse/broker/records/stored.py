@@ -6,8 +6,9 @@ Leaves      flushing to `flush`, here or there
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import AppendFailed, Retriable, StreamhouseError, Unavailable, UnknownTopic
@@ -15,6 +16,8 @@ from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, TopicPartition
 
 from .here import Here
+
+RUNS: Final = 100
 
 
 class _Waiting(NamedTuple):
@@ -72,21 +75,32 @@ class Stored:
         self.looks += 1
         topics = list(dict.fromkeys(each.partition.topic_id for each in waiting))
         states = {state.partition: state for state in await self._doors.metadata.partitions(topics)}
+        doubtful: dict[PartitionId, list[_Waiting]] = {}
         for each in waiting:
             state = states.get(each.partition)
             if state is None:
                 _tell(each, UnknownTopic(each.name))
             elif state.flushed_end >= each.end:
-                _tell(each, None if state.epoch == each.epoch else await self._doubt(each, state))
+                if state.epoch == each.epoch:
+                    _tell(each, None)
+                else:
+                    doubtful.setdefault(each.partition, []).append(each)
+        for partition, those in doubtful.items():
+            await self._resolve(states[partition], those)
 
-    async def _doubt(self, waiting: _Waiting, state: PartitionState) -> StreamhouseError | None:
+    async def _resolve(self, state: PartitionState, waiting: Sequence[_Waiting]) -> None:
         """Somebody else leads now. A disk that was left behind takes its last records along, and the log goes on
-        behind them: then no run holds them."""
-        last = waiting.end - 1
-        runs = await self._doors.metadata.runs(waiting.partition, from_offset=last, limit=1)
-        if last < state.log_start or (runs and runs[0].base <= last):
-            return None
-        return AppendFailed(f"the record's leader is gone, and its disk; partition={waiting.name} offset={last}")
+        behind them: then no run holds them. One question for all; who is beyond its answer is for the next look."""
+        first = min(each.end for each in waiting) - 1
+        runs = await self._doors.metadata.runs(state.partition, from_offset=first, limit=RUNS)
+        known = runs[-1].end if len(runs) == RUNS else state.flushed_end
+        for each in waiting:
+            last = each.end - 1
+            if last < state.log_start or any(run.base <= last < run.end for run in runs):
+                _tell(each, None)
+            elif last < known:
+                text = f"the record's leader is gone, and its disk; partition={each.name} offset={last}"
+                _tell(each, AppendFailed(text))
 
     async def aclose(self) -> None:
         if self._looking is not None:

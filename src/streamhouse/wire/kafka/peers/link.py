@@ -55,7 +55,7 @@ class Link:
         return self._clock.monotonic() - self._waiting[0].sent_at if self._waiting else 0.0
 
     async def ask(self, request: Request, version: int, answer: type[R]) -> R:
-        if not self.is_open:
+        if not self.is_open or self._writer.is_closing():
             raise ConnectionResetError("the connection is closed")
         # Whoever gave up waiting has left its bytes here.
         if self._writer.transport.get_write_buffer_size() > self._max_unsent_bytes:
@@ -63,8 +63,11 @@ class Link:
         answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(self._clock.monotonic(), answered))
         self._sent += 1
-        self._writer.writelines(_frame(request, version, self._sent))
-        await self._writer.drain()
+        try:
+            self._writer.writelines(_frame(request, version, self._sent))
+            await self._writer.drain()
+        except RuntimeError as error:  # what uvloop says of a transport that has just been closed
+            raise ConnectionResetError(str(error)) from error
         body = await answered
         _, position = decode(ResponseHeader, answer.header_version(version), body)
         response, _ = decode(answer, version, body, position)
