@@ -14,8 +14,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, UninterpretedOption
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
+from streamhouse.format.schemas.protobuf.classes import message_class
 from streamhouse.format.schemas.protobuf.names import INTEGER_RANGES, joined
 from streamhouse.format.schemas.protobuf.source import Source
 from streamhouse.format.schemas.protobuf.symbols import Symbols, find_symbol, walk_enums, walk_extensions, walk_messages
@@ -81,7 +81,7 @@ def interpret_custom(
             kind = pool.FindMessageTypeByName(options.DESCRIPTOR.full_name)
         except KeyError:
             source.fail(f"option {_name(waiting[0])} is not defined: an import is missing", local)
-        known = GetMessageClass(kind)()
+        known = message_class(kind)()
         known.ParseFromString(options.SerializeToString())
         for option in waiting:
             setter.set(known, option)
@@ -161,7 +161,7 @@ class _Setter:
         value = _BRACKETS.sub(self._full_extension, option.aggregate_value)
         try:
             text_format.Merge(f"{key} {{ {value} }}", message, descriptor_pool=self.pool)
-        except text_format.ParseError as error:
+        except (text_format.ParseError, RecursionError) as error:
             self.source.fail(f"option {name}: {error}", self.local)
 
     def _full_extension(self, found: re.Match[str]) -> str:

@@ -14,8 +14,8 @@ from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 
+from streamhouse.format.schemas.protobuf.classes import message_class
 from streamhouse.format.schemas.protobuf.options import float_text
 from streamhouse.format.schemas.protobuf.tokens import quoted
 
@@ -43,7 +43,7 @@ class OptionPrinter:
         if not self._knows_options:
             return options
         try:
-            known = GetMessageClass(self.pool.FindMessageTypeByName(options.DESCRIPTOR.full_name))()
+            known: Message = message_class(self.pool.FindMessageTypeByName(options.DESCRIPTOR.full_name))()
             known.ParseFromString(options.SerializeToString())
         except (KeyError, DecodeError):
             return options
@@ -71,7 +71,7 @@ class OptionPrinter:
 
     def _value(self, field: FieldDescriptor, value: Any) -> str:
         if field.message_type is not None:
-            text = text_format.MessageToString(value, as_one_line=True, descriptor_pool=self.pool)
+            text = text_format.MessageToString(value, as_one_line=True)
             return f"{{ {text} }}" if text else "{ }"
         if field.enum_type is not None:
             known = field.enum_type.values_by_number.get(value)
@@ -94,7 +94,7 @@ def _each(field: FieldDescriptor, value: Any) -> Iterable[Any]:
     entry = field.message_type
     if entry is None or not entry.GetOptions().map_entry:
         return list(value)
-    entry_class: Any = GetMessageClass(entry)
+    entry_class: Any = message_class(entry)
     is_message = entry.fields_by_name["value"].message_type is not None
     entries = []
     for key in sorted(value):

@@ -1,84 +1,66 @@
 """Records: JSON-like values and Protobuf payloads, each in front with the indexes of its message.
 
 Data path   registry's readers and writers -> **records** -> bytes after the magic byte and the id
-Owns        which message of a file a payload is; the path and the reason when a value doesn't fit
-Leaves      the bytes of messages to the native library, their JSON form to its `json_format`
+Owns        which message of a file a payload is; that required fields are there
+Leaves      the bytes of messages to the native library, their JSON form to `json_form`
 """
 
-import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FileDescriptor
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError, EncodeError, Message
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.message import DecodeError
 
 from streamhouse.errors import InvalidRecordValue
+from streamhouse.format.schemas.protobuf.classes import message_class
+from streamhouse.format.schemas.protobuf.json_form import Forms, Misfit
 from streamhouse.format.varint import BadVarint, append_varint, read_varint
 
 MAX_INDEXES: Final = 33
 """Messages nest no deeper than this, so that no list of indexes is longer."""
-MAX_VALUE_DEPTH: Final = 100
-"""Messages inside of messages in one record: what the native library allows as well."""
-
-_PLACE: Final = re.compile(r"(?: at |Failed to parse )(?P<path>[\w.\[\]]+)")
 
 
 class MessageCodec:
-    """One message of a schema: its class, and what stands in front of its payloads."""
+    """One message of a schema: its class, its form in JSON, and what stands in front of its payloads."""
 
-    __slots__ = ("_class", "_name", "_pool", "prefix")
+    __slots__ = ("_class", "_form", "_name", "prefix")
 
-    def __init__(self, message: Descriptor, pool: DescriptorPool) -> None:
-        self._class: Any = GetMessageClass(message)
-        self._name, self._pool = message.name, pool
+    def __init__(self, message: Descriptor, forms: Forms) -> None:
+        self._class: Any = message_class(message)
+        self._form = forms.of(message)
+        self._name = message.full_name
         self.prefix = write_indexes(indexes_of(message))
 
     def encode(self, value: object) -> bytes:
         """The message's bytes behind its indexes."""
-        if not isinstance(value, dict) and not _is_plain_in_json(self._class.DESCRIPTOR):
-            raise InvalidRecordValue(f"expected an object, got {type(value).__name__}")
         message = self._class()
         try:
-            json_format.ParseDict(
-                cast(dict[str, Any], value), message, descriptor_pool=self._pool, max_recursion_depth=MAX_VALUE_DEPTH
-            )
-            return self.prefix + bytes(message.SerializeToString())
-        except json_format.ParseError as error:
-            raise self._misfit(str(error)) from None
-        except (EncodeError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise InvalidRecordValue(str(error)) from None
+            self._form.fill(message, value, 0)
+        except Misfit as misfit:
+            raise misfit.as_error() from None
+        _check_required(message)
+        return self.prefix + bytes(message.SerializeToString())
 
     def decode(self, body: bytes | memoryview) -> object:
         """The value of a message's bytes, with all fields that have a default."""
         message = self._class()
         try:
             message.ParseFromString(bytes(body))
-            self._check_required(message)
-            return json_format.MessageToDict(
-                message, always_print_fields_with_no_presence=True, descriptor_pool=self._pool
-            )
         except DecodeError:
             raise InvalidRecordValue(f"the bytes are no {self._name}") from None
-        except (json_format.SerializeToJsonError, ValueError, TypeError, RecursionError) as error:
-            raise InvalidRecordValue(str(error)) from None
-
-    def _check_required(self, message: Message) -> None:
-        if not message.IsInitialized():
-            raise InvalidRecordValue("a required field is missing")
-
-    def _misfit(self, text: str) -> InvalidRecordValue:
-        """The library's complaint, in two parts: where, and why."""
-        found = _PLACE.search(text)
-        path = found["path"].rstrip(".") if found else ""
-        return InvalidRecordValue(text, path="/" + path.removeprefix(f"{self._name}.").replace(".", "/"))
+        _check_required(message)
+        try:
+            return self._form.read(message)
+        except Misfit as misfit:
+            raise misfit.as_error() from None
 
 
-def _is_plain_in_json(message: Descriptor) -> bool:
-    """Whether JSON has the message as something else than an object: times, wrappers, lists."""
-    return message.full_name.startswith("google.protobuf.")
+def _check_required(message: Any) -> None:
+    if not message.IsInitialized():
+        # The library lists the paths: a.b[0].c
+        missing = str(message.FindInitializationErrors()[0])
+        path = "/" + missing.replace("[", "/").replace("]", "").replace(".", "/")
+        raise InvalidRecordValue("the field is required", path=path)
 
 
 def indexes_of(message: Descriptor) -> list[int]:

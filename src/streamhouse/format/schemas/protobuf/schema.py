@@ -21,6 +21,7 @@ from streamhouse.format.schemas.base import (
 )
 from streamhouse.format.schemas.protobuf.differences import incompatible_changes
 from streamhouse.format.schemas.protobuf.files import LinkedFiles, link_files
+from streamhouse.format.schemas.protobuf.json_form import Forms
 from streamhouse.format.schemas.protobuf.option_printing import OptionPrinter
 from streamhouse.format.schemas.protobuf.printing import Printer
 from streamhouse.format.schemas.protobuf.records import MessageCodec, message_at, read_indexes
@@ -51,6 +52,7 @@ class ProtobufSchema(ParsedSchema):
 
     def __init__(self, text: str, files: LinkedFiles) -> None:
         self.files = files
+        self._forms = Forms(files.pool)
         self._by_indexes: dict[tuple[int, ...], MessageCodec] = {}
         self._by_name: dict[str, MessageCodec] = {}
         # Who registers a descriptor reads it back as text, as with Confluent's registry.
@@ -92,7 +94,7 @@ class ProtobufSchema(ParsedSchema):
         indexes, start = read_indexes(payload)
         codec = self._by_indexes.get(indexes)
         if codec is None:
-            codec = MessageCodec(message_at(self._home, indexes), self.files.pool)
+            codec = MessageCodec(message_at(self._home, indexes), self._forms)
             self._by_indexes[indexes] = codec
         return codec.decode(payload[start:])
 
@@ -103,7 +105,7 @@ class ProtobufSchema(ParsedSchema):
     def _codec(self, name: str | None) -> MessageCodec:
         codec = self._by_name.get(name or "")
         if codec is None:
-            codec = MessageCodec(self._message(name), self.files.pool)
+            codec = MessageCodec(self._message(name), self._forms)
             self._by_name[name or ""] = codec
         return codec
 
