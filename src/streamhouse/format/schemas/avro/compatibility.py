@@ -27,7 +27,7 @@ from streamhouse.format.schemas.avro.types import (
 from streamhouse.format.schemas.base import MAX_INCOMPATIBILITIES, Incompatibility
 from streamhouse.format.schemas.steps import TooComplex, run_steps
 
-MAX_QUESTIONS: Final = 300_000
+MAX_QUESTIONS: Final = 100_000
 """Pairs that are asked for, known ones too."""
 
 _PROMOTIONS: Final = {

@@ -300,20 +300,6 @@ def _uuid(cursor: Cursor) -> object:
     return str(UUID(bytes=cursor.take(16)))
 
 
-def _boolean(cursor: Cursor) -> object:
-    byte = cursor.take(1)[0]
-    if byte > 1:
-        raise InvalidRecordValue(f"no boolean; byte={byte}")
-    return byte == 1
-
-
-def _int(cursor: Cursor) -> object:
-    value = cursor.long()
-    if not -(2**31) <= value < 2**31:
-        raise InvalidRecordValue(f"out of the range of int: {value}")
-    return value
-
-
 def _string(cursor: Cursor) -> str:
     try:
         return cursor.take(cursor.long()).decode()
@@ -323,8 +309,8 @@ def _string(cursor: Cursor) -> str:
 
 _PRIMITIVES: Final[dict[str, Reader]] = {
     "null": lambda cursor: None,
-    "boolean": _boolean,
-    "int": _int,
+    "boolean": lambda cursor: cursor.take(1) != b"\0",
+    "int": Cursor.long,
     "long": Cursor.long,
     "float": lambda cursor: _FLOAT.unpack(cursor.take(4))[0],
     "double": lambda cursor: _DOUBLE.unpack(cursor.take(8))[0],
