@@ -40,7 +40,7 @@ def script_of(page: Path, agent: LiveAgent) -> str:
             lines += [line for line in commands(body) if not line.startswith("make ")]
         else:
             program = agent.data.parent / f"{page.stem}-{number}.py"
-            program.write_text(body.replace("127.0.0.1:9092", agent.bootstrap))
+            program.write_text(body.replace("127.0.0.1:9092", agent.bootstrap).replace("127.0.0.1:8080", agent.http))
             lines.append(f"{sys.executable} {program}")
     return "\n".join(lines).replace("127.0.0.1:8080", agent.http).replace("127.0.0.1:9092", agent.bootstrap)
 
