@@ -55,6 +55,7 @@ class Documents:
         self.root = _checked(read_json(text), "")
         self.draft = draft_of(self.root)
         self.root_uri = join(ROOT_URI, _own_id(self.root, self.draft) or "")
+        self.base_uri = urldefrag(self.root_uri).url if self.root_uri == _own_id(self.root, self.draft) else ROOT_URI
         self.named: dict[str, object] = {}
         """The references' documents, by every URI that means them."""
         self._resources: dict[str, object] = {}
@@ -69,6 +70,8 @@ class Documents:
         uri = urldefrag(join(self.root_uri, name)).url
         self.named[uri] = document
         self.named.setdefault(urldefrag(join(uri, _own_id(document, draft_of(document)) or "")).url, document)
+        # Up to draft 7 an `$id` beside a `$ref` doesn't count, but Confluent's registry lets the root's count.
+        self.named.setdefault(urldefrag(join(ROOT_URI, name)).url, document)
         self._register(uri, document)
         self._resources.setdefault(urldefrag(name).url, document)
 

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import jsonschema_rs
 
 from streamhouse.errors import InvalidRecordValue, InvalidSchema
-from streamhouse.format.schemas.json_schema.documents import DRAFTS, ROOT_URI, Documents, Draft, draft_of
+from streamhouse.format.schemas.json_schema.documents import DRAFTS, Documents, Draft, draft_of
 
 MAX_BACKTRACKS: Final = 100_000
 MAX_PATTERN_BYTES: Final = 1 << 20
@@ -60,7 +60,7 @@ class Validator:
             self._native = _VALIDATORS[documents.draft](
                 _with_bridge(documents.root),
                 registry=_registry(documents),
-                base_uri=ROOT_URI,
+                base_uri=documents.base_uri,
                 pattern_options=_OPTIONS,
                 offline=True,
             )
