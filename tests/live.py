@@ -26,10 +26,11 @@ def free_port() -> int:
 class LiveAgent:
     """`streamhouse up` on a folder, with ports that stay the same over restarts."""
 
-    def __init__(self, data: Path, *flags: str) -> None:
+    def __init__(self, data: Path, *flags: str, grpc: bool = False) -> None:
         self.data = data
         self.bootstrap = f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
+        self.grpc = f"127.0.0.1:{free_port()}" if grpc else ""
         self._flags = flags
         self._process: subprocess.Popen[bytes] | None = None
         self.log_path = data.parent / f"{data.name}.log"
@@ -60,7 +61,7 @@ class LiveAgent:
     def start(self) -> None:
         """Start and wait until it is ready."""
         command = [sys.executable, "-m", "streamhouse", "up", "--data", str(self.data)]
-        command += ["--kafka", self.bootstrap, "--http", self.http, "--grpc", "", *self._flags]
+        command += ["--kafka", self.bootstrap, "--http", self.http, "--grpc", self.grpc, *self._flags]
         with self.log_path.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, env=_clean_environment())
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -24,7 +24,7 @@ RUNNABLE = [page for page in PAGES if BLOCK.search(page.read_text())]
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
-    with LiveAgent(tmp_path_factory.mktemp("docs") / "data") as agent:
+    with LiveAgent(tmp_path_factory.mktemp("docs") / "data", grpc=True) as agent:
         yield agent
 
 
@@ -40,9 +40,17 @@ def script_of(page: Path, agent: LiveAgent) -> str:
             lines += [line for line in commands(body) if not line.startswith("make ")]
         else:
             program = agent.data.parent / f"{page.stem}-{number}.py"
-            program.write_text(body.replace("127.0.0.1:9092", agent.bootstrap).replace("127.0.0.1:8080", agent.http))
+            program.write_text(at(agent, body))
             lines.append(f"{sys.executable} {program}")
-    return "\n".join(lines).replace("127.0.0.1:8080", agent.http).replace("127.0.0.1:9092", agent.bootstrap)
+    return at(agent, "\n".join(lines))
+
+
+def at(agent: LiveAgent, text: str) -> str:
+    """The text with this agent's addresses instead of the usual ones."""
+    usual = {"127.0.0.1:9092": agent.bootstrap, "127.0.0.1:8080": agent.http, "127.0.0.1:9090": agent.grpc}
+    for address, own in usual.items():
+        text = text.replace(address, own)
+    return text
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))

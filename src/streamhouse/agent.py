@@ -42,7 +42,7 @@ from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.server import HttpServer
 from streamhouse.wire.kafka.peers import KafkaPeers
 from streamhouse.wire.kafka.server import KafkaServer
-from streamhouse.wire.listen import advertised, bind
+from streamhouse.wire.listen import EVERYWHERE, advertised, bind
 
 if TYPE_CHECKING:
     from streamhouse.wire.grpc.server import GrpcServer
@@ -177,11 +177,13 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         )
         await kafka.start()
         stack.push_async_callback(kafka.stop)
-        http = HttpServer(settings.http, make_app(broker, registry, cluster_id=cluster_id), http_listener)
+        told = _grpc_told(grpc, tenure.session.http)
+        app = make_app(broker, registry, cluster_id=cluster_id, grpc=str(told) if told is not None else None)
+        http = HttpServer(settings.http, app, http_listener)
         http.start()
         stack.push_async_callback(http.stop)
-        if grpc is not None:
-            await grpc.start(broker, clock=clock, registry=registry, cluster_id=cluster_id)
+        if grpc is not None and told is not None:
+            await grpc.start(broker, clock=clock, registry=registry, cluster_id=cluster_id, told=told)
         yield Agent(
             broker,
             kafka,
@@ -209,6 +211,13 @@ def _open_grpc(settings: Settings) -> "GrpcServer | None":
     from streamhouse.wire.grpc.server import GrpcServer
 
     return GrpcServer(settings.grpc)
+
+
+def _grpc_told(grpc: "GrpcServer | None", http: Address) -> Address | None:
+    """Where others reach gRPC here: the listener's own address, or where it listens everywhere, the HTTP port's."""
+    if grpc is None:
+        return None
+    return Address(http.host, grpc.address.port) if grpc.address.host in EVERYWHERE else grpc.address
 
 
 async def _require_no_other_agent(metadata: MetadataStore, wals: LocalWals) -> None:

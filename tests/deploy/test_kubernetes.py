@@ -137,6 +137,7 @@ def test_an_agent_listens_everywhere_and_is_known_by_the_address_of_its_pod(sett
     for name, section in (("kafka", settings.kafka), ("http", settings.http)):
         assert section.listen == f"0.0.0.0:{ports[name]}"
         assert section.advertise == f"10.1.2.3:{ports[name]}"
+    assert settings.grpc.listen == f"0.0.0.0:{ports['grpc']}"
     names = [variable["name"] for variable in AGENT["env"]]
     assert names.index("POD_IP") < names.index("STREAMHOUSE_KAFKA_ADVERTISE")  # else it would not be filled in
 

@@ -1,6 +1,7 @@
 """Administration over gRPC: what is changed there is changed for everybody."""
 
 import grpc
+import httpx
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -151,6 +152,18 @@ async def test_the_cluster_says_who_is_in_it_and_where(agent: Agent, client: Cli
         map(str, (agent.ready.kafka, agent.ready.http, agent.ready.grpc))
     )
     assert list((await client(pb.ListAgentsRequest(), pb.ListAgentsResponse)).agents) == [member]
+    async with httpx.AsyncClient(trust_env=False) as http:
+        over_http = (await http.get(f"http://{agent.ready.http}/v1/cluster")).json()
+    assert over_http["agents"][0]["grpc"] == member.grpc
+
+
+async def test_an_agent_that_listens_everywhere_tells_the_address_of_its_http_port(
+    start_agent: StartAgent, connect: Connect
+) -> None:
+    agent = await start_agent(grpc__listen="0.0.0.0:0", http__advertise="127.0.0.1:80")
+    assert agent.ready.grpc is not None
+    (member,) = (await (await connect(agent))(pb.ListAgentsRequest(), pb.ListAgentsResponse)).agents
+    assert member.grpc == f"127.0.0.1:{agent.ready.grpc.port}"
 
 
 async def test_every_producer_id_is_new(client: Client) -> None:

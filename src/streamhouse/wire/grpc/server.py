@@ -43,9 +43,12 @@ class GrpcServer:
     def __repr__(self) -> str:
         return f"<GrpcServer {self.address} {self._calls!r}>"
 
-    async def start(self, broker: Broker, *, clock: Clock, registry: CollectorRegistry, cluster_id: str) -> None:
+    async def start(
+        self, broker: Broker, *, clock: Clock, registry: CollectorRegistry, cluster_id: str, told: Address | None = None
+    ) -> None:
+        """Answer calls; `told` is the address that clients are told, where it isn't the listener's own."""
         calls = self._calls = Calls(self._settings, GrpcMetrics(registry))
-        services = services_of(calls, broker, clock=clock, cluster_id=cluster_id, address=self.address)
+        services = services_of(calls, broker, clock=clock, cluster_id=cluster_id, address=told or self.address)
         names = [*services, health.SERVICE]
         watched = health.Health(broker.not_ready, services=names, clock=clock)
         self._server.add_generic_rpc_handlers(
