@@ -14,7 +14,7 @@ from streamhouse.agent import AgentReady
 from streamhouse.cli.doors import Doors
 from streamhouse.client.admin import Admin
 from streamhouse.client.consumer import Consumer
-from streamhouse.client.delivery import Delivery
+from streamhouse.client.delivery import Batch, Delivery
 from streamhouse.client.failures import no_agent
 from streamhouse.client.group_consumer import GroupConsumer
 from streamhouse.client.groups import Groups
@@ -50,7 +50,7 @@ from streamhouse.errors import (
     UnknownTopic,
 )
 from streamhouse.model.names import NodeId, SessionId
-from streamhouse.model.record import NewRecord, Receipt
+from streamhouse.model.record import NewRecord
 
 
 class World:
@@ -220,14 +220,15 @@ class FakeProducer(_Closing, Producer):
         return self
 
     async def put(self, record: NewRecord) -> Delivery:
-        delivery = Delivery()
+        batch = Batch(partition=record.partition or 0, opened_at=0.0, expires_at=0.0)
+        delivery = batch.add(record, 0)
         refusal = self._world.refuses(record)
         if refusal is None:
             number = record.partition or 0
             self._world.append(self.topic, record.value, key=record.key, partition=number, headers=record.headers)
-            delivery.succeed(Receipt(number, 0, 0))
+            batch.succeed(0, None)
         else:
-            delivery.fail(refusal)
+            batch.fail(refusal)
         return delivery
 
 

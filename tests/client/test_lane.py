@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from streamhouse.client.delivery import Delivery
-from streamhouse.client.lane import Batch, Identity, Lane, NotStored, Stored, mend
+from streamhouse.client.delivery import Batch, Delivery
+from streamhouse.client.lane import Identity, Lane, Mending, NotStored, Stored, mend
 from streamhouse.errors import Internal, Rejected, Unavailable
 from streamhouse.model.record import NewRecord
 from tests.contracts.clocks import ManualClock
@@ -14,61 +14,75 @@ AWAY = Unavailable("away")
 REFUSED = Rejected("refused")
 
 
-async def batch(
-    sequence: int, answer: NotStored, *, records: int = 2, expires_at: float = 100.0, alone: bool = False
-) -> Batch:
-    made = Batch(opened_at=0.0, expires_at=expires_at, sequence=sequence, answer=answer, flew_alone=alone)
+def batch(sequence: int, *, records: int = 2, expires_at: float = 100.0, alone: bool = False) -> Batch:
+    made = Batch(partition=0, opened_at=0.0, expires_at=expires_at, sequence=sequence, flew_alone=alone)
     for number in range(records):
-        made.add(NewRecord(b"%d" % number), Delivery(), 10)
+        made.add(NewRecord(b"%d" % number), 10)
     return made
 
 
-async def test_batches_that_may_have_been_stored_go_again_with_their_own_numbers() -> None:
-    failed = [await batch(4, NotStored(AWAY)), await batch(8, NotStored(AWAY))]
-    mending = mend(failed, now=0)
-    assert (mending.again, mending.over, mending.sequence, mending.anew) == (failed, [], None, False)
-    assert [each.sequence for each in failed] == [4, 8]
+def mended(*failed: tuple[Batch, NotStored], now: float = 0.0) -> Mending:
+    return mend([batch for batch, _ in failed], dict(failed), now=now)
 
 
-async def test_those_behind_a_refused_batch_take_its_numbers() -> None:
-    before = await batch(2, NotStored(AWAY))
-    refused = await batch(4, NotStored(REFUSED, kind="refused"))
-    behind = await batch(6, NotStored(REFUSED, kind="lost"))
-    mending = mend([before, refused, behind], now=0)
+def test_batches_that_may_have_been_stored_go_again_with_their_own_numbers() -> None:
+    first, second = batch(4), batch(8)
+    mending = mended((first, NotStored(AWAY)), (second, NotStored(AWAY)))
+    assert (mending.again, mending.over, mending.sequence, mending.anew) == ([first, second], [], None, False)
+    assert [first.sequence, second.sequence] == [4, 8]
+
+
+def test_those_behind_a_refused_batch_take_its_numbers() -> None:
+    before, refused, behind = batch(2), batch(4), batch(6)
+    mending = mended(
+        (before, NotStored(AWAY)),
+        (refused, NotStored(REFUSED, kind="refused")),
+        (behind, NotStored(REFUSED, kind="lost")),
+    )
     assert (mending.again, mending.over) == ([before, behind], [(refused, REFUSED)])
     assert (mending.sequence, mending.anew) == (4, False)
     assert [before.sequence, behind.sequence] == [2, -1]
 
 
-async def test_only_the_records_to_blame_are_refused() -> None:
-    blamed = await batch(4, NotStored(REFUSED, kind="refused", blamed=[1]), records=3)
-    mending = mend([blamed], now=0)
+def test_only_the_records_to_blame_are_refused() -> None:
+    mending = mended((batch(4, records=3), NotStored(REFUSED, kind="refused", blamed=[1])))
     assert [[r.value for r in each.records] for each in mending.again] == [[b"0", b"2"]]
     assert [[r.value for r in each.records] for each, _ in mending.over] == [[b"1"]]
     assert mending.sequence == 4
 
 
-async def test_a_batch_that_is_too_large_goes_again_in_halves_and_a_single_record_never() -> None:
-    large = await batch(4, NotStored(REFUSED, kind="refused", splits=True), records=3)
-    mending = mend([large], now=0)
+def test_a_batch_that_is_too_large_goes_again_in_halves_and_a_single_record_never() -> None:
+    mending = mended((batch(4, records=3), NotStored(REFUSED, kind="refused", splits=True)))
     assert [[r.value for r in each.records] for each in mending.again] == [[b"0"], [b"1", b"2"]]
     assert mending.over == []
-    single = await batch(4, NotStored(REFUSED, kind="refused", splits=True), records=1)
-    assert mend([single], now=0).over == [(single, REFUSED)]
+    single = batch(4, records=1)
+    assert mended((single, NotStored(REFUSED, kind="refused", splits=True))).over == [(single, REFUSED)]
 
 
-async def test_given_up_once_nothing_of_unknown_fate_is_ever_sent_again() -> None:
-    late, behind = await batch(4, NotStored(AWAY), expires_at=9.0), await batch(6, NotStored(AWAY))
-    mending = mend([late, behind], now=9.0)
+def test_given_up_once_nothing_of_unknown_fate_is_ever_sent_again() -> None:
+    late, behind = batch(4, expires_at=9.0), batch(6)
+    mending = mended((late, NotStored(AWAY)), (behind, NotStored(AWAY)), now=9.0)
     assert (mending.again, mending.over, mending.anew) == ([], [(late, AWAY), (behind, AWAY)], True)
 
 
-async def test_an_agent_that_lost_count_is_met_under_a_new_name_only_when_nothing_else_explains_it() -> None:
-    overtaken = await batch(4, NotStored(REFUSED, kind="lost"))
-    assert mend([overtaken], now=0).again == [overtaken]
-    alone = await batch(4, NotStored(REFUSED, kind="lost"), alone=True)
-    mending = mend([alone], now=0)
+def test_an_agent_that_lost_count_is_met_under_a_new_name_only_when_nothing_else_explains_it() -> None:
+    overtaken, alone = batch(4), batch(4, alone=True)
+    assert mended((overtaken, NotStored(REFUSED, kind="lost"))).again == [overtaken]
+    mending = mended((alone, NotStored(REFUSED, kind="lost")))
     assert (mending.over, mending.anew) == ([(alone, REFUSED)], True)
+
+
+async def test_a_delivery_follows_its_record_into_another_batch() -> None:
+    whole = batch(0, records=4)
+    waiting = [asyncio.ensure_future(delivery.settled()) for delivery in whole.deliveries]
+    last = whole.deliveries[3]
+    await asyncio.sleep(0)
+    first, second = whole.part([0, 1]), whole.part([2, 3])
+    second.succeed(70, None)
+    first.fail(REFUSED)
+    await asyncio.wait_for(asyncio.gather(*waiting), 10)
+    assert (await last).offset == 71
+    assert first.is_unseen
 
 
 class FakeWire:
@@ -112,8 +126,8 @@ class FakeWire:
     async def look_again(self) -> None:
         self.looked += 1
 
-    def release(self, size_bytes: int) -> None:
-        self.released += size_bytes
+    def release(self, batch: Batch) -> None:
+        self.released += batch.size_bytes
 
 
 class Clock(ManualClock):
@@ -136,11 +150,10 @@ async def run(wire: FakeWire, values: list[bytes], *, batch_bytes: int = 10, tim
         numbered=True,
     )
     task = asyncio.get_running_loop().create_task(lane.run())
-    deliveries = []
-    for value in values:
-        deliveries.append(Delivery())
-        lane.append(NewRecord(value), deliveries[-1], 10)
-    await asyncio.wait(deliveries, timeout=10)
+    deliveries = [lane.append(NewRecord(value), 10)[0] for value in values]
+    async with asyncio.timeout(10):
+        for delivery in deliveries:
+            await delivery.settled()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     return deliveries

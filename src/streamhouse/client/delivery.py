@@ -1,55 +1,127 @@
 """Delivery: the promise that a record was handed over with.
 
-Data path   lane -> **delivery** -> whoever sent the record
-Owns        knowing whether anybody looked at how it ended
-Leaves      when it ends to `lane`
+Data path   lane -> **batch** -> delivery -> whoever sent the record
+Owns        a batch of records on its way, how it ended, and whether anybody looked
+Leaves      when and how it ends to `lane`
+
+A batch ends for all its records at once, so a delivery is no more than a place in a batch: a future and a receipt for
+every record would cost more than sending it.
 """
 
 import asyncio
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.model.record import Receipt
+from streamhouse.model.record import NewRecord, Receipt
+
+NO_SEQUENCE: Final = -1
 
 
-class Delivery(asyncio.Future[Receipt]):
+class Delivery:
     """Await it for the record's `Receipt`; it raises why the record was not stored. A failure that nobody looks at is
     raised by the producer's `flush`, or at its end."""
 
-    _seen = False
-    _on_failure: Callable[["Delivery"], None] | None = None
+    __slots__ = ("batch", "position", "was_seen")
 
-    def succeed(self, receipt: Receipt) -> None:
-        if not self.done():
-            super().set_result(receipt)
+    def __init__(self, batch: "Batch", position: int) -> None:
+        self.batch, self.position, self.was_seen = batch, position, False
 
-    def fail(self, error: StreamhouseError) -> None:
-        if self.done():
-            return
-        super().set_exception(error)
-        super().exception()  # asyncio needn't complain about it as well
-        if self._on_failure is not None:
-            self._on_failure(self)
+    def __repr__(self) -> str:
+        return f"<Delivery {'under way' if not self.done() else self.failure() or self.result()}>"
 
-    @property
-    def was_seen(self) -> bool:
-        return self._seen
-
-    def failure(self) -> BaseException | None:
-        """How it ended, without looking."""
-        return super().exception() if self.done() and not self.cancelled() else None
+    def done(self) -> bool:
+        return self.batch.is_over
 
     def result(self) -> Receipt:
-        self._seen = True
-        return super().result()
+        """Where the record is; raises why it isn't. Only once it is done."""
+        if not self.batch.is_over:
+            raise asyncio.InvalidStateError("the record is still under way")
+        self.was_seen = True
+        if self.batch.error is not None:
+            raise self.batch.error
+        return self.batch.receipts(self.position)
 
-    def exception(self) -> BaseException | None:
-        self._seen = True
-        return super().exception()
+    def failure(self) -> StreamhouseError | None:
+        """Why the record was not stored, without looking."""
+        return self.batch.error
+
+    async def settled(self) -> None:
+        """Wait for the end, without looking at it."""
+        while not self.batch.is_over:
+            await asyncio.shield(self.batch.news())
 
     def __await__(self) -> Generator[Any, None, Receipt]:
-        self._seen = True
-        return super().__await__()
+        self.was_seen = True
+        while not self.batch.is_over:  # a batch may be taken apart: the record is in another one then
+            yield from asyncio.shield(self.batch.news()).__await__()
+        return self.result()
 
-    __iter__ = __await__
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Records of one partition that travel together."""
+
+    partition: int
+    opened_at: float
+    expires_at: float
+    records: list[NewRecord] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    size_bytes: int = 0
+    sequence: int = NO_SEQUENCE
+    flew_alone: bool = False
+    is_over: bool = False
+    error: StreamhouseError | None = None
+    base_offset: int | None = None
+    timestamp_ms: int | None = None
+    _news: "asyncio.Future[None] | None" = None
+
+    def add(self, record: NewRecord, size_bytes: int) -> Delivery:
+        delivery = Delivery(self, len(self.records))
+        self.records.append(record)
+        self.deliveries.append(delivery)
+        self.size_bytes += size_bytes
+        return delivery
+
+    def part(self, positions: Sequence[int]) -> "Batch":
+        """A batch of some of the records, who are there from now on; bytes are shared out evenly."""
+        part = Batch(partition=self.partition, opened_at=self.opened_at, expires_at=self.expires_at)
+        part.records = [self.records[at] for at in positions]
+        part.deliveries = [self.deliveries[at] for at in positions]
+        part.size_bytes = self.size_bytes * len(positions) // len(self.records)
+        for position, delivery in enumerate(part.deliveries):
+            delivery.batch, delivery.position = part, position
+        self.tell()
+        return part
+
+    def receipts(self, position: int) -> Receipt:
+        base, appended_ms = self.base_offset, self.timestamp_ms
+        timestamp_ms = appended_ms if appended_ms is not None else self.records[position].timestamp_ms or 0
+        return Receipt(self.partition, None if base is None else base + position, timestamp_ms)
+
+    def succeed(self, base_offset: int | None, timestamp_ms: int | None) -> None:
+        if not self.is_over:
+            self.is_over, self.base_offset, self.timestamp_ms = True, base_offset, timestamp_ms
+            self.deliveries = []
+            self.tell()
+
+    def fail(self, error: StreamhouseError) -> None:
+        if not self.is_over:
+            self.is_over, self.error = True, error
+            self.tell()
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether it failed, and somebody has not looked yet."""
+        return self.error is not None and not all(delivery.was_seen for delivery in self.deliveries)
+
+    def news(self) -> "asyncio.Future[None]":
+        """Done when the batch has ended, or was taken apart."""
+        if self._news is None or self._news.done():
+            self._news = asyncio.get_running_loop().create_future()
+        return self._news
+
+    def tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)

@@ -14,18 +14,17 @@ stored twice:
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from streamhouse.client.delivery import Delivery
+from streamhouse.client.delivery import NO_SEQUENCE, Batch, Delivery
 from streamhouse.clock import Clock
 from streamhouse.errors import Internal, StreamhouseError, Unavailable
-from streamhouse.model.record import NewRecord, Receipt
+from streamhouse.model.record import NewRecord
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
-NO_SEQUENCE: Final = -1
 
 
 class Identity(NamedTuple):
@@ -65,35 +64,7 @@ class Wire(Protocol):
     async def post(self, partition: int, body: bytes) -> Stored: ...
     async def introduce(self) -> Identity: ...
     async def look_again(self) -> None: ...
-    def release(self, size_bytes: int) -> None: ...
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    opened_at: float
-    expires_at: float
-    records: list[NewRecord] = field(default_factory=list)
-    deliveries: list[Delivery] = field(default_factory=list)
-    size_bytes: int = 0
-    sequence: int = NO_SEQUENCE
-    flew_alone: bool = False
-    answer: NotStored | None = None
-
-    def add(self, record: NewRecord, delivery: Delivery, size_bytes: int) -> None:
-        self.records.append(record)
-        self.deliveries.append(delivery)
-        self.size_bytes += size_bytes
-
-    def part(self, positions: Sequence[int]) -> "Batch":
-        """A batch of some of the records; bytes are shared out evenly."""
-        size_bytes = self.size_bytes * len(positions) // len(self.records)
-        return Batch(
-            opened_at=self.opened_at,
-            expires_at=self.expires_at,
-            records=[self.records[at] for at in positions],
-            deliveries=[self.deliveries[at] for at in positions],
-            size_bytes=size_bytes,
-        )
+    def release(self, batch: Batch) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +77,17 @@ class Mending:
     anew: bool  # under a new producer id
 
 
-def mend(failed: Sequence[Batch], *, now: float) -> Mending:
-    """Decide; touches only the sequence numbers of the batches that go again."""
+Answers: TypeAlias = Mapping[Batch, NotStored]
+
+
+def mend(failed: Sequence[Batch], answers: Answers, *, now: float) -> Mending:
+    """Decide; touches only the sequence numbers of the batches that go again, and takes apart what must be."""
     again: list[Batch] = []
     over: list[tuple[Batch, StreamhouseError]] = []
     sequence: int | None = None
     anew = False
     for batch in failed:
-        answer = batch.answer
-        assert answer is not None
+        answer = answers[batch]
         if answer.kind == "refused":
             sequence = batch.sequence if sequence is None else sequence
             kept, refused = _refused(batch, answer)
@@ -126,7 +99,8 @@ def mend(failed: Sequence[Batch], *, now: float) -> Mending:
         else:
             again.append(batch)
     if any(now >= batch.expires_at for batch in again):
-        return Mending(again=[], over=[*over, *((b, _late(b)) for b in again)], sequence=None, anew=True)
+        trouble = next(iter(answers.values())).error
+        return Mending(again=[], over=[*over, *((batch, trouble) for batch in again)], sequence=None, anew=True)
     return Mending(again=_renumbered(again, sequence, anew), over=over, sequence=sequence, anew=anew)
 
 
@@ -146,11 +120,6 @@ def _renumbered(again: list[Batch], sequence: int | None, anew: bool) -> list[Ba
         if anew or (sequence is not None and batch.sequence >= sequence):
             batch.sequence = NO_SEQUENCE
     return again
-
-
-def _late(batch: Batch) -> StreamhouseError:
-    assert batch.answer is not None
-    return batch.answer.error
 
 
 class Lane:
@@ -178,6 +147,7 @@ class Lane:
         self._next_sequence = 0
         self._waiting: deque[Batch] = deque()
         self._flying: list[Batch] = []
+        self._answers: dict[Batch, NotStored] = {}  # of those that were not stored; once all are in, the lane mends
         self._flights: set[asyncio.Task[None]] = set()
         self._open: Batch | None = None
         self._changed = asyncio.Event()
@@ -192,25 +162,26 @@ class Lane:
     def has_open_batch(self) -> bool:
         return self._open is not None
 
-    def deliveries(self) -> list[Delivery]:
+    def batches(self) -> list[Batch]:
         """All that have not ended yet."""
-        return [delivery for batch in (*self._flying, *self._waiting) for delivery in batch.deliveries]
+        return [*self._flying, *self._waiting]
 
-    def append(self, record: NewRecord, delivery: Delivery, size_bytes: int) -> bool:
-        """Take a record along; says whether a batch became full by it."""
+    def append(self, record: NewRecord, size_bytes: int) -> tuple[Delivery, bool]:
+        """Take a record along; says also whether a batch became full by it."""
         batch, full = self._open, False
         if batch is not None and batch.size_bytes + size_bytes > self._batch_bytes:
             batch, full = None, True
         if batch is None:
             now = self._clock.monotonic()
-            batch = self._open = Batch(opened_at=now, expires_at=now + self._timeout_s)
+            batch = Batch(partition=self.partition, opened_at=now, expires_at=now + self._timeout_s)
+            self._open = batch
             self._waiting.append(batch)
             self._changed.set()
-        batch.add(record, delivery, size_bytes)
+        delivery = batch.add(record, size_bytes)
         if batch.size_bytes >= self._batch_bytes:
             self._open, full = None, True
             self._changed.set()
-        return full
+        return delivery, full
 
     def hurry(self) -> None:
         """What is there leaves without waiting for more."""
@@ -231,15 +202,16 @@ class Lane:
 
     def abandon(self, error: StreamhouseError) -> None:
         """Nobody will run this lane any more: what is left is over."""
-        for batch in [*self._flying, *self._waiting]:
+        for batch in self.batches():
             self._end(batch, error)
         self._flying.clear()
         self._waiting.clear()
+        self._answers.clear()
 
     async def _step(self) -> None:
         self._changed.clear()
-        if any(batch.answer is not None for batch in self._flying):
-            if all(batch.answer is not None for batch in self._flying):
+        if self._answers:
+            if len(self._answers) == len(self._flying):
                 await self._mend()
             else:
                 await self._changed.wait()
@@ -267,7 +239,7 @@ class Lane:
         if batch.sequence == NO_SEQUENCE and self._numbered:
             batch.sequence = self._next_sequence
             self._next_sequence += len(batch.records)
-        batch.answer, batch.flew_alone = None, not self._flying
+        batch.flew_alone = not self._flying
         self._flying.append(batch)
         body = await self._wire.encode(batch.records, self._identity, batch.sequence)
         flight = asyncio.get_running_loop().create_task(self._fly(batch, body))
@@ -292,21 +264,23 @@ class Lane:
         try:
             stored = await self._wire.post(self.partition, body)
         except NotStored as answer:
-            batch.answer = answer
+            self._answers[batch] = answer
         except Exception as error:  # noqa: BLE001 (its fate is unknown, like that of any answer that was lost)
             broken = Internal(f"a batch could not be sent; partition={self.partition} why={error!r}")
-            batch.answer = NotStored(broken, kind="refused")
+            self._answers[batch] = NotStored(broken, kind="refused")
         else:
             self._flying.remove(batch)
             self._pause_s, self._trouble = FIRST_PAUSE_S, None
-            self._resolve(batch, stored)
+            batch.succeed(stored.base_offset, stored.timestamp_ms)
+            self._wire.release(batch)
         finally:
             self._changed.set()
 
     async def _mend(self) -> None:
-        failed, self._flying = self._flying, []
-        self._trouble = next((batch.answer.error for batch in failed if batch.answer is not None), None)
-        mending = mend(failed, now=self._clock.monotonic())
+        failed, answers = self._flying, self._answers
+        self._flying, self._answers = [], {}
+        self._trouble = answers[failed[0]].error
+        mending = mend(failed, answers, now=self._clock.monotonic())
         if mending.anew and self._numbered:
             self._identity = None
         elif mending.sequence is not None and self._numbered:
@@ -314,7 +288,7 @@ class Lane:
         for batch, error in mending.over:
             self._end(batch, error)
         self._waiting.extendleft(reversed(mending.again))
-        if any(batch.answer is not None and batch.answer.kind == "again" for batch in mending.again):
+        if any(answer.kind == "again" for answer in answers.values()):
             await self._rest()
 
     async def _rest(self) -> None:
@@ -333,14 +307,6 @@ class Lane:
             changed.cancel()
             pause.cancel()
 
-    def _resolve(self, batch: Batch, stored: Stored) -> None:
-        partition, base, appended_ms = self.partition, stored.base_offset, stored.timestamp_ms
-        for at, (record, delivery) in enumerate(zip(batch.records, batch.deliveries, strict=True)):
-            timestamp_ms = appended_ms if appended_ms is not None else record.timestamp_ms or 0
-            delivery.succeed(Receipt(partition, None if base is None else base + at, timestamp_ms))
-        self._wire.release(batch.size_bytes)
-
     def _end(self, batch: Batch, error: StreamhouseError) -> None:
-        for delivery in batch.deliveries:
-            delivery.fail(error)
-        self._wire.release(batch.size_bytes)
+        batch.fail(error)
+        self._wire.release(batch)

@@ -7,6 +7,7 @@ Leaves      order, batches and trying again to `lane`; connections and leaders t
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -22,7 +23,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
 from streamhouse.client.admin import Admin
-from streamhouse.client.delivery import Delivery
+from streamhouse.client.delivery import Batch, Delivery
 from streamhouse.client.failures import from_code
 from streamhouse.client.lane import Identity, Lane, NotStored, Stored
 from streamhouse.client.nouns import Acks, Compression, Headers, Topic
@@ -41,7 +42,7 @@ REFRESH_S: Final = 60.0
 MAX_REQUEST_S: Final = 10.0
 THREAD_BYTES: Final = 64 * 1024
 RECORD_OVERHEAD_BYTES: Final = 24
-MAX_UNSEEN: Final = 1_000
+MAX_UNSEEN: Final = 100
 
 _UNKNOWN_PRODUCER_ID: Final = 59
 _TOO_LARGE: Final = (MessageSizeTooLargeError.errno, RecordListTooLargeError.errno)
@@ -100,7 +101,7 @@ class Producer:
         self._room = asyncio.Event()
         self._room.set()
         self._gone: UnknownTopic | None = None
-        self._unseen: list[Delivery] = []
+        self._unseen: list[Batch] = []
 
     def __repr__(self) -> str:
         state = "open" if self._admin else "closed"
@@ -179,16 +180,15 @@ class Producer:
         self, value: Any, key: Any, headers: AnyHeaders, timestamp_ms: int | None, partition: int | None
     ) -> NewRecord:
         """The record in bytes; raises `Rejected` for what can't be written."""
-        record = NewRecord(
+        if key is None and value is None:
+            raise Rejected("a record needs a key or a value")
+        return NewRecord(
             None if value is None else self._write_value(value),
             None if key is None else self._write_key(key),
             header_pairs(headers) if headers else (),
             self._clock.now_ms() if timestamp_ms is None else timestamp_ms,
             partition,
         )
-        if record.key is None and record.value is None:
-            raise Rejected("a record needs a key or a value")
-        return record
 
     async def put(self, record: NewRecord) -> Delivery:
         """`enqueue` for a record in bytes."""
@@ -198,40 +198,37 @@ class Producer:
             self._room.clear()
             self._hurry()
             await self._room.wait()
-        if self._clock.monotonic() >= self._refresh_at:
-            await self.look_again()
         size_bytes = size_of(record)
-        delivery = Delivery()
-        delivery._on_failure = self._remember
+        delivery, full = self._lane(record).append(record, size_bytes)
         self._buffered_bytes += size_bytes
-        if self._lane(record).append(record, delivery, size_bytes):
+        if full:
             self._sticky += 1
-            await self._clock.sleep(0)  # a batch is full: let it go
+            await self._clock.sleep(0)  # let the batch go
         return delivery
 
     async def flush(self) -> None:
         """Wait until nothing is under way; raises the first failure that nobody has looked at."""
         await self._settled(None)
-        unseen, self._unseen = [each for each in self._unseen if not each.was_seen], []
-        for delivery in unseen:
-            failure = delivery.failure()
-            if failure is not None:
-                raise failure
+        unseen, self._unseen = [batch for batch in self._unseen if batch.is_unseen], []
+        for batch in unseen:
+            if batch.error is not None:
+                raise batch.error
 
     async def _settled(self, limit_s: float | None) -> None:
-        pending = [d for lane in self._lanes.values() for d in lane.deliveries()]
-        if pending:
-            self._hurry()
-            await asyncio.wait(pending, timeout=limit_s)
+        """Until nothing is under way that is now, or so long."""
+        self._hurry()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                for delivery in self._under_way():
+                    if not delivery.done():
+                        await delivery.settled()
+
+    def _under_way(self) -> list[Delivery]:
+        return [each for lane in self._lanes.values() for batch in lane.batches() for each in batch.deliveries]
 
     def _hurry(self) -> None:
         for lane in self._lanes.values():
             lane.hurry()
-
-    def _remember(self, delivery: Delivery) -> None:
-        if len(self._unseen) >= MAX_UNSEEN:
-            self._unseen = [each for each in self._unseen if not each.was_seen][: MAX_UNSEEN - 1]
-        self._unseen.append(delivery)
 
     # --- which partition
 
@@ -296,6 +293,8 @@ class Producer:
 
     async def post(self, partition: int, body: bytes) -> Stored:
         assert self._admin is not None
+        if self._clock.monotonic() >= self._refresh_at:
+            await self.look_again()
         assert self._layout is not None
         if self._gone is not None:
             raise NotStored(self._gone, kind="refused")
@@ -330,8 +329,12 @@ class Producer:
         except StreamhouseError:
             return
 
-    def release(self, size_bytes: int) -> None:
-        self._buffered_bytes -= size_bytes
+    def release(self, batch: Batch) -> None:
+        """A batch has ended."""
+        if batch.error is not None:
+            self._unseen = [each for each in self._unseen if each.is_unseen][-MAX_UNSEEN:]
+            self._unseen.append(batch)
+        self._buffered_bytes -= batch.size_bytes
         if self._buffered_bytes < self._settings.buffer_bytes:
             self._room.set()
 

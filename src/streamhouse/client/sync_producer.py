@@ -11,9 +11,9 @@ the loop only where it isn't at work on it already.
 import asyncio
 import threading
 from collections import deque
-from concurrent.futures import Future
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Self
 
 from streamhouse.client.delivery import Delivery
 from streamhouse.client.loop_thread import LoopThread
@@ -22,10 +22,35 @@ from streamhouse.client.serde import AnyHeaders
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.record import NewRecord, Receipt
 
-SyncDelivery: TypeAlias = "Future[Receipt]"
-"""`result()` waits for the receipt, or raises why there is none."""
 
-MAX_UNSEEN: Final = 1_000
+class SyncDelivery:
+    """`result()` waits for the record's receipt, or raises why it was not stored."""
+
+    __slots__ = ("_delivery", "_error", "_wait")
+
+    def __init__(self, wait: "Callable[[SyncDelivery, float | None], Receipt]") -> None:
+        self._wait = wait
+        self._delivery: Delivery | None = None
+        self._error: StreamhouseError | None = None
+
+    def __repr__(self) -> str:
+        return f"<SyncDelivery {self._error or self._delivery or 'under way'}>"
+
+    def done(self) -> bool:
+        return self._error is not None or (self._delivery is not None and self._delivery.done())
+
+    def result(self, timeout_s: float | None = None) -> Receipt:
+        """Where the record is; raises why it isn't, or `TimeoutError`."""
+        return self._wait(self, timeout_s)
+
+    def handed_over(self, delivery: Delivery | None, error: StreamhouseError | None = None) -> None:
+        self._delivery, self._error = delivery, error
+
+    def delivery(self) -> Delivery:
+        if self._error is not None:
+            raise self._error
+        assert self._delivery is not None, "not handed over yet"
+        return self._delivery
 
 
 class SyncProducer:
@@ -78,7 +103,7 @@ class SyncProducer:
     ) -> SyncDelivery:
         """Hand a record over; waits only while the memory is full. `result()` waits for the receipt."""
         record = self._producer.record(value, key, headers, timestamp_ms, partition)
-        delivery: SyncDelivery = Future()
+        delivery = SyncDelivery(self._wait_for)
         with self._changed:
             while self._inbox_bytes >= self._limit_bytes:
                 self._changed.wait()
@@ -120,17 +145,15 @@ class SyncProducer:
 
     async def _hand_over(self, record: NewRecord, delivery: SyncDelivery) -> None:
         try:
-            handed = await self._producer.put(record)
+            delivery.handed_over(await self._producer.put(record))
         except StreamhouseError as error:
-            delivery.set_exception(error)
-            return
-        handed.add_done_callback(lambda done: _settle(delivery, done))
+            delivery.handed_over(None, error)
+
+    def _wait_for(self, delivery: SyncDelivery, timeout_s: float | None) -> Receipt:
+        self._empty()
+        return self._loop.run(_awaited(delivery.delivery(), timeout_s))
 
 
-def _settle(delivery: SyncDelivery, done: "asyncio.Future[Receipt]") -> None:
-    assert isinstance(done, Delivery)
-    failure = done.failure()
-    if failure is not None:
-        delivery.set_exception(failure)
-    elif not done.cancelled():
-        delivery.set_result(asyncio.Future.result(done))
+async def _awaited(delivery: Delivery, timeout_s: float | None) -> Receipt:
+    async with asyncio.timeout(timeout_s):
+        return await delivery
