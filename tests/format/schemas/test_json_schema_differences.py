@@ -316,6 +316,12 @@ class TestHostileSchemas:
         assert any("PROPERTY_REMOVED" in each for each in changes(older, newer))
 
 
+def test_thousands_of_names_are_not_held_against_thousands_of_patterns() -> None:
+    newer = {**closed(), "patternProperties": {f"^p{i}$": STR for i in range(1_000)}}
+    older = {**closed(), "properties": {f"q{i}": STR for i in range(1_000)}}
+    assert [each.kind for each in parsed(newer).incompatibilities(parsed(older))] == ["SCHEMA_TOO_COMPLEX"]
+
+
 @given(st.integers(1, 3), st.integers(1, 3), st.data())
 def test_a_matching_is_as_large_as_trying_everything_finds(olds: int, news: int, data: st.DataObject) -> None:
     edges = st.sets(st.integers(0, news - 1)).map(lambda chosen: dict.fromkeys(chosen))

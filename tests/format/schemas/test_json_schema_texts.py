@@ -127,6 +127,11 @@ class TestReferences:
         assert fits(found, 1)
         assert not fits(found, "a")
 
+    def test_that_are_no_schemas_are_named(self) -> None:
+        with pytest.raises(InvalidSchema) as caught:
+            parsed({"$ref": "a"}, a={"type": 3})
+        assert caught.value.path == "reference 'a' /type"
+
     def test_may_go_in_circles_through_the_parts_of_values(self) -> None:
         tree = parsed({"type": "object", "properties": {"left": {"$ref": "#"}}, "additionalProperties": False})
         assert fits(tree, {"left": {"left": {}}})

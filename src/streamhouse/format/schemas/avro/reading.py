@@ -59,6 +59,10 @@ class Cursor:
         self.empty_items = 0
 
     def long(self) -> int:
+        position = self.position
+        if position < self.end and (byte := self.data[position]) < 0x80:  # most lengths, indexes and small numbers
+            self.position = position + 1
+            return (byte >> 1) ^ -(byte & 1)
         try:
             value, self.position = read_varint(self.data, self.position, self.end, VARLONG)
         except BadVarint:

@@ -325,9 +325,12 @@ def _whole(name: str, low: int, high: int) -> Writer:
     def write(value: object, out: bytearray, budget: Budget) -> None:
         if type(value) is not int:
             raise misfit(value, f"a whole number ({name})")
-        if not low <= value < high:
+        if 0 <= value < 64:
+            out.append(value << 1)
+        elif low <= value < high:
+            append_varint(out, value)
+        else:
             raise InvalidRecordValue(f"out of the range of {name}: {str(value)[:50]}")
-        append_varint(out, value)
 
     return write
 
@@ -359,7 +362,11 @@ def _string(value: object, out: bytearray, budget: Budget) -> None:
         raw = value.encode()
     except UnicodeEncodeError:
         raise InvalidRecordValue("a text with half a surrogate pair") from None
-    append_varint(out, len(raw))
+    size = len(raw)
+    if size < 64:
+        out.append(size << 1)
+    else:
+        append_varint(out, size)
     out += raw
 
 

@@ -34,7 +34,7 @@ def parse(text: str, references: References) -> "JsonSchema":
         documents = Documents(text, references)
         check_documents(documents)
         shape = load_shape(documents)
-        return JsonSchema(text, references, documents, Validator(documents), shape)
+        return JsonSchema(text, references, documents.root, Validator(documents), shape)
     except RecursionError:
         raise InvalidSchema("nested too deeply") from None
 
@@ -44,20 +44,18 @@ class JsonSchema(ParsedSchema):
 
     type: SchemaType = "JSON"
 
-    def __init__(
-        self, text: str, references: References, documents: Documents, validator: Validator, shape: Shape
-    ) -> None:
+    def __init__(self, text: str, references: References, root: object, validator: Validator, shape: Shape) -> None:
         self.text = text
         self._references = dict(references)
         self.shape = shape
-        self._documents = documents
+        self._root = root
         self._validator = validator
 
     def canonical(self) -> str:
         return self._canonical
 
     def normalized(self) -> str:
-        return write_json(self._documents.root, sort_keys=True)
+        return write_json(self._root, sort_keys=True)
 
     def incompatibilities(self, older: ParsedSchema) -> list[Incompatibility]:
         if not isinstance(older, JsonSchema):
@@ -83,4 +81,4 @@ class JsonSchema(ParsedSchema):
 
     @cached_property
     def _canonical(self) -> str:
-        return write_json(self._documents.root)
+        return write_json(self._root)

@@ -15,7 +15,7 @@ from typing import Final
 from streamhouse.format.schemas.base import MAX_INCOMPATIBILITIES, Incompatibility
 from streamhouse.format.schemas.json_schema import shapes
 from streamhouse.format.schemas.json_schema.array_differences import array_differences
-from streamhouse.format.schemas.json_schema.kinds import Difference, Pair, Steps, at, breaks
+from streamhouse.format.schemas.json_schema.kinds import Difference, Matches, Pair, Steps, at, breaks
 from streamhouse.format.schemas.json_schema.matching import largest_matching
 from streamhouse.format.schemas.json_schema.object_differences import object_differences
 from streamhouse.format.schemas.json_schema.scalar_differences import scalar_differences
@@ -47,9 +47,10 @@ def incompatibilities(newer: Shape, older: Shape) -> list[Incompatibility]:
 def differences(original: Shape, update: Shape) -> list[Difference]:
     """All differences, harmless ones too, with paths such as `properties/a/maxLength`."""
     bad: Known = {}
+    matches = Patterns().matches
     questions_left = MAX_QUESTIONS
     while True:
-        comparison = _Comparison(bad, questions_left)
+        comparison = _Comparison(bad, questions_left, matches)
         whole: Pair = (original, update)
         found = run_steps(whole, comparison.known, comparison.judge)
         questions_left, known, bad = comparison.questions_left, bad, comparison.bad_pairs()
@@ -60,13 +61,13 @@ def differences(original: Shape, update: Shape) -> list[Difference]:
 class _Comparison:
     """One walk over both schemas."""
 
-    def __init__(self, bad: Known, questions_left: int) -> None:
+    def __init__(self, bad: Known, questions_left: int, matches: Matches) -> None:
         self.was_optimistic = False
         self.questions_left = questions_left
         self._bad = bad
         self._judged: Known = {}
         self._open: set[tuple[int, int]] = set()
-        self._matches = Patterns().matches
+        self._matches = matches
 
     def bad_pairs(self) -> Known:
         return {pair: found for pair, found in self._judged.items() if breaks(found)}

@@ -62,8 +62,9 @@ class Documents:
         self._anchors: dict[str, object] = {}
         self._bases: dict[int, str] = {}
         self._drafts: dict[int, Draft] = {}
-        for name, each in references.items():
-            self._add_reference(name, _checked(read_json(each, where=f"reference {name!r} "), name))
+        self.references = {n: _checked(read_json(t, where=f"reference {n!r} "), n) for n, t in references.items()}
+        for name, document in self.references.items():
+            self._add_reference(name, document)
         self._register(urldefrag(self.root_uri).url, self.root)
 
     def _add_reference(self, name: str, document: object) -> None:

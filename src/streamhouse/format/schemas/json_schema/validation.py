@@ -16,10 +16,13 @@ import jsonschema_rs
 
 from streamhouse.errors import InvalidRecordValue, InvalidSchema
 from streamhouse.format.schemas.json_schema.documents import DRAFTS, Documents, Draft, draft_of
+from streamhouse.format.schemas.steps import TooComplex
 
 MAX_BACKTRACKS: Final = 100_000
 MAX_PATTERN_BYTES: Final = 1 << 20
 """Memory that one compiled pattern may take."""
+MAX_MATCHES: Final = 100_000
+"""Names that are held against patterns in one comparison."""
 MAX_REASON: Final = 300
 MAX_VALUE_DEPTH: Final = 100
 """Nesting of a value: times the schemas that each part goes through, it must fit the native stack."""
@@ -48,8 +51,8 @@ _DRAFTS: Final = {
 def check_documents(documents: Documents) -> None:
     """Refuse what its meta-schema refuses."""
     _check_document(documents.root, documents.draft, "")
-    for uri, document in documents.named.items():
-        _check_document(document, draft_of(document), f"reference {uri!r} ")
+    for name, document in documents.references.items():
+        _check_document(document, draft_of(document), f"reference {name!r} ")
 
 
 class Validator:
@@ -90,12 +93,16 @@ def check_nesting(raw: bytes) -> None:
 
 
 class Patterns:
-    """Regular expressions on the limited engine, each compiled once."""
+    """Regular expressions on the limited engine, each compiled once, for the names of one comparison."""
 
     def __init__(self) -> None:
         self._compiled: dict[str, Any] = {}
+        self._matches_left = MAX_MATCHES
 
     def matches(self, pattern: str, name: str) -> bool:
+        self._matches_left -= 1
+        if self._matches_left < 0:
+            raise TooComplex
         if pattern not in self._compiled:
             schema = {"pattern": pattern}
             self._compiled[pattern] = jsonschema_rs.Draft7Validator(schema, pattern_options=_OPTIONS, offline=True)
