@@ -30,11 +30,13 @@ class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 PATH_PARAMETERS: Final[Mapping[str, Any]] = {
-    "topic": Annotated[str, Meta(description="a topic's name", min_length=1, max_length=249)],
-    "partition": Annotated[int, Meta(description="a partition's number, from 0", ge=0, le=MAX_INT)],
-    "group": Annotated[str, Meta(description="a consumer group's name", min_length=1, max_length=1000)],
-    "node": Annotated[int, Meta(description="an agent's number", ge=0, le=MAX_INT)],
-    "name": Annotated[str, Meta(description="a file's name", min_length=1, max_length=100)],
+    "topic": Annotated[str, Meta(description="a topic's name", min_length=1, max_length=249, examples=["orders"])],
+    "partition": Annotated[int, Meta(description="a partition's number, from 0", ge=0, le=MAX_INT, examples=[0])],
+    "group": Annotated[
+        str, Meta(description="a consumer group's name", min_length=1, max_length=1000, examples=["billing"])
+    ],
+    "node": Annotated[int, Meta(description="an agent's number", ge=0, le=MAX_INT, examples=[1])],
+    "name": Annotated[str, Meta(description="a file's name", min_length=1, max_length=100, examples=["docs.js"])],
 }
 """What a name in a path stands for, wherever it occurs."""
 

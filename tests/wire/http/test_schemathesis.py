@@ -1,0 +1,56 @@
+"""Requests made from the OpenAPI document, good and bad ones: the agent answers all of them as the document says."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from streamhouse.config import (
+    AgentSettings,
+    FetchSettings,
+    FlushSettings,
+    GrpcSettings,
+    HttpSettings,
+    KafkaSettings,
+    Settings,
+)
+
+from .conftest import running
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent.parent
+EXAMPLES = 5
+"""Requests for each operation and phase: enough to find what is commonly wrong in some ten seconds."""
+
+
+async def test_nothing_is_found_in_requests_made_from_the_document(tmp_path: Path) -> None:
+    settings = Settings(
+        agent=AgentSettings(data=str(tmp_path / "data")),
+        kafka=KafkaSettings(listen="127.0.0.1:0"),
+        http=HttpSettings(listen="127.0.0.1:0"),
+        grpc=GrpcSettings(listen=""),
+        fetch=FetchSettings(max_wait_s=0.05),
+        flush=FlushSettings(age_s=0.05, check_s=0.02),  # for those who wait until records are stored
+    )
+    async with running(settings) as site:
+        made = await site.http.post("/v1/topics", json={"name": "orders", "partitions": 3})
+        assert made.status_code == 201
+        records = {"records": [{"key": str(number), "value": number} for number in range(100)]}
+        assert (await site.http.post("/v1/topics/orders/records", json=records)).is_success
+        reset = {"to": "earliest", "topics": [{"topic": "orders"}]}
+        assert (await site.http.post("/v1/groups/billing/reset", json=reset)).is_success
+        found = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).parent / "st"),
+            "--config-file",
+            str(HERE / "schemathesis.toml"),
+            "run",
+            f"http://127.0.0.1:{site.port}/openapi.json",
+            *("--checks", "all", "--max-examples", str(EXAMPLES), "--generation-database", "none", "--warnings", "off"),
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await found.communicate()
+        assert found.returncode == 0, output.decode()[-6000:]
+        assert await site.metric('streamhouse_http_requests_total{method="POST",route="/v1/topics",status="500"}') == 0
