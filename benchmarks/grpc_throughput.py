@@ -258,7 +258,7 @@ def main() -> None:
     figures = medians(rounds)
     idle = [] if arguments.no_idle else [idle_figure(with_grpc=each) for each in (False, True)]
     if arguments.json:
-        print(json.dumps([asdict(each) for each in (*figures, *idle)]))
+        print(json.dumps([*map(asdict, figures), *map(asdict, idle)]))
         return
     print(f"{'':34} {'records/s':>11} {'MB/s':>7} {'CPU s/million':>14} {'client cores':>13}")
     for each in figures:
