@@ -1,8 +1,8 @@
 """Builtin: the files that every schema may import without registering them.
 
 Data path   an import that no reference has -> **builtin** -> `files`
-Owns        Protobuf's well-known types, as its library has them; Confluent's own two
-Leaves      everything else to the references of a schema
+Owns        Protobuf's well-known types, as its library has them; which names are known at all
+Leaves      the texts of dates, money and the like to `common_types`; everything else to a schema's references
 """
 
 from functools import cache
@@ -23,6 +23,8 @@ from google.protobuf import (
 )
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+from streamhouse.format.schemas.protobuf.common_types import COMMON_TYPES
+
 _LIBRARY: Final = {
     module.DESCRIPTOR.name: module.DESCRIPTOR
     for module in (
@@ -30,31 +32,6 @@ _LIBRARY: Final = {
         timestamp_pb2, type_pb2, wrappers_pb2,
     )
 }  # fmt: skip
-
-_TEXTS: Final = {
-    "confluent/meta.proto": """
-        syntax = "proto3";
-        package confluent;
-        import "google/protobuf/descriptor.proto";
-        message Meta {
-          string doc = 1;
-          map<string, string> params = 2;
-          repeated string tags = 3;
-          repeated Rule rules = 4;
-        }
-        message Rule { string name = 1; string doc = 2; string expr = 3; string sql = 4; }
-        extend google.protobuf.FileOptions { Meta file_meta = 1088; }
-        extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
-        extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
-        extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
-        extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }
-    """,
-    "confluent/type/decimal.proto": """
-        syntax = "proto3";
-        package confluent.type;
-        message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
-    """,
-}
 
 
 @cache
@@ -69,4 +46,4 @@ def library_file(name: str) -> FileDescriptorProto | None:
 
 def builtin_text(name: str) -> str | None:
     """A file that takes the place of a reference nobody gave."""
-    return _TEXTS.get(name)
+    return COMMON_TYPES.get(name)

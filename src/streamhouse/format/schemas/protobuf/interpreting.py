@@ -127,12 +127,18 @@ class _Setter:
         return found
 
     def _extension(self, message: Any, name: str) -> FieldDescriptor | None:
-        scope = joined(self.source.file.package, self.local)
-        full = find_symbol(self.symbols, name, scope, (FieldDescriptorProto,))
+        full = self._full_name(name)
         if full is None or self.pool is None:
             return None
         found = self.pool.FindExtensionByName(full)
         return found if found.containing_type is message.DESCRIPTOR else None
+
+    def _full_name(self, name: str) -> str | None:
+        """The extension that a name means here. One that is full already counts even where protoc, looking from
+        inside a package with the same first part, would not see it: other registries print options that way."""
+        wanted = (FieldDescriptorProto,)
+        scope = joined(self.source.file.package, self.local)
+        return find_symbol(self.symbols, name, scope, wanted) or find_symbol(self.symbols, f".{name}", "", wanted)
 
     def _set_field(self, message: Any, field: FieldDescriptor, option: UninterpretedOption, name: str) -> None:
         if not field.is_repeated and _is_set(message, field):
@@ -168,8 +174,7 @@ class _Setter:
         """The text format wants extensions by their full name; a .proto file may leave out what is around both."""
         if found[1] is None:
             return found[0]
-        scope = joined(self.source.file.package, self.local)
-        full = find_symbol(self.symbols, found[1].replace(" ", ""), scope, (FieldDescriptorProto,))
+        full = self._full_name(found[1].replace(" ", ""))
         return found[0] if full is None else f"[{full}]"
 
     def _value(self, field: FieldDescriptor, option: UninterpretedOption, name: str) -> object:
