@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.broker.producers import WINDOW, ProducerTable
+from streamhouse.broker.producers import KEYS_FROM, WINDOW, ProducerTable
 from streamhouse.errors import DuplicateSequence, OutOfOrderSequence, StaleProducerEpoch
 from streamhouse.format.batch import BatchHeader, read_header
 from streamhouse.format.producers import decode_producers, encode_producers
@@ -187,3 +187,47 @@ def test_no_snapshot_says_what_is_in_doubt() -> None:
     producers.doubt()
     store(producers, header(5))
     assert [entry.producer_id for entry in producers.copy().entries(now_ms=0)] == [7]
+
+
+# --- idempotency keys
+
+
+def test_keys_take_no_producers_place_and_the_oldest_go_first() -> None:
+    producers = ProducerTable(limit=2, expire_ms=1000, key_limit=3)
+    for producer in (1, 2):
+        producers.record(header(0, producer=producer), 0, now_ms=0)
+    for key in range(10):
+        producers.record(header(5, producer=KEYS_FROM + key), key, now_ms=0)
+    assert [entry.producer_id for entry in producers.entries(now_ms=0)] == [
+        1,
+        2,
+        *(KEYS_FROM + key for key in (7, 8, 9)),
+    ]
+    producers.record(header(0, producer=3), 20, now_ms=0)
+    assert [entry.producer_id for entry in producers.entries(now_ms=0)] == [
+        2,
+        3,
+        *(KEYS_FROM + key for key in (7, 8, 9)),
+    ]
+
+
+def test_keys_are_in_snapshots_and_expire_as_producers_do() -> None:
+    producers = ProducerTable(limit=2, expire_ms=1000, key_limit=3)
+    producers.record(header(5, producer=KEYS_FROM), 40, now_ms=0)
+    producers.record(header(6, producer=KEYS_FROM + 1), 41, now_ms=900)
+    again = ProducerTable(
+        decode_producers(encode_producers(producers.entries(now_ms=1000))), limit=2, expire_ms=1000, key_limit=3
+    )
+    found = again.judge("p", header(5, producer=KEYS_FROM))
+    assert found is not None
+    assert found.base_offset == 40
+    assert [entry.producer_id for entry in again.entries(now_ms=1500)] == [KEYS_FROM + 1]
+
+
+def test_a_key_that_was_copied_is_judged_in_the_copy_alone() -> None:
+    producers = ProducerTable(limit=2, expire_ms=1000, key_limit=3)
+    copy = producers.copy()
+    copy.record(header(5, producer=KEYS_FROM), 40, now_ms=0)
+    assert producers.judge("p", header(5, producer=KEYS_FROM)) is None
+    with pytest.raises(OutOfOrderSequence):
+        copy.judge("p", header(9, producer=KEYS_FROM))

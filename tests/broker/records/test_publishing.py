@@ -6,9 +6,12 @@ from collections.abc import Sequence
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.log import Placed
 from streamhouse.broker.producers import KEYS_FROM
+from streamhouse.broker.records.buffering import Buffering
 from streamhouse.config import RecordSettings, TopicSettings
 from streamhouse.errors import (
+    AppendFailed,
     CorruptBatch,
     IdempotencyKeyReused,
     InvalidRecord,
@@ -274,3 +277,16 @@ async def test_keys_are_no_producers_to_administrators_and_no_producer_gets_such
     assert (await broker.open_log(name)).producers(now_ms=NOW_MS) == []
     assert read_header((await fetch(broker, 0, name)).records[0]).producer_id >= KEYS_FROM
     assert await broker.allocate_producer_id() < KEYS_FROM
+
+
+async def test_what_fails_after_it_was_buffered_is_counted(world: World) -> None:
+    buffering = Buffering(world.doors())
+    log = await (await world.start_with()).open_log(ORDERS)
+    commits: list[asyncio.Future[None]] = [asyncio.get_running_loop().create_future() for _ in range(3)]
+    for number, commit in enumerate(commits):
+        buffering.watch(Placed(log, 0, 10, -1, commit), 10 + number)
+    commits[0].set_result(None)
+    commits[1].set_exception(AppendFailed("the disk is full"))
+    commits[2].cancel()
+    await settle()
+    assert buffering.lost_records == 11 + 12
