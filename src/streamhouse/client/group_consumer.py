@@ -59,8 +59,8 @@ class GroupConsumer:
         self._clock = clock or SystemClock()
         self._bootstrap = ""
         self._kafka: Any = None
-        self._handed_out: dict[Place, Record] = {}
-        self._uncommitted: dict[Any, int] = {}
+        self._handed_out: dict[tuple[str, int], int] = {}
+        self._uncommitted: dict[tuple[str, int], int] = {}
         self._commit_at = 0.0
         self._rounds = _Rounds(self)
 
@@ -112,10 +112,12 @@ class GroupConsumer:
             for record in records:
                 if turn != self.turn:  # the group has dealt anew: the rest is read again, by whoever has it now
                     break
-                self._handed_out[Place(record.topic, record.partition)] = record
+                self._handed_out[record[:2]] = record.offset + 1
                 yield record
-                if self._auto:
-                    await self.finish(turn, (record,))
+                if self._auto and turn == self.turn:
+                    self._uncommitted[record[:2]] = record.offset + 1
+                    if self._clock.monotonic() >= self._commit_at:
+                        await self._commit_when_due()
 
     @property
     def turn(self) -> int:
@@ -147,16 +149,16 @@ class GroupConsumer:
 
         Raises where the group has moved on without us: others read the records again then.
         """
-        if isinstance(record, Record):
-            self._note((record,))
+        if record is None:
+            self._uncommitted.update(self._handed_out)
         else:
-            self._note(self._handed_out.values() if record is None else record)
+            self._note((record,) if isinstance(record, Record) else record)
         with translated(bootstrap=self._bootstrap, subject=self._group):
             await self._commit_done()
 
     def _note(self, records: Iterable[Record]) -> None:
         for record in records:
-            self._uncommitted[TopicPartition(record.topic, record.partition)] = record.offset + 1
+            self._uncommitted[record[:2]] = record.offset + 1
 
     async def _commit_when_due(self) -> None:
         if self._uncommitted and self._clock.monotonic() >= self._commit_at:
@@ -167,7 +169,7 @@ class GroupConsumer:
         self._commit_at = self._clock.monotonic() + COMMIT_S
         done, self._uncommitted = self._uncommitted, {}
         if done:
-            await self._kafka.commit(done)
+            await self._kafka.commit({TopicPartition(*place): offset for place, offset in done.items()})
 
     # --- by hand
 
