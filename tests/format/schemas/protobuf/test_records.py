@@ -175,6 +175,30 @@ def test_bytes_that_are_no_record_are_refused(schema: ProtobufSchema, payload: b
         schema.decode(payload)
 
 
+def test_a_string_of_proto2_that_is_no_text_is_refused() -> None:
+    schema = parse("message A { optional string s = 1; map<string, string> m = 2; repeated string r = 3; }", {})
+    for body in (b"\x0a\x01\xff", b"\x12\x03\x0a\x01\xff", b"\x1a\x01\xff"):
+        with pytest.raises(InvalidRecordValue, match="(?i)utf-8"):
+            schema.decode(b"\0" + body)
+
+
+def test_bytes_that_are_wrong_inside_of_any_are_refused(schema: ProtobufSchema) -> None:
+    wrong = b"\xa2\x01\x25\x0a\x1etype.googleapis.com/shop.Other\x12\x03\x0a\x05a"
+    with pytest.raises(InvalidRecordValue):
+        schema.decode(b"\0" + wrong)
+
+
+def test_a_required_field_that_is_missing_inside_of_any_is_named() -> None:
+    text = """
+        import "google/protobuf/any.proto";
+        message A { optional google.protobuf.Any any = 1; }
+        message B { required int32 n = 1; }
+    """
+    with pytest.raises(InvalidRecordValue) as caught:
+        parse(text, {}).encode({"any": {"@type": "type.googleapis.com/B"}})
+    assert caught.value.path == "/any"
+
+
 def test_required_fields_must_be_there() -> None:
     schema = parse("message A { required int32 n = 1; repeated A many = 2; }", {})
     with pytest.raises(InvalidRecordValue) as caught:

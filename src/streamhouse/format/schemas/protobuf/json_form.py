@@ -11,6 +11,7 @@ from typing import Any, Final
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Error as MessageError
 
 from streamhouse.errors import InvalidRecordValue
 from streamhouse.format.schemas.protobuf.json_scalars import NULL_VALUE, into, into_key, kind_of, out, out_key
@@ -26,6 +27,9 @@ _OWN_FORM: Final = frozenset(
     )
 )  # fmt: skip
 _TAKES_NULL: Final = frozenset((NULL_VALUE, "google.protobuf.Value"))
+
+# `Any` holds messages in messages, which the library reads and writes on the way.
+_LIBRARY_ERRORS: Final = (MessageError, ValueError, TypeError, OverflowError, RecursionError)
 
 Fill = Callable[[Any, Any, int], None]
 """Puts a JSON value into a message (or one of its fields); the last argument is how deep this is."""
@@ -262,7 +266,7 @@ def _library_fill(pool: DescriptorPool) -> Fill:
             json_format.ParseDict(
                 value, message, descriptor_pool=pool, max_recursion_depth=max(MAX_VALUE_DEPTH - depth, 1)
             )
-        except (json_format.ParseError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        except (*_LIBRARY_ERRORS, json_format.ParseError, AttributeError) as error:
             raise Misfit(str(error)) from None
 
     return fill
@@ -272,7 +276,7 @@ def _library_read(pool: DescriptorPool) -> Read:
     def read(message: Any) -> Any:
         try:
             return json_format.MessageToDict(message, always_print_fields_with_no_presence=True, descriptor_pool=pool)
-        except (json_format.SerializeToJsonError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        except (*_LIBRARY_ERRORS, json_format.SerializeToJsonError) as error:
             raise Misfit(str(error)) from None
 
     return read

@@ -19,7 +19,7 @@ from streamhouse.format.schemas.protobuf.names import INTEGER_RANGES
 Into: TypeAlias = Callable[[Any], Any]
 """JSON value -> what the message takes; raises `ValueError` with the reason."""
 Out: TypeAlias = Callable[[Any], Any]
-"""What the message has -> JSON value."""
+"""What the message has -> JSON value; raises `ValueError` with the reason."""
 
 _WIDE: Final = frozenset(
     (
@@ -68,6 +68,7 @@ def out(field: FieldDescriptor) -> Out | None:
     if field.type in _WIDE:
         return str
     others: dict[int, Out] = {
+        FieldDescriptor.TYPE_STRING: _out_string,
         FieldDescriptor.TYPE_BYTES: _out_bytes,
         FieldDescriptor.TYPE_FLOAT: _out_single,
         FieldDescriptor.TYPE_DOUBLE: _out_double,
@@ -77,7 +78,11 @@ def out(field: FieldDescriptor) -> Out | None:
 
 def out_key(field: FieldDescriptor) -> Out:
     """How the key of a map is written."""
-    return _out_bool_key if field.type == FieldDescriptor.TYPE_BOOL else str
+    keys: dict[int, Out] = {
+        FieldDescriptor.TYPE_BOOL: _out_bool_key,
+        FieldDescriptor.TYPE_STRING: _out_string,
+    }
+    return keys.get(field.type, str)
 
 
 def kind_of(value: object) -> str:
@@ -203,6 +208,13 @@ def _out_enum(enum: EnumDescriptor) -> Out:
     # Of several names for a number the first one counts.
     names = {value.number: value.name for value in reversed(enum.values)}
     return lambda number: names.get(number, number)
+
+
+def _out_string(value: str | bytes) -> str:
+    """The library gives a string of proto2 as bytes when it is none."""
+    if isinstance(value, bytes):
+        raise ValueError("a string is not UTF-8")
+    return value
 
 
 def _out_bytes(value: bytes) -> str:

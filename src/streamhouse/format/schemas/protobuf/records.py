@@ -53,6 +53,8 @@ class MessageCodec:
             return self._form.read(message)
         except Misfit as misfit:
             raise misfit.as_error() from None
+        except ValueError as error:
+            raise InvalidRecordValue(str(error)) from None
 
 
 def _check_required(message: Any) -> None:
