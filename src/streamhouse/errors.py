@@ -100,6 +100,10 @@ class Stopping(Retriable):
     """The agent is on its way out; another one, or the next start, will answer."""
 
 
+class PartitionHeld(Retriable):
+    """Segments are being placed in the partition: appends, and other commits, wait for that."""
+
+
 class NotCoordinator(Retriable):
     """This agent does not coordinate the group, or no longer; the client must look its coordinator up again."""
 
@@ -353,6 +357,21 @@ class OffsetMetadataTooLarge(Rejected):
 
     def __init__(self, partition: object, *, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(f"offset metadata is too large; partition={partition} size={size_bytes} limit={limit_bytes}")
+
+
+class UnknownCommit(Rejected):
+    """No such commit is remembered."""
+
+
+class StaleCommit(Rejected):
+    """The query has made later commits, and this one isn't remembered."""
+
+    def __init__(self, query: str, *, epoch: int, last: int) -> None:
+        super().__init__(f"commit is older than the last one; query={query} epoch={epoch} last={last}")
+
+
+class CommitRefused(Rejected):
+    """The segments can't be placed: they aren't what the commit says, or not any more."""
 
 
 class InvalidSchema(Rejected):

@@ -7,6 +7,7 @@ from tests.contracts.metadata_changes import ChangeContract
 from tests.contracts.metadata_cluster import ClusterContract
 from tests.contracts.metadata_groups import GroupContract
 from tests.contracts.metadata_leases import LeaseContract
+from tests.contracts.metadata_placing import PlacingContract
 from tests.contracts.metadata_recovery import RecoveryContract
 from tests.contracts.metadata_replacements import ReplacementContract
 from tests.contracts.metadata_reservations import ReservationContract
@@ -22,6 +23,7 @@ class MetadataStoreContract(
     LeaseContract,
     SegmentContract,
     ReplacementContract,
+    PlacingContract,
     RecoveryContract,
     ClusterContract,
     ChangeContract,

@@ -1,5 +1,7 @@
 """Object keys go both ways, and nothing else is taken for one."""
 
+import uuid
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,15 +12,20 @@ from streamhouse.format.keys import (
     SEGMENTS_PREFIX,
     WAL_PREFIX,
     ObjectName,
+    PlacedName,
+    parse_placed_key,
     parse_segment_key,
     parse_wal_key,
+    placed_segment_key,
     segment_key,
     wal_key,
 )
 from streamhouse.model.names import SessionId
+from streamhouse.model.placing import QueryId
 
 SESSIONS = st.text("0123456789abcdef", min_size=32, max_size=32).map(lambda tail: SessionId(f"s-{tail}"))
 SEQUENCES = st.integers(0, MAX_SEQUENCE)
+UUID = "01234567-89ab-cdef-0123-456789abcdef"
 SESSION = SessionId("s-" + "0123456789abcdef" * 2)
 
 
@@ -32,6 +39,23 @@ def test_parsing_undoes_making(session: SessionId, sequence: int) -> None:
 def test_one_kind_of_key_is_not_the_other(session: SessionId, sequence: int) -> None:
     assert parse_segment_key(wal_key(session, sequence)) is None
     assert parse_wal_key(segment_key(session, sequence)) is None
+
+
+@given(st.uuids().map(str), st.integers(0, 2**63 - 1), st.uuids())
+def test_the_key_of_a_segment_to_be_placed_goes_both_ways(query: str, epoch: int, unique: uuid.UUID) -> None:
+    key = placed_segment_key(QueryId(query), epoch, unique.hex)
+    assert parse_placed_key(key) == PlacedName(QueryId(query), epoch, unique.hex)
+    assert (parse_segment_key(key), parse_wal_key(key)) == (None, None)
+    assert parse_placed_key(key + "0") is None
+
+
+@pytest.mark.parametrize(
+    ("query", "epoch", "unique"),
+    [("../../etc", 0, "0" * 32), ("{}", 0, "0" * 32), ("", 0, "0" * 32), (UUID, -1, "0" * 32), (UUID, 0, "../x")],
+)
+def test_what_a_client_chose_is_no_part_of_a_key(query: str, epoch: int, unique: str) -> None:
+    with pytest.raises(Internal):
+        placed_segment_key(QueryId(query), epoch, unique)
 
 
 @given(SESSIONS, SEQUENCES, SEQUENCES)

@@ -408,7 +408,7 @@ def _fill_runs(tx: Transaction, count: int) -> None:
     )
     tx.change("INSERT INTO segment_objects VALUES (1, 'k', 0, 0)", {})
     tx.change_each(
-        "INSERT INTO runs VALUES (:topic_id, 0, :n, :n + 1, 0, 1, 1, 0, 0, 0, 0, 0, :n, :n)",
+        "INSERT INTO runs VALUES (:topic_id, 0, :n, :n + 1, 0, 1, 1, 0, 0, 0, 0, 0, :n, :n, NULL, NULL, NULL, NULL)",
         ({"topic_id": str(ORDERS), "n": n} for n in range(count)),
     )
 

@@ -2,7 +2,7 @@
 
 Owns        the names of all objects
 Leaves      what is in them to `format.segment` and the WAL's format; listing and deleting to the stores
-Invariant   no key holds a string that a client chose: session ids are ours, and sequences are numbers
+Invariant   no key holds a string that a client chose: session ids are ours, queries are UUIDs, sequences are numbers
 
 Sequences are zero-padded, so that listing order is writing order.
 """
@@ -12,12 +12,18 @@ from typing import Final, NamedTuple
 
 from streamhouse.errors import Internal
 from streamhouse.model.names import SessionId
+from streamhouse.model.placing import QueryId
 
 SEGMENTS_PREFIX: Final = "segments/"
 WAL_PREFIX: Final = "wal/"
+PLACED_PREFIX: Final = "placed/"
 
 MAX_SEQUENCE: Final = 2**64 - 1
+MAX_EPOCH: Final = 2**63 - 1
 _SESSION: Final = re.compile(r"s-[0-9a-f]{32}")
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UNIQUE: Final = re.compile(r"[0-9a-f]{32}")
+_PLACED: Final = re.compile(rf"({_UUID.pattern})/([0-9]{{20}})/({_UNIQUE.pattern})")
 _KEY: Final = re.compile(r"(s-[0-9a-f]{32})/([0-9]{20})")
 
 
@@ -28,6 +34,14 @@ class ObjectName(NamedTuple):
     sequence: int
 
 
+class PlacedName(NamedTuple):
+    """For which commit of a query a segment was written, and which of all that were."""
+
+    query: QueryId
+    epoch: int
+    unique: str
+
+
 def segment_key(session_id: SessionId, sequence: int) -> str:
     return SEGMENTS_PREFIX + _tail(session_id, sequence)
 
@@ -35,6 +49,33 @@ def segment_key(session_id: SessionId, sequence: int) -> str:
 def parse_segment_key(key: str) -> ObjectName | None:
     """Whose segment the key names; None for any other key."""
     return _parse(SEGMENTS_PREFIX, key)
+
+
+def is_query_id(text: str) -> bool:
+    """Whether the text may name a query: a UUID, as it is usually written, in lower case."""
+    return _UUID.fullmatch(text) is not None
+
+
+def placed_prefix(query: QueryId, epoch: int) -> str:
+    """What all segments for a commit of a query begin with, and no others."""
+    if not is_query_id(query) or not 0 <= epoch <= MAX_EPOCH:
+        raise Internal(f"not a query's commit; query={query!r} epoch={epoch}")
+    return f"{PLACED_PREFIX}{query}/{epoch:020d}/"
+
+
+def placed_segment_key(query: QueryId, epoch: int, unique: str) -> str:
+    """A segment to be placed by a commit; `unique` is 32 hex digits that nobody else drew."""
+    if not _UNIQUE.fullmatch(unique):
+        raise Internal(f"not 32 hex digits; unique={unique!r}")
+    return placed_prefix(query, epoch) + unique
+
+
+def parse_placed_key(key: str) -> PlacedName | None:
+    """Which commit's segment the key names; None for any other key."""
+    match = _PLACED.fullmatch(key, len(PLACED_PREFIX)) if key.startswith(PLACED_PREFIX) else None
+    if match is None or int(match[3]) > MAX_EPOCH:
+        return None
+    return PlacedName(QueryId(match[1]), int(match[3]), match[4])
 
 
 def wal_key(session_id: SessionId, sequence: int) -> str:

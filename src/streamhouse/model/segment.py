@@ -10,12 +10,25 @@ from streamhouse.model.names import Epoch, PartitionId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedProducers:
+    """Where the index stands that has the producers' state after a run which was placed, and so has none of its own.
+
+    `is_doubtful`: records lie between the two that nobody could read.
+    """
+
+    object_key: str
+    position: int
+    length: int
+    is_doubtful: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One partition's byte range in a segment object: offsets [base, end), bytes [position, position + length).
 
     `index_position` and `index_length` say where in the object the run's block index stands, so that a reader who has
     the row needs one ranged GET for it. Offsets in the object count from `stored_base`; readers shift them by
-    `base - stored_base`, which is zero for what agents write.
+    `base - stored_base`, which is zero for what agents write. `carried` is told of newest runs alone.
     """
 
     partition: PartitionId
@@ -30,6 +43,7 @@ class Run:
     index_length: int
     records: int
     max_timestamp_ms: int
+    carried: CarriedProducers | None = None
 
     def __str__(self) -> str:
         return f"{self.partition}[{self.base},{self.end})@{self.object_key}"

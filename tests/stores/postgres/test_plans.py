@@ -86,6 +86,12 @@ CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "drop_runs_below": {"topic_id": [str(ORDERS)] * 2, "partition": [0, 1]},
     "doom_object": {"object_id": [1, 2], "now_ms": [0, 0]},
     "drop_object": {"object_id": [1, 2]},
+    "carry_producers": {
+        "topic_id": [str(ORDERS)] * 2,
+        "partition": [0, 1],
+        "first_base": [RUNS // 4, RUNS // 3],
+        "last_base": [RUNS // 4, RUNS // 3],
+    },
 }
 SMALL: Final = {
     "partitions",

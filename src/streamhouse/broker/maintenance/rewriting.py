@@ -91,7 +91,7 @@ class Rewriter:
         for blocks in _together(source.index.blocks, self._settings.read_bytes):
             start, end = blocks[0].position, blocks[-1].position + blocks[-1].stored_bytes
             stored = await self._get(source.run, start, end)
-            yield await self.in_thread(partial(_decode, stored, blocks, source.run))
+            yield await self.in_thread(partial(_decode, stored, blocks, source))
 
     async def _get(self, run: Run, start: int, end: int) -> bytes:
         try:
@@ -167,7 +167,8 @@ def _together(blocks: Sequence[BlockEntry], read_bytes: int) -> Iterator[list[Bl
         yield group
 
 
-def _decode(stored: bytes, blocks: Sequence[BlockEntry], run: Run) -> Buffer:
+def _decode(stored: bytes, blocks: Sequence[BlockEntry], source: Source) -> Buffer:
+    run = source.run
     view, start = memoryview(stored), blocks[0].position
     pieces = [
         decode_block(view[block.position - start :][: block.stored_bytes], block, key=run.object_key)
@@ -175,7 +176,8 @@ def _decode(stored: bytes, blocks: Sequence[BlockEntry], run: Run) -> Buffer:
     ]
     raw = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     shift = run.base - run.stored_base
-    return shifted(raw, by=shift, leader_epoch=run.epoch) if shift else raw
+    was_placed = shift or source.index.epoch != run.epoch
+    return shifted(raw, by=shift, leader_epoch=run.epoch) if was_placed else raw
 
 
 def _inputs(rewritten: Sequence[Rewritten]) -> Iterator[RunInput]:

@@ -114,7 +114,9 @@ class SegmentReader:
         piece, end = block.slice(offset - shift, max_bytes=max_bytes, at_least_one=at_least_one)
         whole = end == block.ends[-1]
         after = run.end if whole and number + 1 == len(index.blocks) else end + shift
-        return batches.shifted(piece, by=shift, leader_epoch=run.epoch) if shift else piece, after, whole
+        if shift or index.epoch != run.epoch:  # it was placed: whoever wrote it knew neither
+            piece = memoryview(batches.shifted(piece, by=shift, leader_epoch=run.epoch))
+        return piece, after, whole
 
     async def index(self, run: Run) -> segments.RunIndex:
         """The run's block index: one ranged GET, then from memory. Without the producers' snapshot, which may be a

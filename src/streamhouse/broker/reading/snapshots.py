@@ -7,6 +7,7 @@ Leaves      the rows to the metadata store, the bytes to `reader`
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
@@ -39,17 +40,29 @@ async def load_producers(
     that nobody knows what producers sent.
     """
     runs = await metadata.last_runs(list(flushed_ends)) if flushed_ends else ()
-    read = await asyncio.gather(*(_read(span, reader) for span in spans(runs)))
+    read = await asyncio.gather(*(_read(span, reader) for span in spans([where_snapshot_is(run) for run in runs])))
     snapshots = {partition: data for each in read for partition, data in each.items()}
     found: dict[PartitionId, ProducerTable | StreamhouseError] = {}
     ends = {run.partition: run.end for run in runs}
+    doubtful = {run.partition for run in runs if run.carried is not None and run.carried.is_doubtful}
     for partition, flushed_end in flushed_ends.items():
         data = snapshots.get(partition, b"")
         table = data if isinstance(data, StreamhouseError) else _table(data, settings)
-        if isinstance(table, ProducerTable) and ends.get(partition, flushed_end) < flushed_end:
+        has_gap = ends.get(partition, flushed_end) < flushed_end or partition in doubtful
+        if isinstance(table, ProducerTable) and has_gap:
             table.doubt()
         found[partition] = table
     return found
+
+
+def where_snapshot_is(run: Run) -> Run:
+    """The run as if it had the index that has the producers' state: a placed one has the state of a run before it."""
+    carried = run.carried
+    if carried is None:
+        return run
+    return replace(
+        run, object_key=carried.object_key, index_position=carried.position, index_length=carried.length, carried=None
+    )
 
 
 async def _read(span: Sequence[Run], reader: SegmentReader) -> Mapping[PartitionId, bytes | StreamhouseError]:

@@ -17,6 +17,7 @@ from streamhouse.model.change import Change
 from streamhouse.model.group import CommittedOffset, GroupOffset, ShardCommit, StoredGroup
 from streamhouse.model.lease import AbandonedRange, Address, PartitionState, RollCall, Session
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
+from streamhouse.model.placing import Placement, QueryId, StoredCommit
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.schemas import SchemaStore
@@ -290,8 +291,8 @@ class MetadataStore(SchemaStore, Protocol):
         ...
 
     async def last_runs(self, partitions: Sequence[PartitionId]) -> Sequence[Run]:
-        """The newest run of each, which always stays, because it carries the producers' state; ordered. Partitions
-        without runs are left out."""
+        """The newest run of each, which always stays, because it carries the producers' state, its own or that of the
+        run before those that were placed; ordered. Partitions without runs are left out."""
         ...
 
     async def run_at_time(self, partition: PartitionId, *, timestamp_ms: int, from_offset: int) -> Run | None:
@@ -324,6 +325,31 @@ class MetadataStore(SchemaStore, Protocol):
 
     async def cleaned(self, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, int]:
         """How far the partitions of these topics were compacted; those that never were are left out."""
+        ...
+
+    # --- placing
+    async def place_segments(self, placement: Placement) -> StoredCommit:
+        """Publish segments that others wrote behind what several sessions hold, and remember the commit.
+
+        All or nothing: raise `LeaseLost` naming the partitions whose guard failed, which is that of `commit_segments`
+        with each partition's own holder. A commit of the same query and epoch that happened is told again, whatever its
+        segments were; an epoch older than the newest one is `StaleCommit`; objects that are known already, placed or
+        given up, are `CommitRefused`.
+        """
+        ...
+
+    async def find_commit(self, query: QueryId, epoch: int) -> StoredCommit | None:
+        """What a commit placed, if it happened; only the newest few of a query are remembered."""
+        ...
+
+    async def last_commit(self, query: QueryId) -> StoredCommit | None: ...
+
+    async def forget_commits(self, older_than_ms: int, limit: int) -> int:
+        """Forget queries whose last commit was at least so long ago, oldest first; returns how many went."""
+        ...
+
+    async def give_up_objects(self, keys: Sequence[str]) -> None:
+        """Doom objects that no row names: nobody places them from now on. Those that were placed stay."""
         ...
 
     # --- retention and collection

@@ -55,19 +55,20 @@ def check_shape(commits: Sequence[SegmentCommit]) -> None:
 def decide_publication(
     commits: Sequence[SegmentCommit],
     *,
-    holder: SessionId,
+    holders: Mapping[PartitionId, SessionId],
     may_publish: bool,
     states: Mapping[PartitionId, PartitionState],
     published: Mapping[str, frozenset[Offsets]],
 ) -> Publication:
     """What to write, or `LeaseLost` naming exactly the partitions whose guard failed.
 
-    `published` has the keys that the store knows already, with the runs they still have.
+    `holders` are the sessions that must hold the leases; a partition without one fails. `published` has the keys that
+    the store knows already, with the runs they still have.
     """
     fresh = tuple(commit for commit in commits if commit.segment.key not in published)
     repeated = [run for commit in commits if commit.segment.key in published for run in commit.runs]
     failed = [run.partition for run in repeated if not _was_published(run, states, published[run.object_key])]
-    ends, refused = _chain((run for commit in fresh for run in commit.runs), holder, states)
+    ends, refused = _chain((run for commit in fresh for run in commit.runs), holders, states)
     failed += refused if may_publish else [run.partition for commit in fresh for run in commit.runs]
     if failed:
         why = "epoch, holder or expected offset differs" if may_publish else "session is not live"
@@ -83,7 +84,7 @@ def _was_published(run: Run, states: Mapping[PartitionId, PartitionState], known
 
 
 def _chain(
-    runs: Iterable[Run], holder: SessionId, states: Mapping[PartitionId, PartitionState]
+    runs: Iterable[Run], holders: Mapping[PartitionId, SessionId], states: Mapping[PartitionId, PartitionState]
 ) -> tuple[dict[PartitionId, int], list[PartitionId]]:
     """Follow each partition's runs from its flushed end, in offset order, whatever order they were given in."""
     ends: dict[PartitionId, int] = {}
@@ -92,7 +93,8 @@ def _chain(
         state = states.get(run.partition)
         if (
             state is None
-            or state.holder != holder
+            or state.holder is None
+            or state.holder != holders.get(run.partition)
             or state.epoch != run.epoch
             or run.base != ends.get(run.partition, state.flushed_end)
         ):

@@ -8,13 +8,15 @@ Leaves      column names to `sql/`, running statements to the engines
 import json
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from streamhouse.format.group import decode_members, encode_members
 from streamhouse.model.group import CommittedOffset, GroupOffset, StoredGroup
 from streamhouse.model.lease import AbandonedRange, Address, PartitionState, Session, SessionState
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
-from streamhouse.model.segment import Run
+from streamhouse.model.placing import PlacedRange, QueryId, StoredCommit
+from streamhouse.model.segment import CarriedProducers, Run
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.base import DoomedObject, NewSession, OffsetStored
 
@@ -166,6 +168,36 @@ def run_of(row: Row) -> Run:
         records=row["records"],
         max_timestamp_ms=row["max_timestamp_ms"],
     )
+
+
+def last_run_of(row: Row) -> Run:
+    """A newest run, with where the producers' state after it stands."""
+    run = run_of(row)
+    if row["producers_key"] is None:
+        return run
+    place = CarriedProducers(
+        object_key=row["producers_key"],
+        position=row["producers_position"],
+        length=row["producers_length"],
+        is_doubtful=bool(row["producers_doubtful"]),
+    )
+    return replace(run, carried=place)
+
+
+def commit_of(row: Row) -> StoredCommit:
+    return StoredCommit(
+        query=QueryId(row["query"]),
+        epoch=row["epoch"],
+        progress=row["progress"],
+        placed=tuple(
+            PlacedRange(topic=topic, partition=PartitionId(TopicId(uuid.UUID(topic_id)), number), base=base, end=end)
+            for topic, topic_id, number, base, end in json.loads(row["placed"])
+        ),
+    )
+
+
+def placed_text(placed: Iterable[PlacedRange]) -> str:
+    return json.dumps([[p.topic, str(p.partition.topic_id), p.partition.partition, p.base, p.end] for p in placed])
 
 
 def group_params(group: StoredGroup) -> Params:

@@ -105,6 +105,18 @@ class Statements:
     insert_replacement: str
     mark_cleaned: str
     cleaned_of_topics: str
+    # commits
+    touch_query: str
+    find_commit: str
+    last_commit: str
+    insert_commit: str
+    trim_commits: str
+    forget_commits: str
+    forget_queries: str
+    carry_producers: str
+    find_carried: str
+    put_carried: str
+    give_up_objects: str
     # groups
     shard_commits: str
     put_shard_commit: str

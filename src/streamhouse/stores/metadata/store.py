@@ -11,6 +11,7 @@ from functools import partial
 from streamhouse.model.group import ShardCommit
 from streamhouse.model.lease import AbandonedRange, PartitionState, RollCall, Session
 from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicId
+from streamhouse.model.placing import Placement, QueryId, StoredCommit
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.base import (
@@ -26,6 +27,7 @@ from streamhouse.stores.metadata.listeners import Heard
 from streamhouse.stores.metadata.schema_store import SqlSchemaStore
 from streamhouse.stores.metadata.transactions import (
     groups,
+    placing,
     replacements,
     reservations,
     segments,
@@ -202,6 +204,22 @@ class SqlMetadataStore(SqlSchemaStore):
 
     async def known_objects(self) -> frozenset[str]:
         return await self._engine.look(segments.known_objects)
+
+    # --- placing
+    async def place_segments(self, placement: Placement) -> StoredCommit:
+        return await self._engine.write(partial(placing.place_segments, placement=placement))
+
+    async def find_commit(self, query: QueryId, epoch: int) -> StoredCommit | None:
+        return await self._engine.look(partial(placing.find_commit, query=query, epoch=epoch))
+
+    async def last_commit(self, query: QueryId) -> StoredCommit | None:
+        return await self._engine.look(partial(placing.last_commit, query=query))
+
+    async def forget_commits(self, older_than_ms: int, limit: int) -> int:
+        return await self._engine.write(partial(placing.forget_commits, older_than_ms=older_than_ms, limit=limit))
+
+    async def give_up_objects(self, keys: Sequence[str]) -> None:
+        await self._engine.write(partial(placing.give_up_objects, keys=keys))
 
     # --- groups
     async def commit_groups(self, session_id: SessionId, commits: Sequence[ShardCommit]) -> None:

@@ -26,6 +26,8 @@ class Lock(StrEnum):
     against a claim and against any change.
     """
 
+    PLACING = "lock_placing"
+    GIVING_UP = "lock_giving_up"
     NODE_IDS = "lock_node_ids"
     TOPIC = "lock_topic"
     SESSIONS = "lock_sessions"

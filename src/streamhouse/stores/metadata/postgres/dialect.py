@@ -40,6 +40,8 @@ class ServerStatements:
     lock_partitions_of_topic: str
     lock_partitions_held_by: str
     lock_objects: str
+    lock_placing: str
+    lock_giving_up: str
     lock_schemas: str
 
 

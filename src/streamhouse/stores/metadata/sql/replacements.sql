@@ -12,7 +12,7 @@ ORDER BY r.base_offset;
 -- First half of replacing: the old runs go; returns the objects that may have no run left.
 DELETE FROM runs
 WHERE topic_id = :topic_id AND partition = :partition AND base_offset >= :base_offset AND base_offset < :end_offset
-RETURNING object_id;
+RETURNING object_id, producers_object_id;
 
 -- name: latest_before
 -- The largest timestamp of all runs below an offset.

@@ -52,9 +52,11 @@ JOIN segment_objects AS o ON o.object_id = r.object_id
 ORDER BY r.topic_id, r.partition, r.base_offset;
 
 -- name: last_runs
--- The newest run of each partition in a JSON array of [topic id, partition]; those without runs are left out.
+-- The newest run of each partition in a JSON array of [topic id, partition], and where the producers' state after it
+-- stands; those without runs are left out.
 SELECT r.topic_id, r.partition, r.base_offset, r.end_offset, r.stored_base, r.epoch, o.key AS object_key,
-       r.position, r.length, r.index_position, r.index_length, r.records, r.max_timestamp_ms
+       r.position, r.length, r.index_position, r.index_length, r.records, r.max_timestamp_ms,
+       carried.key AS producers_key, r.producers_position, r.producers_length, r.producers_doubtful
 FROM json_each(:partitions) AS wanted
 JOIN runs AS r ON r.topic_id = wanted.value ->> 0 AND r.partition = CAST(wanted.value ->> 1 AS INTEGER)
     AND r.base_offset = (
@@ -62,6 +64,7 @@ JOIN runs AS r ON r.topic_id = wanted.value ->> 0 AND r.partition = CAST(wanted.
         WHERE newest.topic_id = wanted.value ->> 0 AND newest.partition = CAST(wanted.value ->> 1 AS INTEGER)
     )
 JOIN segment_objects AS o ON o.object_id = r.object_id
+LEFT JOIN segment_objects AS carried ON carried.object_id = r.producers_object_id
 ORDER BY r.topic_id, r.partition;
 
 -- name: run_at_time
@@ -149,8 +152,8 @@ WHERE topic_id = :topic_id AND partition = :partition
   AND end_offset <= (
       SELECT p.log_start FROM partitions AS p WHERE p.topic_id = :topic_id AND p.partition = :partition
   )
-RETURNING topic_id, partition, object_id, length;
+RETURNING topic_id, partition, object_id, producers_object_id, length;
 
 -- name: drop_runs_of_topic
 -- Part of deleting a topic; returns the objects that may have no run left.
-DELETE FROM runs WHERE topic_id = :topic_id RETURNING object_id;
+DELETE FROM runs WHERE topic_id = :topic_id RETURNING object_id, producers_object_id;

@@ -9,16 +9,19 @@ SELECT d.key FROM json_each(:keys) AS wanted JOIN doomed_objects AS d ON d.key =
 INSERT INTO segment_objects (key, size_bytes, created_at_ms) VALUES (:key, :size_bytes, :created_at_ms);
 
 -- name: doom_object
--- First half of dooming: remember the key of an object that no run names any more.
+-- First half of dooming: remember the key of an object that no run names any more, nor needs for its producers.
 INSERT INTO doomed_objects (key, size_bytes, doomed_at_ms)
 SELECT o.key, o.size_bytes, :now_ms FROM segment_objects AS o
-WHERE o.object_id = :object_id AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.object_id = o.object_id);
+WHERE o.object_id = :object_id
+  AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.object_id = o.object_id)
+  AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.producers_object_id = o.object_id);
 
 -- name: drop_object
 -- Second half of dooming: it is a live object no more.
 DELETE FROM segment_objects
 WHERE object_id = :object_id
-  AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.object_id = segment_objects.object_id);
+  AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.object_id = segment_objects.object_id)
+  AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.producers_object_id = segment_objects.object_id);
 
 -- name: known_objects
 -- Every key that any row names, in one snapshot because it is one statement.

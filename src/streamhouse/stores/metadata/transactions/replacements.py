@@ -9,6 +9,7 @@ The partition's row is held as by a commit, so that commits, retention and delet
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import Final
 
 from streamhouse.errors import SessionLost
 from streamhouse.model.lease import SessionState
@@ -25,7 +26,9 @@ from streamhouse.stores.metadata.rows import (
     text_list,
 )
 from streamhouse.stores.metadata.transaction import Transaction
-from streamhouse.stores.metadata.transactions.segments import doom_unused
+from streamhouse.stores.metadata.transactions.segments import doom_unused, objects_of
+
+CARRIED: Final = ("producers_object_id", "producers_position", "producers_length", "producers_doubtful")
 
 
 async def replace_runs(tx: Transaction, session_id: SessionId, expected: Sequence[Run], commit: SegmentCommit) -> bool:
@@ -58,7 +61,12 @@ def _place(expected: Sequence[Run]) -> Params:
     return {**partition_params(first.partition), "base_offset": first.base, "end_offset": last.end}
 
 
+def _base_of(run: Run) -> Params:
+    return {**partition_params(run.partition), "base_offset": run.base}
+
+
 async def _replace(tx: Transaction, place: Params, expected: Sequence[Run], commit: SegmentCommit) -> None:
+    carried = await tx.row(tx.sql.find_carried, _base_of(expected[-1]))
     dropped = await tx.rows(tx.sql.drop_runs_within, place)
     segment = commit.segment
     await tx.change_each(
@@ -73,7 +81,9 @@ async def _replace(tx: Transaction, place: Params, expected: Sequence[Run], comm
         times[0] = max(times[0], before["latest_so_far_ms"])
     for run, latest_ms in zip(commit.runs, accumulate(times, max), strict=True):
         await tx.change(tx.sql.insert_replacement, {**run_params(run), "latest_so_far_ms": latest_ms})
+    if carried is not None:
+        await tx.change(tx.sql.put_carried, {**_base_of(commit.runs[-1]), **{name: carried[name] for name in CARRIED}})
     freed = sum(run.length for run in expected) - sum(run.length for run in commit.runs)
     params = {**partition_params(expected[0].partition), "dropped_bytes": freed}
     await tx.change_each(tx.sql.shrink_partition, [params])
-    await doom_unused(tx, (row["object_id"] for row in dropped))
+    await doom_unused(tx, objects_of(dropped))

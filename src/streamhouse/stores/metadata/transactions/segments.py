@@ -6,7 +6,7 @@ Leaves      the guard's decision to `guard`, deleting bytes to the broker's coll
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from streamhouse.errors import Internal
 from streamhouse.model.lease import SessionState
@@ -16,7 +16,9 @@ from streamhouse.stores.metadata.base import DoomedObject, EpochEnd
 from streamhouse.stores.metadata.guard import Offsets, Publication, check_shape, decide_publication
 from streamhouse.stores.metadata.rows import (
     Params,
+    Row,
     doomed_of,
+    last_run_of,
     number_list,
     offset_list,
     partition_list,
@@ -44,12 +46,12 @@ async def publish(tx: Transaction, holder: SessionId, commits: Sequence[SegmentC
     published = await _published(tx, commits)
     publication = decide_publication(
         commits,
-        holder=holder,
+        holders={run.partition: holder for commit in commits for run in commit.runs},
         may_publish=may_publish,
         states={state.partition: state for state in states},
         published=published,
     )
-    await _write(tx, holder, publication)
+    await write_publication(tx, publication)
 
 
 async def list_runs(tx: Transaction, partition: PartitionId, from_offset: int, limit: int) -> Sequence[Run]:
@@ -63,7 +65,7 @@ async def runs_of(tx: Transaction, wanted: Mapping[PartitionId, int], limit: int
 
 
 async def last_runs(tx: Transaction, partitions: Sequence[PartitionId]) -> Sequence[Run]:
-    return [run_of(row) for row in await tx.rows(tx.sql.last_runs, {"partitions": partition_list(partitions)})]
+    return [last_run_of(row) for row in await tx.rows(tx.sql.last_runs, {"partitions": partition_list(partitions)})]
 
 
 async def run_at_time(tx: Transaction, partition: PartitionId, timestamp_ms: int, from_offset: int) -> Run | None:
@@ -99,7 +101,15 @@ async def advance_log_start(tx: Transaction, starts: Mapping[PartitionId, int]) 
     await tx.change_each(
         tx.sql.shrink_partition, ({**partition_params(p), "dropped_bytes": gone} for p, gone in dropped_bytes.items())
     )
-    await doom_unused(tx, (row["object_id"] for row in dropped))
+    await doom_unused(tx, objects_of(dropped))
+
+
+def objects_of(dropped: Iterable[Row]) -> Iterator[int]:
+    """The objects that runs which were dropped had named, for their records or for the producers' state."""
+    for row in dropped:
+        yield row["object_id"]
+        if row["producers_object_id"] is not None:
+            yield row["producers_object_id"]
 
 
 async def doom_unused(tx: Transaction, object_ids: Iterable[int]) -> None:
@@ -156,7 +166,8 @@ async def _was_replaced(tx: Transaction, run: Run) -> bool:
     return all(found and found[0].base < run.end and found[0].epoch == run.epoch for found in (first, last))
 
 
-async def _write(tx: Transaction, holder: SessionId, publication: Publication) -> None:
+async def write_publication(tx: Transaction, publication: Publication) -> None:
+    """Objects, runs and flushed ends of what the guard allows."""
     objects = [commit.segment for commit in publication.commits]
     await tx.change_each(
         tx.sql.insert_object,
@@ -172,7 +183,7 @@ async def _write(tx: Transaction, holder: SessionId, publication: Publication) -
         (
             {
                 **partition_params(advance.state.partition),
-                "holder": holder,
+                "holder": advance.state.holder,
                 "epoch": advance.state.epoch,
                 "expected_end": advance.state.flushed_end,
                 "flushed_end": advance.flushed_end,

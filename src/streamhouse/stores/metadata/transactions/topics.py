@@ -22,7 +22,7 @@ from streamhouse.stores.metadata.rows import (
     topic_params,
 )
 from streamhouse.stores.metadata.transaction import Lock, Transaction
-from streamhouse.stores.metadata.transactions.segments import doom_unused
+from streamhouse.stores.metadata.transactions.segments import doom_unused, objects_of
 
 
 async def cluster_id(tx: Transaction, proposed: str) -> str:
@@ -83,8 +83,7 @@ async def delete_topic(tx: Transaction, topic_id: TopicId) -> None:
     params = {"topic_id": str(topic_id)}
     await tx.lock(Lock.TOPIC, params)
     await tx.lock(Lock.PARTITIONS_OF_TOPIC, params)
-    objects = [row["object_id"] for row in await tx.rows(tx.sql.drop_runs_of_topic, params)]
-    await doom_unused(tx, objects)
+    await doom_unused(tx, objects_of(await tx.rows(tx.sql.drop_runs_of_topic, params)))
     for statement in (
         tx.sql.drop_offsets_of_topic,
         tx.sql.drop_offsets_of_shards,

@@ -43,7 +43,7 @@ CROSS JOIN LATERAL (
 ) AS newest
 WHERE r.topic_id = given.topic_id AND r.partition = given.partition
   AND r.base_offset < p.log_start AND r.end_offset <= p.log_start AND r.base_offset < newest.base_offset
-RETURNING r.topic_id, r.partition, r.object_id, r.length;
+RETURNING r.topic_id, r.partition, r.object_id, r.producers_object_id, r.length;
 
 -- name: runs_of
 -- As the shared statement, with one walk of the primary key for each. Keys are looked up one by one, because the

@@ -35,6 +35,14 @@ JOIN segment_objects AS o ON o.object_id = CAST(wanted.value ->> 0 AS BIGINT)
 ORDER BY o.object_id
 FOR UPDATE OF o;
 
+-- name: lock_placing
+-- Segments are placed; no object is given up meanwhile.
+SELECT pg_advisory_xact_lock_shared(hashtextextended('streamhouse: placing', 0));
+
+-- name: lock_giving_up
+-- Objects are given up; no segments are placed meanwhile.
+SELECT pg_advisory_xact_lock(hashtextextended('streamhouse: placing', 0));
+
 -- name: lock_schemas
 -- One change of the schema registry at a time.
 SELECT pg_advisory_xact_lock(hashtextextended('streamhouse: schemas', 0));

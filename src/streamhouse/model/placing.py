@@ -1,0 +1,62 @@
+"""Placing: segments that others wrote become part of partitions, all at once.
+
+Owns        the nouns: what is held, what is asked to be placed, what is remembered of it
+Leaves      holding and coordinating to `broker.placing`, the transaction to the metadata store
+
+A query is whoever commits, known by an id of its own; its epochs count its commits and only grow.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NewType
+
+from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
+from streamhouse.model.segment import SegmentCommit
+
+QueryId = NewType("QueryId", str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A partition whose leader appends nothing for a while: everything below `end` is flushed, nothing is above."""
+
+    partition: PartitionId
+    holder: SessionId
+    epoch: Epoch
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedRange:
+    """Offsets [base, end) that a commit gave to a partition."""
+
+    topic: str
+    partition: PartitionId
+    base: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Segments to be placed: each run follows its partition's flushed end under its epoch and holder, or none is.
+
+    `progress` is JSON text that the query wants to find again; `topics` are the names of the topics.
+    """
+
+    query: QueryId
+    epoch: int
+    progress: str | None
+    holders: Mapping[PartitionId, SessionId]
+    topics: Mapping[TopicId, str]
+    commits: tuple[SegmentCommit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCommit:
+    """What is remembered of a commit; `is_replayed`: it had happened before it was asked for this time."""
+
+    query: QueryId
+    epoch: int
+    progress: str | None
+    placed: tuple[PlacedRange, ...]
+    is_replayed: bool = False
