@@ -86,8 +86,13 @@ class Documents:
 
     def find(self, reference: str, base: str, path: str) -> object:
         """The schema that a reference means; None for one of JSON Schema's own."""
-        uri, fragment = urldefrag(join(base, reference))
-        document = self._resources.get(uri, self._resources.get(urldefrag(reference).url) if uri else self.root)
+        if reference.startswith("#"):
+            uri, fragment = urldefrag(base).url if "#" in base else base, reference[1:]
+        else:
+            uri, fragment = urldefrag(join(base, reference))
+        document = self._resources.get(uri)
+        if document is None:
+            document = self._resources.get(urldefrag(reference).url)
         if document is None:
             if is_meta_schema(uri):
                 return None

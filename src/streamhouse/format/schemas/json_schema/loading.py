@@ -18,6 +18,7 @@ from streamhouse.format.schemas.json_schema.documents import Documents
 from streamhouse.format.schemas.json_schema.shapes import MISSING, Criterion, Shape, in_place_height
 
 MAX_REFERENCES: Final = 20_000
+MAX_PLACE: Final = 200
 MAX_IN_PLACE: Final = 100
 """Schemas that one value must fit, each reached through the one before."""
 
@@ -70,7 +71,8 @@ class _Loader:
             if filled > MAX_REFERENCES:
                 raise InvalidSchema(f"too many references; limit={MAX_REFERENCES}")
             target = self._documents.find(uri, base, path)
-            reference.target = shapes.Always() if target is None else self.shape(target, path)
+            # Paths begin anew behind a reference: along a chain of them they would only grow.
+            reference.target = shapes.Always() if target is None else self.shape(target, uri[:MAX_PLACE])
 
     def check_heights(self) -> None:
         """Refuse what would send one value in circles, or through more schemas than a validator's stack holds."""
