@@ -25,6 +25,7 @@ T = TypeVar("T")
 _PLACE: Final = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<key>key in )?(?P<path>.*)`)?$", re.DOTALL)
 _FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field `(.*)`$")
 MAX_REASON: Final = 300
+COMPACT: Final = -1
 
 
 class Endpoint:
@@ -112,10 +113,14 @@ def check_header(request: Request, header: Header) -> None:
 
 
 def decode_json(data: bytes, kind: type[T], *, at: str = "$") -> T:
-    """A JSON text as a value of this kind; raises `Malformed` naming the place below `at`."""
+    """A JSON text as a value of this kind; raises `Malformed` naming the place below `at`.
+
+    Parts that are taken as they stand (`Raw`) have no space between their parts, and are UTF-8.
+    """
     try:
         if not data.isascii():
-            data.decode()  # values that are taken as they stand aren't looked into below
+            data.decode()  # what is taken as it stands isn't looked into below
+        data = msgspec.json.format(data, indent=COMPACT)  # once for all that is in it
         try:
             return msgspec.json.decode(data, type=kind)
         except msgspec.ValidationError as error:

@@ -21,26 +21,23 @@ from streamhouse.wire.http.errors import Flaw, Unprocessable
 from .shapes import Format, HeaderShape, RecordView
 
 NULL: Final = b"null"
+QUOTE: Final = ord('"')
 _COMPACT: Final = -1
 
 
 def bytes_of(raw: Raw, form: Format) -> bytes | None:
-    """What a key or a value stands for; raises `ValueError` where it isn't of the format."""
+    """What a key or a value stands for; raises `ValueError` where it isn't of the format.
+
+    The JSON was made compact with the body that it is part of.
+    """
     text = bytes(raw)
     if not text or text == NULL:
         return None
     if form == "json":
-        return compact(text)
+        return text
     if form == "base64":
         return msgspec.json.decode(text, type=bytes)
-    return msgspec.json.decode(text, type=str).encode() if text[0] == ord('"') else compact(text)
-
-
-def compact(text: bytes) -> bytes:
-    """JSON without the space between its parts."""
-    if b" " in text or b"\n" in text or b"\t" in text or b"\r" in text:
-        return msgspec.json.format(text, indent=_COMPACT)
-    return text
+    return msgspec.json.decode(text, type=str).encode() if text[0] == QUOTE else text
 
 
 def headers_of(shapes: Sequence[HeaderShape]) -> tuple[Header, ...]:
@@ -102,15 +99,16 @@ def _header_shape(name: str, value: bytes | None) -> HeaderShape:
 
 
 def view_of(partition: int, record: StoredRecord, *, key_format: Format, value_format: Format) -> RecordView:
-    key, key_mark = written(record.key, key_format)
-    value, value_mark = written(record.value, value_format)
+    offset, timestamp_ms, data, payload, headers = record
+    value, value_mark = written(payload, value_format)
+    key, key_mark = (None, UNSET) if data is None else written(data, key_format)
     return RecordView(
         partition=partition,
-        offset=record.offset,
-        timestamp_ms=record.timestamp_ms,
+        offset=offset,
+        timestamp_ms=timestamp_ms,
         key=key,
         value=value,
-        headers=header_shapes(record.headers) if record.headers else [],
+        headers=header_shapes(headers) if headers else [],
         key_format=key_mark,
         value_format=value_mark,
     )

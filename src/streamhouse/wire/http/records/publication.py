@@ -81,7 +81,7 @@ def new_records(shapes: Iterable[RecordShape], defaults: Defaults) -> list[NewRe
 
 
 def new_record(shape: RecordShape, defaults: Defaults) -> NewRecord:
-    key = _key(shape, defaults)
+    key = _key(shape, defaults) if shape.key else None  # an empty part is one that isn't there
     return NewRecord(
         _part(shape.value, shape.value_format or defaults.value_format, defaults.value_writer),
         defaults.key if key is None else key,
