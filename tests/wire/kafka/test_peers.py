@@ -3,17 +3,22 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from typing import Self
 from uuid import UUID
 
 import pytest
 
+from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.config import PeerSettings
-from streamhouse.errors import RecordTooLarge, Unavailable
+from streamhouse.errors import Overloaded, RecordTooLarge, Unavailable
 from streamhouse.format.batch import as_new
 from streamhouse.model.lease import Address
-from streamhouse.model.names import PartitionId, TopicId
+from streamhouse.model.names import PartitionId, TopicId, TopicPartition
+from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from streamhouse.wire.kafka.peers import KafkaPeers
-from tests.wire.kafka.talk import Served, a_batch, batches_of, create_topic, fetch, fetch_request
+from streamhouse.wire.kafka.peers.peer import Peer
+from tests.contracts.clocks import ManualClock
+from tests.wire.kafka.talk import Served, a_batch, batches_of, create_topic, fetch, fetch_request, until
 
 
 @pytest.fixture
@@ -98,3 +103,126 @@ async def test_an_agent_that_says_nothing_is_not_waited_for_for_ever(served: Ser
         with pytest.raises(Unavailable, match="TimeoutError"):
             await peers.append(Address(*mute.getsockname()), partition, a_batch(b"a"))
     await peers.aclose()
+
+
+# --- links, and how much of another agent is asked at once
+
+
+class Mute:
+    """An agent that takes everything and answers when it is told to, with the same bytes to everybody."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.connections = 0
+        self.open = 0
+        self._server: asyncio.Server | None = None
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
+
+    @property
+    def at(self) -> Address:
+        assert self._server is not None
+        return Address(*self._server.sockets[0].getsockname()[:2])
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        self.connections += 1
+        self.open += 1
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4))
+                await reader.readexactly(size)
+                self.requests += 1
+        except (asyncio.IncompleteReadError, ConnectionResetError):
+            self.open -= 1
+            writer.close()
+
+
+SOMEWHERE = PartitionId(TopicId(UUID(int=1)), 0)
+WANTED = [(SOMEWHERE, Wanted(TopicPartition("orders", 0), 0, 1000))]
+
+
+async def test_a_caller_with_little_time_does_not_close_the_link_of_the_others() -> None:
+    peers = KafkaPeers(PeerSettings(timeout_s=60))
+    async with Mute() as mute:
+        patient = asyncio.ensure_future(peers.append(mute.at, SOMEWHERE, a_batch(b"a")))
+        with pytest.raises(Unavailable):
+            await peers.append(mute.at, SOMEWHERE, a_batch(b"b"), timeout_s=0.05)
+        await until(lambda: mute.requests == 2)
+        assert (mute.connections, patient.done()) == (1, False)
+        await peers.aclose()
+        with pytest.raises(Unavailable):
+            await patient
+
+
+async def test_an_agent_that_is_silent_for_too_long_gets_a_new_link() -> None:
+    peers = KafkaPeers(PeerSettings(timeout_s=0.1))
+    async with Mute() as mute:
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await peers.append(mute.at, SOMEWHERE, a_batch(b"a"), timeout_s=0.15)
+        await until(lambda: mute.connections == 2)
+    await peers.aclose()
+
+
+async def test_no_more_is_asked_at_once_than_settings_allow() -> None:
+    peers = KafkaPeers(PeerSettings(max_inflight_requests=3, max_waiting=2))
+    async with Mute() as mute:
+        asked = [asyncio.ensure_future(peers.append(mute.at, SOMEWHERE, a_batch(b"a"))) for _ in range(6)]
+        await until(lambda: mute.requests == 3 and any(task.done() for task in asked))
+        refused = [task.exception() for task in asked if task.done()]
+        assert [type(error) for error in refused] == [Overloaded]
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        assert mute.requests <= 3 + 2
+    await peers.aclose()
+
+
+async def test_an_agent_that_could_not_be_reached_is_left_alone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, tries = ManualClock(), 0
+
+    async def refuse(*_: object, **__: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(asyncio, "open_connection", refuse)
+    peer = Peer(Address("127.0.0.1", 1), PeerSettings(reconnect_s=1.0), clock)
+    for expected in (1, 1, 2):
+        with pytest.raises(Unavailable):
+            await peer.ask("appends", ListGroupsRequest(), 5, ListGroupsResponse, timeout_s=5)
+        assert tries == expected
+        clock.advance(ms=600)
+
+
+async def test_reads_have_links_of_their_own_that_serve_the_next_read(served: Served, peers: KafkaPeers) -> None:
+    at, partition = await partition_of(served)
+    await peers.append(at, partition, a_batch(b"a"))
+    wanted = [(partition, Wanted(TopicPartition("orders", 0), 0, 1000))]
+    for _ in range(5):
+        (got,) = await peers.fetch(at, wanted, max_bytes=1000, min_bytes=1, max_wait_s=5, timeout_s=10)
+        assert got.high_watermark == 1
+    assert repr(peers) == "<KafkaPeers links=2>"
+
+
+async def test_a_read_that_is_given_up_closes_its_link(peers: KafkaPeers) -> None:
+    async with Mute() as mute:
+        reading = asyncio.ensure_future(
+            peers.fetch(mute.at, WANTED, max_bytes=1000, min_bytes=1, max_wait_s=60, timeout_s=60)
+        )
+        await until(lambda: mute.requests == 1)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        await until(lambda: mute.open == 0)
+    assert repr(peers) == "<KafkaPeers links=0>"
