@@ -66,9 +66,9 @@ def full(unit: str, head: str = "", tail: str = "", limit: int = MAX_TEXT_BYTES)
 @pytest.mark.parametrize(
     "text",
     [
-        full("message A {"),
-        full("{", "option (x) = "),
-        full("[", "option (x) = { a: "),
+        full("message A {", limit=200_000),
+        full("{", "option (x) = ", limit=200_000),
+        full("[", "option (x) = { a: ", limit=200_000),
         full("message M# {}", P3),
         full("int32 f# = #;", P3 + "message A {", "}"),
         full('import "#.proto";', P3),
@@ -84,10 +84,13 @@ def full(unit: str, head: str = "", tail: str = "", limit: int = MAX_TEXT_BYTES)
         OPTIONS + "option (x) = {" + "inner {" * 40 + "}" * 40 + "};",
         full(";"),
         "A" * 1_000_000,
+        full(" ", tail="{"),
+        full(" ", "A", "{"),
+        full(" ", "A==", "{"),
         "\0",
         "é",
     ],
-    ids=range(20),
+    ids=range(23),
 )
 def test_a_text_that_is_large_deep_or_strange_is_refused(text: str) -> None:
     with pytest.raises(InvalidSchema):

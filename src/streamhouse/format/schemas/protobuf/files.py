@@ -33,7 +33,7 @@ MAX_FILES: Final = MAX_IMPORTS
 """Files that one schema may pull in; each costs time for all that it makes visible."""
 MAIN_NAME: Final = "default.proto"
 
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*", re.ASCII)
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]++={0,2}+\s*+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,20 +106,17 @@ class MessageForm:
             raise Misfit(f"an object is expected, not {kind_of(value)}")
         if depth > MAX_VALUE_DEPTH:
             raise Misfit(f"nested too deeply; limit={MAX_VALUE_DEPTH}")
-        seen: set[str] = set()
+        chosen: dict[str, str] = {}
         for key, each in value.items():
             field = self._by_name.get(key)
             if field is None:
                 raise Misfit(f"{self._message.full_name} has no such field", str(key)[:200])
-            if field.name in seen:
+            if key != field.json_name and field.json_name in value:
                 raise Misfit("the field is there under two names", key)
-            seen.add(field.name)
             if each is None and not field.takes_null:
                 continue
-            if field.oneof is not None:
-                if field.oneof in seen:
-                    raise Misfit("another field of the same oneof is set", key)
-                seen.add(field.oneof)
+            if field.oneof is not None and chosen.setdefault(field.oneof, field.name) != field.name:
+                raise Misfit("another field of the same oneof is set", key)
             try:
                 field.fill(message, each, depth)
             except Misfit as misfit:
@@ -145,8 +142,8 @@ class _FieldForm:
         self.name, self.json_name = field.name, field.json_name
         self.has_presence = field.has_presence
         oneof = field.containing_oneof
-        # Names of oneofs and of fields are all different in one message.
-        self.oneof = None if oneof is None else oneof.name
+        # A oneof of one field is what stands behind `optional`, and excludes nothing.
+        self.oneof = None if oneof is None or len(oneof.fields) == 1 else oneof.name
         kind = field.enum_type or field.message_type
         self.takes_null = kind is not None and kind.full_name in _TAKES_NULL and not field.is_repeated
         self.fill: Fill

@@ -19,6 +19,8 @@ from streamhouse.format.varint import BadVarint, append_varint, read_varint
 MAX_INDEXES: Final = 33
 """Messages nest no deeper than this, so that no list of indexes is longer."""
 
+_FIRST: Final = (0,)
+
 
 class MessageCodec:
     """One message of a schema: its class, its form in JSON, and what stands in front of its payloads."""
@@ -90,12 +92,14 @@ def write_indexes(indexes: Sequence[int]) -> bytes:
 
 def read_indexes(payload: bytes | memoryview) -> tuple[tuple[int, ...], int]:
     """The indexes at the beginning of a payload, and where the message begins."""
+    if payload and payload[0] == 0:
+        return _FIRST, 1
     try:
         count, at = read_varint(payload, 0, len(payload))
         if not 0 <= count <= MAX_INDEXES:
             raise InvalidRecordValue(f"{count} message indexes; limit={MAX_INDEXES}")
         if count == 0:
-            return (0,), at
+            return _FIRST, at
         indexes = []
         for _ in range(count):
             index, at = read_varint(payload, at, len(payload))
