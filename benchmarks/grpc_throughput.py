@@ -35,7 +35,8 @@ LARGE_RECORDS: Final = 8000  # about what librdkafka's default batch.size makes
 CHANNELS: Final = 2
 IN_FLIGHT: Final = 5
 SERVICE: Final = "/streamhouse.v1.RecordsService"
-IDLE_S: Final = 5.0
+IDLE_S: Final = 30.0
+SETTLE_S: Final = 3.0
 STARTS: Final = 5
 # Each channel has a connection of its own, and takes whatever comes.
 OPTIONS: Final = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
@@ -54,6 +55,7 @@ class Figure:
 class Idle:
     agent: str
     start_s: float
+    start_cpu_s: float
     memory_mb: float
     idle_cpu_ms_per_s: float
 
@@ -214,22 +216,28 @@ def consume_figures(peer: StreamHousePeer, seconds: float) -> Iterator[Figure]:
 # --- what it costs who doesn't use it
 
 
-def idle_figure(*, with_grpc: bool) -> Idle:
-    starts, memory, cpu = [], [], []
-    for _ in range(STARTS):
-        with StreamHousePeer(grpc=with_grpc) as peer:
-            starts.append(peer.startup_s)
-            time.sleep(1.0)
-            memory.append(peer.rss_bytes() / 1e6)
-            before = peer.cpu_s()
-            time.sleep(IDLE_S / STARTS)
-            cpu.append((peer.cpu_s() - before) / (IDLE_S / STARTS) * 1000)
-    return Idle(
-        agent="with gRPC" if with_grpc else "without",
-        start_s=statistics.median(starts),
-        memory_mb=statistics.median(memory),
-        idle_cpu_ms_per_s=statistics.mean(cpu),
-    )
+def idle_figures() -> list[Idle]:
+    """Without and with gRPC, in turns; at last both idle at the same time."""
+    kinds = (False, True)
+    started: dict[bool, list[tuple[float, float, float]]] = {kind: [] for kind in kinds}
+    for kind in kinds * STARTS:
+        with StreamHousePeer(grpc=kind) as peer:
+            started[kind].append((peer.startup_s, peer.cpu_s(), peer.rss_bytes() / 1e6))
+    with StreamHousePeer(grpc=False) as without, StreamHousePeer(grpc=True) as with_grpc:
+        time.sleep(SETTLE_S)
+        before = [peer.cpu_s() for peer in (without, with_grpc)]
+        time.sleep(IDLE_S)
+        cpu_s = [peer.cpu_s() - at for peer, at in zip((without, with_grpc), before, strict=True)]
+    return [
+        Idle(
+            agent="with gRPC" if kind else "without",
+            start_s=statistics.median(each[0] for each in started[kind]),
+            start_cpu_s=statistics.median(each[1] for each in started[kind]),
+            memory_mb=statistics.median(each[2] for each in started[kind]),
+            idle_cpu_ms_per_s=spent * 1000 / IDLE_S,
+        )
+        for kind, spent in zip(kinds, cpu_s, strict=True)
+    ]
 
 
 @contextmanager
@@ -256,7 +264,7 @@ def main() -> None:
             seconds = arguments.seconds
             rounds.append([*produce_figures(peer, seconds), *consume_figures(peer, seconds)])
     figures = medians(rounds)
-    idle = [] if arguments.no_idle else [idle_figure(with_grpc=each) for each in (False, True)]
+    idle = [] if arguments.no_idle else idle_figures()
     if arguments.json:
         print(json.dumps([*map(asdict, figures), *map(asdict, idle)]))
         return
@@ -268,8 +276,8 @@ def main() -> None:
         )
     for agent in idle:
         print(
-            f"an agent {agent.agent:12} answers after {agent.start_s:.2f} s, holds {agent.memory_mb:.0f} MB,"
-            f" idles at {agent.idle_cpu_ms_per_s:.1f} ms of CPU a second"
+            f"an agent {agent.agent:12} answers after {agent.start_s:.2f} s ({agent.start_cpu_s:.2f} s of CPU),"
+            f" holds {agent.memory_mb:.0f} MB, idles at {agent.idle_cpu_ms_per_s:.1f} ms of CPU a second"
         )
 
 

@@ -57,6 +57,18 @@ async def test_a_message_that_is_too_large_is_refused_and_the_next_one_is_taken(
     assert await client.values("orders") == [b"x" * 5000]
 
 
+async def test_a_message_that_becomes_too_large_when_it_is_opened_is_refused_as_well(
+    start_agent: StartAgent,
+) -> None:
+    agent = await start_agent(grpc__max_message_bytes="100000")
+    async with grpc.aio.insecure_channel(str(agent.ready.grpc), compression=grpc.Compression.Gzip) as channel:
+        client = Client(channel)
+        await client.produce("orders", bytes(50_000))
+        with pytest.raises(Refused) as refused:
+            await client.produce("orders", bytes(10_000_000))
+    assert refused.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
 async def test_no_more_calls_run_at_once_than_allowed(start_agent: StartAgent, connect: Connect) -> None:
     agent = await start_agent(grpc__max_requests="2")
     clients = [await connect(agent, ("grpc.use_local_subchannel_pool", 1)) for _ in range(3)]

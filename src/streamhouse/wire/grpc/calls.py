@@ -99,6 +99,7 @@ class Calls:
 
         async def answered(raw: bytes, context: Any) -> bytes:
             timeout_s = self._timeout_s(context)
+            self._metrics.received_bytes.inc(len(raw))
             try:
                 async with asyncio.timeout(timeout_s) as timer:
                     message = await method(_decoded(raw, question), Call(timeout_s, len(raw)))
