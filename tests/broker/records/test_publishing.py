@@ -290,3 +290,10 @@ async def test_what_fails_after_it_was_buffered_is_counted(world: World) -> None
     commits[2].cancel()
     await settle()
     assert buffering.lost_records == 11 + 12
+
+
+async def test_a_batch_under_the_id_of_a_key_is_refused(world: World) -> None:
+    broker = await world.start_with()
+    given = [idempotent(b"a", sequence=0, producer=KEYS_FROM)]
+    (answer,) = await broker.records.publish_batches(ORDERS, given, acks=Acks.WAL, timeout_s=10)
+    assert isinstance(answer, InvalidRecord)

@@ -133,7 +133,7 @@ async def test_an_error_without_acks_closes_the_connection(client: Client) -> No
     assert await client.is_closed()
 
 
-@pytest.mark.parametrize("acks", [2, -2, 7])
+@pytest.mark.parametrize("acks", [2, -2, 7, -100])
 async def test_acks_that_mean_nothing_are_refused(client: Client, acks: int) -> None:
     await create_topic(client, "orders")
     answer = await client.call(produce_request("orders", (0, a_batch(b"x")), acks=acks), ProduceResponse, 9)
@@ -158,6 +158,7 @@ BAD = {
     "two batches": (GOOD + GOOD, ErrorCode.INVALID_RECORD),
     "magic 0": (with_field(16, "b", 0), ErrorCode.INVALID_RECORD),
     "magic 1": (with_field(16, "b", 1), ErrorCode.INVALID_RECORD),
+    "the id of an idempotency key": (with_field(43, "q", 2**62), ErrorCode.INVALID_RECORD),
     "magic 9": (with_field(16, "b", 9), ErrorCode.CORRUPT_MESSAGE),
     "length below nothing": (with_field(8, "i", -1), ErrorCode.CORRUPT_MESSAGE),
     "more records than there are": (with_field(57, "i", 4), ErrorCode.INVALID_RECORD),

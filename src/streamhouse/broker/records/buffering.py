@@ -8,6 +8,7 @@ Leaves      the work itself to `delivery`
 import asyncio
 import logging
 from collections.abc import Coroutine
+from typing import Final
 
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.log import Placed
@@ -16,6 +17,8 @@ from streamhouse.errors import StreamhouseError
 from .gate import Gate
 
 log = logging.getLogger(__name__)
+
+CLOSE_S: Final = 1.0
 
 
 class Buffering:
@@ -67,6 +70,9 @@ class Buffering:
                 self.lost_records += records
 
     async def aclose(self) -> None:
+        """What is nearly there may arrive; the rest is lost, and counted."""
+        if self._work:
+            await asyncio.wait(self._work, timeout=CLOSE_S)
         for task in self._work:
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)

@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from streamhouse.errors import BadRecords, StreamhouseError
+from streamhouse.broker.producers import KEYS_FROM
+from streamhouse.errors import BadRecords, InvalidRecord, StreamhouseError
 from streamhouse.format.batch import BatchHeader, check_batch, number, read_header
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
@@ -59,6 +60,8 @@ class RawLetter:
     def __init__(self, source: memoryview) -> None:
         self._source = source
         self._header: BatchHeader = read_header(source)
+        if self._header.producer_id >= KEYS_FROM:
+            raise InvalidRecord(f"producer id is reserved for idempotency keys; from={KEYS_FROM}")
         self.count = self._header.record_count
         self.size_bytes = len(source)
 

@@ -11,6 +11,7 @@ Behaviour   acks=1 and acks=all are answered when the write-ahead log holds the 
             a partition that another agent leads is NOT_LEADER_OR_FOLLOWER, with who leads it and where (v10, KIP-951)
             what isn't the client's fault is answered with a code that clients retry, never with UNKNOWN_SERVER_ERROR
             agents that forward to each other may say acks=-100: as -1, and the batch is flushed soon
+            producer ids from 2^62 on stand for idempotency keys: INVALID_RECORD, unless an agent forwards them
 Left out    transactions: transactional batches are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             timeout_ms: the answer comes when the log has decided
 Versions    0-2 are advertised, because librdkafka takes their absence for a broker without compression, and closed
@@ -22,7 +23,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from streamhouse.broker.log import Placed
-from streamhouse.errors import BadRecords, NotLeader, StreamhouseError, UnsupportedCompression
+from streamhouse.broker.producers import KEYS_FROM
+from streamhouse.errors import BadRecords, InvalidRecord, NotLeader, StreamhouseError, UnsupportedCompression
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -44,6 +46,8 @@ log = logging.getLogger(__name__)
 
 ACKS: Final = (-1, 0, 1)
 FLUSH_SOON: Final = -100
+AGENT: Final = "streamhouse-agent"
+"""The client id by which agents know each other."""
 ZSTD_SINCE: Final = 7
 LEADERS_SINCE: Final = 10
 IDS_SINCE: Final = 13
@@ -52,6 +56,9 @@ _ATTRIBUTES_AT: Final = 22
 _CODEC: Final = 0x07
 _ZSTD: Final = 4
 _TRANSACTIONAL: Final = 0x10
+_PRODUCER_AT: Final = 43
+_KEYS: Final = range(KEYS_FROM >> 56, 0x80)
+"""First bytes of producer ids that stand for idempotency keys."""
 
 
 class Outcome(NamedTuple):
@@ -73,7 +80,7 @@ class TopicOutcome(NamedTuple):
 @serves(ProduceRequest, (3, 13), advertised=0)
 async def handle(context: Context, request: ProduceRequest) -> Answer:
     acks = request.acks
-    if acks not in ACKS and acks != FLUSH_SOON:
+    if acks not in ACKS and not (acks == FLUSH_SOON and context.client_id == AGENT):
         return _refuse_all(context, request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1; acks={acks}")
     await _open_ahead(context, request)
     topics = [await _place_topic(context, topic) for topic in request.topic_data]
@@ -159,6 +166,8 @@ def _refusal(context: Context, records: Buffer) -> ErrorCode | None:
     attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
     if attributes & _TRANSACTIONAL:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if len(records) > _PRODUCER_AT and records[_PRODUCER_AT] in _KEYS and context.client_id != AGENT:
+        raise InvalidRecord(f"producer id is reserved for idempotency keys; from={KEYS_FROM}")
     if context.version < ZSTD_SINCE and attributes & _CODEC == _ZSTD:
         raise UnsupportedCompression(f"zstd needs Produce v{ZSTD_SINCE} or later; version={context.version}")
     return None

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple, TypeVar, cast
 from streamhouse.clock import Clock
 from streamhouse.model.lease import Address
 from streamhouse.wire.kafka.codec import decode, encode
+from streamhouse.wire.kafka.handlers.produce import AGENT
 from streamhouse.wire.kafka.messages.header import RequestHeader, ResponseHeader
 from streamhouse.wire.kafka.schema import Buffer, Request, Response
 
-CLIENT_ID: Final = "streamhouse-agent"
 MAX_ANSWER_BYTES: Final = 192 * 1024 * 1024
 """More than a fetch with its limits and one batch above them."""
 
@@ -110,7 +110,7 @@ def _frame(request: Request, version: int, correlation_id: int) -> list[Buffer]:
         request_api_key=request.api_key,
         request_api_version=version,
         correlation_id=correlation_id,
-        client_id=CLIENT_ID,
+        client_id=AGENT,
     )
     buffers = [*encode(header, request.header_version(version)), *encode(request, version)]
     return [cast(Buffer, _SIZE.pack(sum(map(len, buffers)))), *buffers]
