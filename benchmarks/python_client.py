@@ -9,7 +9,7 @@ consume   the same topic from its beginning to its end, record by record
 group     the same as a member of a group, committing what is done
 
 One agent in a process of its own on loopback, client and agent on the same machine; clients take turns, best of the
-repeats. aiokafka is given the same batch size, and a linger of 5 ms: without one it sends a record a request.
+repeats; the CPU is the client's alone. aiokafka is given the same batch size, and a linger of 5 ms: without one it sends a record a request.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
@@ -33,21 +33,28 @@ SENDS = 200
 CODECS = ("none", "lz4", "zstd")
 
 
+class Rates(NamedTuple):
+    per_s: float
+    per_cpu_s: float
+
+
 class Rate:
-    """Records and the time they took."""
+    """Records and the time they took: on the wall, and of this process's CPUs."""
 
     def __init__(self) -> None:
-        self._began = time.perf_counter()
+        self._began, self._cpu_began = time.perf_counter(), time.process_time()
         self.records = 0
 
     def goes_on(self, seconds: float) -> bool:
         return bool(self.records % 1000) or time.perf_counter() - self._began < seconds
 
-    def per_second(self) -> float:
-        return self.records / (time.perf_counter() - self._began)
+    def rates(self) -> Rates:
+        """Per second, and per CPU second, which a crowded machine spoils less."""
+        passed_s, cpu_s = time.perf_counter() - self._began, time.process_time() - self._cpu_began
+        return Rates(self.records / passed_s, self.records / cpu_s)
 
 
-async def client_produce(agent: LiveAgent, topic: str, codec: Any, seconds: float) -> float:
+async def client_produce(agent: LiveAgent, topic: str, codec: Any, seconds: float) -> Rates:
     async with Client(agent.http) as client, client.producer(topic, compression=codec) as producer:
         await producer.send(VALUE)
         rate = Rate()
@@ -55,10 +62,10 @@ async def client_produce(agent: LiveAgent, topic: str, codec: Any, seconds: floa
             await producer.enqueue(VALUE)
             rate.records += 1
         await producer.flush()
-        return rate.per_second()
+        return rate.rates()
 
 
-def sync_produce(agent: LiveAgent, topic: str, codec: Any, seconds: float) -> float:
+def sync_produce(agent: LiveAgent, topic: str, codec: Any, seconds: float) -> Rates:
     with SyncClient(agent.http) as client, client.producer(topic, compression=codec) as producer:
         producer.send(VALUE)
         rate = Rate()
@@ -66,10 +73,10 @@ def sync_produce(agent: LiveAgent, topic: str, codec: Any, seconds: float) -> fl
             producer.enqueue(VALUE)
             rate.records += 1
         producer.flush()
-        return rate.per_second()
+        return rate.rates()
 
 
-async def aiokafka_produce(agent: LiveAgent, topic: str, codec: str, seconds: float) -> float:
+async def aiokafka_produce(agent: LiveAgent, topic: str, codec: str, seconds: float) -> Rates:
     async with AIOKafkaProducer(
         bootstrap_servers=agent.bootstrap,
         enable_idempotence=True,
@@ -83,7 +90,7 @@ async def aiokafka_produce(agent: LiveAgent, topic: str, codec: str, seconds: fl
             await producer.send(topic, VALUE)
             rate.records += 1
         await producer.flush()
-        return rate.per_second()
+        return rate.rates()
 
 
 async def client_send(agent: LiveAgent, topic: str) -> float:
@@ -105,33 +112,33 @@ async def median_ms(send: Callable[[], Awaitable[object]]) -> float:
     return statistics.median(taken) * 1000
 
 
-async def client_consume(agent: LiveAgent, topic: str, number: int) -> float:
+async def client_consume(agent: LiveAgent, topic: str, number: int) -> Rates:
     async with Client(agent.http) as client:
         rate = Rate()
         async for _ in client.consume(topic, limit=number):
             rate.records += 1
-        return rate.per_second()
+        return rate.rates()
 
 
-def sync_consume(agent: LiveAgent, topic: str, number: int) -> float:
+def sync_consume(agent: LiveAgent, topic: str, number: int) -> Rates:
     with SyncClient(agent.http) as client:
         rate = Rate()
         for _ in client.consume(topic, limit=number):
             rate.records += 1
-        return rate.per_second()
+        return rate.rates()
 
 
-async def client_group(agent: LiveAgent, topic: str, number: int) -> float:
+async def client_group(agent: LiveAgent, topic: str, number: int) -> Rates:
     async with Client(agent.http) as client, client.consumer(topic, group=f"g-{time.time_ns()}") as consumer:
         rate = Rate()
         async for _ in consumer:
             rate.records += 1
             if rate.records == number:
                 break
-        return rate.per_second()
+        return rate.rates()
 
 
-async def aiokafka_consume(agent: LiveAgent, topic: str, number: int, group: str | None = None) -> float:
+async def aiokafka_consume(agent: LiveAgent, topic: str, number: int, group: str | None = None) -> Rates:
     async with AIOKafkaConsumer(
         topic,
         bootstrap_servers=agent.bootstrap,
@@ -144,19 +151,17 @@ async def aiokafka_consume(agent: LiveAgent, topic: str, number: int, group: str
             rate.records += 1
             if rate.records == number:
                 break
-        return rate.per_second()
+        return rate.rates()
 
 
-def measured(agent: LiveAgent, seconds: float) -> dict[str, float]:
-    """One round of everything."""
-    found: dict[str, float] = {}
+def measured(agent: LiveAgent, seconds: float) -> dict[str, Rates]:
+    """One round of everything that is a rate."""
+    found: dict[str, Rates] = {}
     for codec in CODECS:
         found[f"produce {codec} aiokafka"] = asyncio.run(aiokafka_produce(agent, "bench", codec, seconds))
         found[f"produce {codec} Client"] = asyncio.run(client_produce(agent, "bench", codec, seconds))
         found[f"produce {codec} SyncClient"] = sync_produce(agent, "bench", codec, seconds)
-    found["send aiokafka"] = asyncio.run(aiokafka_send(agent, "single"))
-    found["send Client"] = asyncio.run(client_send(agent, "single"))
-    number = int(found["produce none aiokafka"] * seconds)
+    number = int(found["produce none aiokafka"].per_s * seconds)
     found["consume aiokafka"] = asyncio.run(aiokafka_consume(agent, "bench", number))
     found["consume Client"] = asyncio.run(client_consume(agent, "bench", number))
     found["consume SyncClient"] = sync_consume(agent, "bench", number)
@@ -165,9 +170,12 @@ def measured(agent: LiveAgent, seconds: float) -> dict[str, float]:
     return found
 
 
-def best(rounds: list[dict[str, float]]) -> dict[str, float]:
-    pick = {name: min if name.startswith("send") else max for name in rounds[0]}
-    return {name: choose(each[name] for each in rounds) for name, choose in pick.items()}
+def waits(agent: LiveAgent) -> dict[str, float]:
+    """How long a lone record takes, in milliseconds."""
+    return {
+        "send aiokafka": asyncio.run(aiokafka_send(agent, "single")),
+        "send Client": asyncio.run(client_send(agent, "single")),
+    }
 
 
 def main() -> None:
@@ -180,12 +188,17 @@ def main() -> None:
         with SyncClient(agent.http) as client:
             client.topics.create("bench", partitions=PARTITIONS)
             client.topics.create("single")
-        found = best([measured(agent, args.seconds) for _ in range(args.repeats)])
+        rounds = [measured(agent, args.seconds) for _ in range(args.repeats)]
+        waited = [waits(agent) for _ in range(args.repeats)]
+    rates = {name: Rates(*map(max, *(each[name] for each in (*rounds, *rounds)))) for name in rounds[0]}
+    sends = {name: min(each[name] for each in waited) for name in waited[0]}
     if args.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps({name: rate._asdict() for name, rate in rates.items()} | sends, indent=2))
         return
-    for name, value in found.items():
-        print(f"{name:<28} {value:>12,.2f} ms" if name.startswith("send") else f"{name:<28} {value:>12,.0f} records/s")
+    for name, rate in rates.items():
+        print(f"{name:<28} {rate.per_s:>12,.0f} records/s {rate.per_cpu_s:>12,.0f} records/CPU s")
+    for name, wait_ms in sends.items():
+        print(f"{name:<28} {wait_ms:>12,.2f} ms")
 
 
 if __name__ == "__main__":

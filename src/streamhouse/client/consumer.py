@@ -1,93 +1,176 @@
 """Consumer: records of a topic's partitions, read from given offsets on.
 
 Data path   an agent's Kafka listener -> **consumer** -> `reading`
-Owns        partitions assigned by hand, and where each one stands
-Leaves      fetching and decompression to aiokafka; where to start and when to stop to `reading`
+Owns        one fetch under way for each leader, while what came before is read; where each partition stands
+Leaves      connections and leaders to `admin`, records to `fetching`; where to start and when to stop to `reading`
+
+An agent that is gone, or no longer leads, costs a pause: leaders are looked up until there is one.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.protocol.fetch import FetchRequest
 
-from streamhouse.client.failures import no_agent, translated
+from streamhouse.client.admin import Admin
+from streamhouse.client.fetching import Answered, Chunk, answered
 from streamhouse.client.nouns import Record
 from streamhouse.client.where import Where, found
+from streamhouse.clock import Clock, SystemClock
+from streamhouse.errors import Retriable
 
 FETCH_BYTES: Final = 16 * 1024 * 1024
 PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
+WAIT_MS: Final = 500
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 1.0
+
+_READ_COMMITTED: Final = 1
 
 
 class Consumer:
     """Starts at `starts`: partition to offset. Reads committed records only."""
 
-    def __init__(self, where: Where, topic: str, *, starts: Mapping[int, int], timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        where: Where,
+        topic: str,
+        *,
+        starts: Mapping[int, int],
+        timeout_s: float = 30.0,
+        clock: Clock | None = None,
+    ) -> None:
         self._where = where
         self._topic = topic
-        self._starts = {TopicPartition(topic, number): offset for number, offset in starts.items()}
         self._timeout_s = timeout_s
-        self._bootstrap = ""
-        self._kafka: Any = None
+        self._clock = clock or SystemClock()
+        self._positions = dict(starts)
+        self._fetch_from = dict(starts)
+        self._admin: Admin | None = None
+        self._leaders: dict[int, int] = {}
+        self._is_stale = False
+        self._pause_s = FIRST_PAUSE_S
+        self._flying: dict[int, asyncio.Task[Answered]] = {}
+        self._chunks: deque[Chunk] = deque()
+        self._buffered_bytes = 0
 
     def __repr__(self) -> str:
-        return f"<Consumer {self._topic} {self._bootstrap} {'open' if self._kafka else 'closed'}>"
+        return (
+            f"<Consumer {self._topic} {'open' if self._admin else 'closed'} buffered={self._buffered_bytes // 1024}KiB>"
+        )
 
     async def __aenter__(self) -> Self:
-        self._bootstrap = await found(self._where)
-        kafka = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap,
-            client_id="streamhouse-consumer",
-            group_id=None,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            isolation_level="read_committed",
-            request_timeout_ms=int(self._timeout_s * 1000),
-            fetch_max_bytes=FETCH_BYTES,
-            max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
+        admin = Admin(
+            await found(self._where), timeout_s=self._timeout_s, clock=self._clock, client_id="streamhouse-consumer"
         )
-        await started(kafka, bootstrap=self._bootstrap, subject=self._topic, timeout_s=self._timeout_s)
-        kafka.assign(list(self._starts))
-        for partition, offset in self._starts.items():
-            kafka.seek(partition, offset)
-        self._kafka = kafka
+        await admin.__aenter__()
+        try:
+            self._admin = admin
+            await self._look_again()
+        except BaseException:
+            self._admin = None
+            await admin.__aexit__(None, None, None)
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        kafka, self._kafka = self._kafka, None
-        await kafka.stop()
+        flying, self._flying = self._flying, {}
+        for fetch in flying.values():
+            fetch.cancel()
+        await asyncio.gather(*flying.values(), return_exceptions=True)
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            await admin.__aexit__(kind, error, trace)
 
     async def poll(self, *, max_records: int, timeout_s: float) -> list[Record]:
         """Records that are there, or that come within the time; in order within each partition."""
-        with translated(bootstrap=self._bootstrap, subject=self._topic):
-            fetched = await self._kafka.getmany(timeout_ms=int(timeout_s * 1000), max_records=max_records)
-        return records_of(fetched)
+        if not self._chunks:
+            await self._wait(timeout_s)
+        taken: list[Record] = []
+        while self._chunks and len(taken) < max_records:
+            chunk = self._chunks[0]
+            records = chunk.take(max_records - len(taken))
+            taken = taken + records if taken else records
+            self._positions[chunk.partition] = chunk.position()
+            if not chunk.left:
+                self._chunks.popleft()
+                self._buffered_bytes -= chunk.size_bytes
+        self._launch()  # while the caller works
+        return taken
 
     async def positions(self) -> dict[int, int]:
         """Per partition the offset of the next record that `poll` would give."""
-        return {partition.partition: await self._kafka.position(partition) for partition in self._starts}
+        return dict(self._positions)
 
+    async def _wait(self, timeout_s: float) -> None:
+        """Until something came, or so long."""
+        deadline = self._clock.monotonic() + timeout_s
+        while not self._chunks:
+            if self._is_stale:
+                await self._look_again()
+            self._launch()
+            left_s = deadline - self._clock.monotonic()
+            if left_s <= 0:
+                return
+            if not self._flying:  # nobody leads anything for the moment
+                self._is_stale = True
+                await self._clock.sleep(min(left_s, self._pause_s))
+                continue
+            done, _ = await asyncio.wait(self._flying.values(), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            self._land(done)
 
-async def started(kafka: Any, *, bootstrap: str, subject: str, timeout_s: float) -> None:
-    """Start one of aiokafka's consumers, or leave nothing behind."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            with translated(bootstrap=bootstrap, subject=subject):
-                await kafka.start()
-    except TimeoutError:
-        await kafka.stop()
-        raise no_agent(bootstrap) from None
-    except BaseException:
-        await kafka.stop()
-        raise
+    def _land(self, done: "set[asyncio.Task[Answered]]") -> None:
+        self._flying = {leader: fetch for leader, fetch in self._flying.items() if fetch not in done}
+        for fetch in done:
+            told = fetch.result()
+            self._is_stale = self._is_stale or told.trouble is not None
+            for chunk in told.chunks:
+                if chunk.asked_from != self._fetch_from[chunk.partition]:
+                    continue  # another leader was quicker: these records are here already
+                self._chunks.append(chunk)
+                self._buffered_bytes += chunk.size_bytes
+                self._fetch_from[chunk.partition] = chunk.next_offset
 
+    def _launch(self) -> None:
+        """Ask every leader that is not being asked, unless enough is waiting here."""
+        if self._buffered_bytes >= FETCH_BYTES or self._admin is None:
+            return
+        asked: dict[int, dict[int, int]] = {}
+        for partition, offset in self._fetch_from.items():
+            leader = self._leaders.get(partition, -1)
+            if leader >= 0 and leader not in self._flying:
+                asked.setdefault(leader, {})[partition] = offset
+        for leader, offsets in asked.items():
+            fetch = self._fetched(self._admin, leader, offsets)
+            self._flying[leader] = asyncio.get_running_loop().create_task(fetch, name=f"fetch-{self._topic}-{leader}")
 
-def records_of(fetched: Mapping[Any, list[Any]]) -> list[Record]:
-    return [
-        Record(place.topic, place.partition, told.offset, told.timestamp, told.key, told.value, told.headers)
-        for place, records in fetched.items()
-        for told in records
-    ]
+    async def _fetched(self, admin: Admin, leader: int, offsets: dict[int, int]) -> Answered:
+        partitions = [(partition, offset, PARTITION_FETCH_BYTES) for partition, offset in offsets.items()]
+        request = FetchRequest(WAIT_MS, 1, FETCH_BYTES, _READ_COMMITTED, [(self._topic, partitions)])
+        try:
+            told = answered(await admin.send(request, subject=self._topic, node=leader), self._topic, offsets)
+        except Retriable as error:
+            told = Answered(chunks=[], trouble=error)
+        if told.trouble is None:
+            self._pause_s = FIRST_PAUSE_S
+        elif not told.chunks:
+            await self._clock.sleep(self._pause_s)
+            self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+        return told
+
+    async def _look_again(self) -> None:
+        """Who leads what now; as before where nobody answers. Raises `UnknownTopic` for one that is gone."""
+        assert self._admin is not None
+        try:
+            topic = await self._admin.topic(self._topic)
+        except Retriable:
+            if not self._leaders:
+                raise
+            return
+        self._leaders = {partition.partition: partition.leader for partition in topic.partitions}
+        self._is_stale = False

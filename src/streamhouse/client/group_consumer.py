@@ -6,7 +6,7 @@ Leaves      joining, assigning and fetching to aiokafka; schemas to `serde`; whe
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
-from streamhouse.client.consumer import FETCH_BYTES, PARTITION_FETCH_BYTES, records_of, started
-from streamhouse.client.failures import translated
+from streamhouse.client.consumer import FETCH_BYTES, PARTITION_FETCH_BYTES
+from streamhouse.client.failures import no_agent, translated
 from streamhouse.client.nouns import Place, Record
 from streamhouse.client.serde import SchemaReader
 from streamhouse.client.where import Where, found
@@ -85,7 +85,7 @@ class GroupConsumer:
         self._kafka = kafka
         kafka.subscribe(self._topics, listener=self._rounds)
         try:
-            await started(kafka, bootstrap=self._bootstrap, subject=self._group, timeout_s=self._timeout_s)
+            await _started(kafka, bootstrap=self._bootstrap, subject=self._group, timeout_s=self._timeout_s)
         except BaseException:
             self._kafka = None
             raise
@@ -177,7 +177,7 @@ class GroupConsumer:
         """Records that are there, or that come within the time; in order within each partition."""
         with translated(bootstrap=self._bootstrap, subject=self._group):
             fetched = await self._kafka.getmany(timeout_ms=int(timeout_s * 1000), max_records=max_records)
-        records = records_of(fetched)
+        records = _records_of(fetched)
         return records if self._reader is None else await self._reader.read(records)
 
     async def done(self, records: Iterable[Record]) -> None:
@@ -214,3 +214,25 @@ class _Rounds(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self.done += 1
+
+
+async def _started(kafka: Any, *, bootstrap: str, subject: str, timeout_s: float) -> None:
+    """Start one of aiokafka's consumers, or leave nothing behind."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            with translated(bootstrap=bootstrap, subject=subject):
+                await kafka.start()
+    except TimeoutError:
+        await kafka.stop()
+        raise no_agent(bootstrap) from None
+    except BaseException:
+        await kafka.stop()
+        raise
+
+
+def _records_of(fetched: Mapping[Any, list[Any]]) -> list[Record]:
+    return [
+        Record(place.topic, place.partition, told.offset, told.timestamp, told.key, told.value, told.headers)
+        for place, records in fetched.items()
+        for told in records
+    ]

@@ -1,0 +1,66 @@
+"""Answers to fetches become records, and places to go on from."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamhouse.client.fetching import answered
+from streamhouse.errors import Rejected
+from streamhouse.format.batch import place
+from streamhouse.format.records import Record, build_batch
+
+NOT_LEADER, OUT_OF_RANGE = 6, 1
+
+
+def batch(base: int, *values: bytes, **how: Any) -> bytes:
+    made = build_batch([Record(value=value) for value in values], **how)
+    place(memoryview(made), base_offset=base, leader_epoch=1)
+    return bytes(made)
+
+
+def answer(*partitions: tuple[int, int, bytes], aborted: list[Any] | None = None) -> Any:
+    told = [(number, code, 0, 0, 0, aborted or [], -1, data) for number, code, data in partitions]
+    return SimpleNamespace(error_code=0, topics=[("t", told)])
+
+
+def test_records_begin_at_the_offset_that_was_asked_for() -> None:
+    (chunk,) = answered(answer((0, 0, batch(10, b"a", b"b", b"c") + batch(13, b"d"))), "t", {0: 11}).chunks
+    assert [(record.offset, record.value) for record in chunk.records] == [(11, b"b"), (12, b"c"), (13, b"d")]
+    assert (chunk.next_offset, chunk.position()) == (14, 11)
+
+
+def test_a_batch_that_was_cut_off_is_fetched_again() -> None:
+    data = batch(0, b"a") + batch(1, b"b")
+    (chunk,) = answered(answer((0, 0, data[:-1])), "t", {0: 0}).chunks
+    assert ([record.value for record in chunk.records], chunk.next_offset) == ([b"a"], 1)
+    assert answered(answer((0, 0, batch(0, b"a")[:-1])), "t", {0: 0}).chunks == []
+
+
+def test_what_has_no_records_for_people_is_passed_by() -> None:
+    (chunk,) = answered(answer((0, 0, batch(0, b"marker", is_control=True))), "t", {0: 0}).chunks
+    assert (chunk.records, chunk.position()) == ([], 1)
+
+
+def test_records_are_taken_in_pieces() -> None:
+    (chunk,) = answered(answer((0, 0, batch(0, b"a", b"b", b"c"))), "t", {0: 0}).chunks
+    assert [record.value for record in chunk.take(2)] == [b"a", b"b"]
+    assert (chunk.left, chunk.position()) == (1, 2)
+    assert [record.value for record in chunk.take(9)] == [b"c"]
+    assert (chunk.left, chunk.position()) == (0, 3)
+
+
+def test_a_partition_that_is_led_elsewhere_does_not_hold_up_the_others() -> None:
+    told = answered(answer((0, NOT_LEADER, b""), (1, 0, batch(0, b"a"))), "t", {0: 0, 1: 0})
+    assert [chunk.partition for chunk in told.chunks] == [1]
+    assert told.trouble is not None
+
+
+def test_an_offset_that_is_gone_is_told_and_not_waited_for() -> None:
+    with pytest.raises(Rejected, match="offset out of range; name=t-0"):
+        answered(answer((0, OUT_OF_RANGE, b"")), "t", {0: 5})
+
+
+def test_aborted_transactions_are_refused_rather_than_read() -> None:
+    with pytest.raises(Rejected, match="aborted"):
+        answered(answer((0, 0, batch(0, b"a")), aborted=[(1, 0)]), "t", {0: 0})
