@@ -9,9 +9,11 @@ import pytest
 from streamhouse.broker.groups import Caller, Join, OffsetToCommit, Sync
 from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.errors import (
+    CorruptBatch,
     GroupNotFound,
     IdempotencyKeyReused,
     InvalidRecord,
+    InvalidTimestamp,
     NonEmptyGroup,
     OffsetOutOfRange,
     RecordTooLarge,
@@ -109,6 +111,59 @@ async def test_whole_batches_are_forwarded_in_order_and_once(team: Team) -> None
     )
     assert [receipt.offset for receipt in receipts(answers)] == [0, 2, 3]
     assert list((await read_all(member.broker, "orders", PARTITIONS))[name].values()) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+async def test_many_batches_of_one_call_are_in_flight_together_and_keep_their_order(team: Team) -> None:
+    member, name = team.members[0], await foreign(team)
+    records = member.broker.records
+    turns, each = 4, 12
+    for turn in range(turns):
+        member.peers.to_lose = turn * 3
+        batches = [memoryview(bytes(a_batch(b"%d-%d" % (turn, number), b"and"))) for number in range(each)]
+        answers = await records.publish_batches(name, batches, acks=Acks.WAL, timeout_s=PATIENT_S)
+        base = turn * each * 2
+        assert [receipt.offset for receipt in receipts(answers)] == [base + 2 * number for number in range(each)]
+    values = [
+        value for value in (await read_all(member.broker, "orders", PARTITIONS))[name].values() if value != b"and"
+    ]
+    assert values == [b"%d-%d" % (turn, number) for turn in range(turns) for number in range(each)]
+
+
+@pytest.mark.parametrize("losses", [0, 2])
+async def test_a_batch_that_is_refused_in_the_middle_of_others_holds_none_of_them_up(team: Team, losses: int) -> None:
+    member, name = team.members[0], await foreign(team)
+    records = member.broker.records
+    await records.publish_batches(name, [memoryview(a_batch(b"first"))], acks=Acks.WAL, timeout_s=PATIENT_S)
+    batches = [bytearray(a_batch(b"%d" % number)) for number in range(9)]
+    batches[3][-1] ^= 1
+    batches[7] = bytearray(a_batch(b"far ahead", timestamp_ms=2**52))
+    member.peers.to_lose = losses
+    answers = await records.publish_batches(name, list(map(memoryview, batches)), acks=Acks.WAL, timeout_s=PATIENT_S)
+    assert isinstance(answers.pop(7), InvalidTimestamp)
+    assert isinstance(answers.pop(3), CorruptBatch)
+    assert [receipt.offset for receipt in receipts(answers)] == [1, 2, 3, 4, 5, 6, 7]
+    stored = (await read_all(member.broker, "orders", PARTITIONS))[name]
+    assert list(stored.values()) == [b"first", b"0", b"1", b"2", b"4", b"5", b"6", b"8"]
+
+
+async def test_records_that_need_many_batches_at_another_agent_are_in_order_without_those_that_are_refused(
+    team: Team,
+) -> None:
+    await team.topic("strict", PARTITIONS, **{"cleanup.policy": "compact", "max.message.bytes": "300"})
+    member = team.members[0]
+    for name in [each for each in (TopicPartition("strict", n) for n in range(4)) if not member.leads(each)]:
+        records = [
+            NewRecord(b"%d" % number, key=None if number % 50 == 7 else b"%d" % number, partition=name.partition)
+            for number in range(200)
+        ]
+        member.peers.to_lose = 3
+        answers = await member.broker.records.publish("strict", records, acks=Acks.WAL, timeout_s=PATIENT_S)
+        refused = [number for number, answer in enumerate(answers) if isinstance(answer, InvalidRecord)]
+        assert refused == [7, 57, 107, 157]
+        kept = [(record, answer) for record, answer in zip(records, answers, strict=True) if record.key is not None]
+        stored = (await read_all(member.broker, "strict", PARTITIONS))[name]
+        assert list(stored.values()) == [record.value for record, _ in kept]
+        assert [answer.offset for _, answer in kept if isinstance(answer, Receipt)] == list(stored)
 
 
 async def test_a_refusal_of_another_agent_is_the_same_error_for_the_same_record(team: Team) -> None:

@@ -10,6 +10,7 @@ from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
+from tests.wire.kafka.talk import a_batch
 from tests.wire.kafka.team import MANY_BYTES, Team, a_team, read_all, receipts, records_of
 
 PARTITIONS = 6
@@ -93,6 +94,36 @@ async def test_what_is_published_through_a_leader_that_goes_is_stored_once_and_n
     assert len(told) == PUBLISHERS * (BEFORE + AFTER) * PARTITIONS
     await check_once(team, told)
     assert team.members[0].peers.appends > 0
+
+
+async def test_whole_batches_in_flight_to_a_leader_that_dies_are_stored_once_and_in_order(team: Team) -> None:
+    told: Told = []
+    turns, each = 30, 7
+
+    async def publisher(name: TopicPartition) -> None:
+        for turn in range(turns):
+            values = [b"%d/%d/%d" % (name.partition, turn, number) for number in range(each)]
+            batches = [memoryview(bytes(a_batch(value))) for value in values]
+            answers = await team.members[0].broker.records.publish_batches(
+                name, batches, acks=Acks.WAL, timeout_s=PATIENT_S
+            )
+            told.extend((NewRecord(value), answer) for value, answer in zip(values, answers, strict=True))
+            if turn == turns // 3:
+                under_way.set()
+
+    under_way = asyncio.Event()
+    async with asyncio.TaskGroup() as work:
+        for name in ALL:
+            work.create_task(publisher(name))
+        await under_way.wait()
+        await kill(team)
+    await check_once(team, told)
+    found = await read_all(team.members[0].broker, "orders", PARTITIONS)
+    for name in await team.led_by(team.members[2], "orders"):
+        expected = [b"%d/%d/%d" % (name.partition, t, n) for t in range(turns) for n in range(each)]
+        assert list(found[name].values()) == expected
+    errors = [answer for _, answer in told if not isinstance(answer, Receipt)]
+    assert errors == []
 
 
 async def test_answers_lost_on_top_of_a_dead_leader_store_nothing_twice(team: Team) -> None:

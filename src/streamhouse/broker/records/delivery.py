@@ -11,10 +11,12 @@ is recognised, also by the next leader.
 
 import asyncio
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.log import Placed
+from streamhouse.broker.producers import SEQUENCES, WINDOW
 from streamhouse.errors import (
     BadRecords,
     DuplicateSequence,
@@ -75,28 +77,114 @@ class Delivery:
         done: list[Outcome] = []
         try:
             async with asyncio.timeout(patience.left_s):
-                for letter in letters:
-                    before = begun[-1] if begun else None
-                    begun.append(
-                        before if isinstance(before, Retriable) else await self._try(name, letter, acks, patience)
-                    )
+                while len(begun) < len(letters):
+                    begun += await self._begin_some(name, letters[len(begun) :], begun[-1:], acks, patience)
                 for letter, each in zip(letters, begun, strict=True):
                     done.append(await self._finish(name, letter, each, acks, patience))
         except TimeoutError:
             return done + _late(name, begun, letters)[len(done) :]
         return done
 
-    async def _try(self, name: TopicPartition, letter: Letter, acks: Acks, patience: Patience) -> _Begun:
+    async def _begin_some(
+        self, name: TopicPartition, letters: Sequence[Letter], before: Sequence[_Begun], acks: Acks, patience: Patience
+    ) -> list[_Begun]:
+        """The first of these; or several, where they go to another agent."""
+        if before and isinstance(before[0], Retriable):
+            return [before[0]] * len(letters)
+        some = letters[:WINDOW]
+        if len(some) > 1 and acks is not Acks.BUFFERED and all(letter.identity is None for letter in some):
+            try:
+                seat = await self._seats.find(name)
+                if seat.address is not None:
+                    return await self._together(name, some, seat, acks, patience)
+            except Retriable:
+                pass  # the first of them is tried until it is known what becomes of it
+        return [await self._try(name, letters[0], acks, patience)]
+
+    async def _together(
+        self, name: TopicPartition, letters: Sequence[Letter], seat: Seat, acks: Acks, patience: Patience
+    ) -> list[_Begun]:
+        """Several batches in one lane, in flight at once, and no more than the leader remembers."""
+        lane = await self._lanes.take(seat.partition)
+        is_clean = False
         try:
-            return await self._begin(name, letter, acks, patience)
+            if lane.sequence == 0:  # of a producer that it doesn't know a leader would take any batch as the first
+                letters = letters[:1]
+            starts = list(accumulate((letter.count for letter in letters), initial=lane.sequence))
+            results = await asyncio.gather(
+                *(
+                    self._once(name, letter, seat, lane.at(start), acks, patience)
+                    for letter, start in zip(letters, starts, strict=False)
+                )
+            )
+            begun: list[_Begun] = []
+            are_stored = True
+            for letter, start, result in zip(letters, starts, results, strict=False):
+                settled: _Begun = result
+                if not isinstance(result, Delivered):
+                    count, lane.sequence = letter.count, start % SEQUENCES
+                    place = lane if are_stored else None
+                    settled = await self._again(name, letter, result, begun[-1:], place, acks, patience)
+                    are_stored = are_stored and isinstance(settled, Delivered) and letter.count == count
+                begun.append(settled)
+            lane.sequence = starts[-1] % SEQUENCES
+            is_clean = are_stored
+            return begun
+        finally:
+            if is_clean:
+                self._lanes.give_back(lane)
+            else:
+                self._lanes.drop(lane)
+
+    async def _once(
+        self, name: TopicPartition, letter: Letter, seat: Seat, lane: Lane, acks: Acks, patience: Patience
+    ) -> Outcome:
+        try:
+            return await self._deliver(name, letter, seat, lane, acks, patience)
+        except StreamhouseError as error:
+            return error
+
+    async def _again(
+        self,
+        name: TopicPartition,
+        letter: Letter,
+        error: StreamhouseError,
+        before: Sequence[_Begun],
+        lane: Lane | None,
+        acks: Acks,
+        patience: Patience,
+    ) -> _Begun:
+        """What becomes of a batch that was sent with others and failed, now that those before it are settled.
+
+        As long as all of them are stored (`lane`), it has its place behind them, under the numbers it had. Once one was
+        refused for good, those behind it were out of line, which means not stored: they may begin anew.
+        """
+        if before and isinstance(before[0], Retriable):
+            return before[0]
+        if isinstance(error, Overloaded):
+            return error
+        if lane is not None and isinstance(error, (Retriable, *OUT_OF_LINE)):
+            self.retries += 1
+            return await self._try(name, letter, acks, patience, lane)
+        if isinstance(error, OUT_OF_LINE) or (isinstance(error, BadRecords) and letter.leave_out(error)):
+            return await self._try(name, letter, acks, patience)
+        return error
+
+    async def _try(
+        self, name: TopicPartition, letter: Letter, acks: Acks, patience: Patience, lent: Lane | None = None
+    ) -> _Begun:
+        try:
+            return await self._begin(name, letter, acks, patience, lent)
         except OUT_OF_LINE as error:
             return IdempotencyKeyReused(name) if letter.is_keyed else error
         except StreamhouseError as error:
             return error
 
-    async def _begin(self, name: TopicPartition, letter: Letter, acks: Acks, patience: Patience) -> Placed | Delivered:
-        """Place the batch here, or have it acknowledged elsewhere."""
-        lane: Lane | None = None
+    async def _begin(
+        self, name: TopicPartition, letter: Letter, acks: Acks, patience: Patience, lent: Lane | None = None
+    ) -> Placed | Delivered:
+        """Place the batch here, or have it acknowledged elsewhere; a lane that is `lent` stays the caller's."""
+        lane = lent
         try:
             while True:
                 try:
@@ -108,7 +196,7 @@ class Delivery:
                     if lane is None and letter.identity is None:
                         lane = await self._lanes.take(seat.partition)
                     delivered = await self._deliver(name, letter, seat, lane, acks, patience)
-                    if lane is not None:
+                    if lane is not None and lane is not lent:
                         self._lanes.stored(lane, records=letter.count)
                         lane = None
                     return delivered
@@ -126,7 +214,7 @@ class Delivery:
                         raise
                     raise Unavailable(f"nobody knows what became of a batch; partition={name} why={error}") from error
         finally:
-            if lane is not None:
+            if lane is not None and lane is not lent:
                 self._lanes.drop(lane)
 
     async def _deliver(

@@ -4,7 +4,7 @@ Data path   delivery takes a **lane** for a batch that goes to another agent, an
 Owns        which ids this agent uses for which partition, and their next sequence numbers
 Leaves      recognising a duplicate to the leader's `producers`, ids to the metadata store
 
-One batch at a time travels in a lane: its sequence follows the last acknowledged one whatever happened to others, so
+The batches of one call at a time travel in a lane, no more than a leader remembers: whatever happens to other calls,
 there is no order to be lost and no window to fall out of. A lane whose batch may or may not have been stored is never
 used again. Decision 0012 says why.
 """
@@ -37,6 +37,10 @@ class Lane:
     @property
     def identity(self) -> Identity:
         return Identity(self.producer_id, 0, self.sequence)
+
+    def at(self, sequence: int) -> "Lane":
+        """The same lane, further on: for a batch that follows others that are not acknowledged yet."""
+        return Lane(self.partition, self.producer_id, sequence % SEQUENCES)
 
 
 @dataclass(slots=True, eq=False)
