@@ -26,28 +26,31 @@ def answer(*partitions: tuple[int, int, bytes], aborted: list[Any] | None = None
 
 def test_records_begin_at_the_offset_that_was_asked_for() -> None:
     (chunk,) = answered(answer((0, 0, batch(10, b"a", b"b", b"c") + batch(13, b"d"))), "t", {0: 11}).chunks
-    assert [(record.offset, record.value) for record in chunk.records] == [(11, b"b"), (12, b"c"), (13, b"d")]
-    assert (chunk.next_offset, chunk.position()) == (14, 11)
+    assert (chunk.next_offset, chunk.position) == (14, 11)
+    assert [(record.offset, record.value) for record in chunk.take(9)] == [(11, b"b"), (12, b"c"), (13, b"d")]
+    assert chunk.position == 14
 
 
 def test_a_batch_that_was_cut_off_is_fetched_again() -> None:
     data = batch(0, b"a") + batch(1, b"b")
     (chunk,) = answered(answer((0, 0, data[:-1])), "t", {0: 0}).chunks
-    assert ([record.value for record in chunk.records], chunk.next_offset) == ([b"a"], 1)
+    assert ([record.value for record in chunk.take(9)], chunk.next_offset) == ([b"a"], 1)
     assert answered(answer((0, 0, batch(0, b"a")[:-1])), "t", {0: 0}).chunks == []
 
 
 def test_what_has_no_records_for_people_is_passed_by() -> None:
     (chunk,) = answered(answer((0, 0, batch(0, b"marker", is_control=True))), "t", {0: 0}).chunks
-    assert (chunk.records, chunk.position()) == ([], 1)
+    assert (chunk.take(9), chunk.position) == ([], 1)
 
 
-def test_records_are_taken_in_pieces() -> None:
-    (chunk,) = answered(answer((0, 0, batch(0, b"a", b"b", b"c"))), "t", {0: 0}).chunks
+def test_records_are_taken_in_pieces_and_batches_opened_one_by_one() -> None:
+    (chunk,) = answered(answer((0, 0, batch(0, b"a", b"b", b"c") + batch(3, b"d"))), "t", {0: 0}).chunks
     assert [record.value for record in chunk.take(2)] == [b"a", b"b"]
-    assert (chunk.left, chunk.position()) == (1, 2)
-    assert [record.value for record in chunk.take(9)] == [b"c"]
-    assert (chunk.left, chunk.position()) == (0, 3)
+    assert (chunk.is_done, chunk.position) == (False, 2)
+    assert [record.value for record in chunk.take(1)] == [b"c"]
+    assert (chunk.is_done, chunk.position) == (False, 3)
+    assert [record.value for record in chunk.take(9)] == [b"d"]
+    assert (chunk.is_done, chunk.position) == (True, 4)
 
 
 def test_a_partition_that_is_led_elsewhere_does_not_hold_up_the_others() -> None:

@@ -94,10 +94,9 @@ class Consumer:
         taken: list[Record] = []
         while self._chunks and len(taken) < max_records:
             chunk = self._chunks[0]
-            records = chunk.take(max_records - len(taken))
-            taken = taken + records if taken else records
-            self._positions[chunk.partition] = chunk.position()
-            if not chunk.left:
+            taken += chunk.take(max_records - len(taken))
+            self._positions[chunk.partition] = chunk.position
+            if chunk.is_done:
                 self._chunks.popleft()
                 self._buffered_bytes -= chunk.size_bytes
         self._launch()  # while the caller works

@@ -6,7 +6,8 @@ Leaves      asking and waiting to `consumer`; bytes of batches to `format`
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,29 +23,50 @@ MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 _PREFIX: Final = struct.Struct(">qi")
 
 
-@dataclass(slots=True)
 class Chunk:
-    """Records of a partition, and where it goes on behind them: further on where compaction left gaps."""
+    """Batches of a partition, opened one by one as records are taken: opening all at once would hold up the loop.
 
-    partition: int
-    asked_from: int
-    records: list[Record]
-    next_offset: int
-    size_bytes: int
-    given: int = 0
+    `next_offset` is where the partition goes on behind them, which is further on where compaction left gaps.
+    """
+
+    def __init__(self, topic: str, partition: int, *, asked_from: int, batches: Iterable[memoryview]) -> None:
+        self.topic, self.partition, self.asked_from = topic, partition, asked_from
+        self._batches = deque(batches)
+        self.next_offset = max([asked_from, *(read_header(batch).end for batch in self._batches)])
+        self.size_bytes = sum(map(len, self._batches))
+        self._records: list[Record] = []
+        self._given = 0
+        self._behind = asked_from  # the end of what was opened
+
+    def __repr__(self) -> str:
+        return f"<Chunk {self.topic}-{self.partition} [{self.position}, {self.next_offset})>"
 
     @property
-    def left(self) -> int:
-        return len(self.records) - self.given
+    def is_done(self) -> bool:
+        return not self._batches and self._given == len(self._records)
+
+    @property
+    def position(self) -> int:
+        """The offset of the next record, or where it would be."""
+        return self._records[self._given].offset if self._given < len(self._records) else self._behind
 
     def take(self, most: int) -> list[Record]:
-        taken = self.records[self.given : self.given + most] if self.given or most < self.left else self.records
-        self.given += len(taken)
+        """The next records; fewer when there are no more."""
+        taken: list[Record] = []
+        while len(taken) < most and not self.is_done:
+            if self._given == len(self._records):
+                self._open(self._batches.popleft())
+            piece = self._records[self._given : self._given + most - len(taken)]
+            self._given += len(piece)
+            taken += piece
         return taken
 
-    def position(self) -> int:
-        """The offset of the next record that is taken."""
-        return self.records[self.given].offset if self.left else self.next_offset
+    def _open(self, batch: memoryview) -> None:
+        place: tuple[str, int] = (self.topic, self.partition)
+        make = tuple.__new__  # as `Record(…)`, without a call in Python for each
+        stored = decode_batch(batch, limit_bytes=MAX_BATCH_BYTES, from_offset=self.asked_from)
+        self._records, self._given = [make(Record, place + each) for each in stored], 0
+        self._behind = max(self._behind, read_header(batch).end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,24 +94,14 @@ def answered(answer: Any, topic: str, asked: dict[int, int]) -> Answered:
             elif _aborted(told):
                 raise Rejected(f"transactions that were aborted can't be read past yet; name={topic}-{partition}")
             elif data:
-                chunks.append(_chunk(topic, partition, asked[partition], memoryview(data)))
+                batches = _batches(memoryview(data))
+                chunks.append(Chunk(topic, partition, asked_from=asked[partition], batches=batches))
     return Answered(chunks=[chunk for chunk in chunks if chunk.next_offset > asked[chunk.partition]], trouble=trouble)
 
 
 def _aborted(told: Sequence[Any]) -> bool:
     """Whether some of the records don't count; agents have no transactions, other brokers may."""
     return any(isinstance(field, list) and field for field in told)
-
-
-def _chunk(topic: str, partition: int, offset: int, data: memoryview) -> Chunk:
-    chunk = Chunk(partition=partition, asked_from=offset, records=[], next_offset=offset, size_bytes=len(data))
-    place: tuple[str, int] = (topic, partition)
-    make = tuple.__new__  # as `Record(…)`, without a call in Python for each
-    for batch in _batches(data):
-        stored = decode_batch(batch, limit_bytes=MAX_BATCH_BYTES, from_offset=offset)
-        chunk.records += [make(Record, place + each) for each in stored]
-        chunk.next_offset = max(chunk.next_offset, read_header(batch).end)
-    return chunk
 
 
 def _batches(data: memoryview) -> Iterator[memoryview]:
