@@ -572,3 +572,21 @@ def test_every_refusal_of_the_registry_has_a_code() -> None:
 def test_other_errors_have_the_status_of_the_port() -> None:
     assert tell(errors.Internal("x")).status == 500
     assert tell(errors.Rejected("x")).error_code == 422
+
+
+# --- with topics
+
+
+async def test_records_over_http_need_the_schemas_that_their_topic_asks_for(
+    registry: Registry, http: httpx.AsyncClient, broker: Broker
+) -> None:
+    await broker.create_topic("s", partitions=1, overrides={"streamhouse.schema.validation": "subject"})
+    await registry.register("s-value", PLAIN)
+    await registry.register("other", WIDER)
+    for body in ({"records": [{"value": {"x": 1}}]}, {"records": [{"value": {"x": 1, "y": 1}}], "value_schema_id": 2}):
+        refused = await http.post("/v1/topics/s/records", json=body)
+        assert (refused.status_code, "InvalidRecord" in refused.text) == (422, True), refused.text
+    stored = await http.post("/v1/topics/s/records", json={"records": [{"value": {"x": 7}}], "value_schema_id": 1})
+    assert stored.status_code == 200, stored.text
+    read = await http.get("/v1/topics/s/partitions/0/records", params={"offset": 0, "format": "schema"})
+    assert [(each["value"], each["value_schema_id"]) for each in read.json()["records"]] == [({"x": 7}, 1)]
