@@ -85,6 +85,8 @@ class Appending:
             if not self._budget.fits_freely(len(data)):
                 await self._budget.admit(len(data))
                 opened = await self._open_log(name)
+            if not opened.gate.is_open:
+                await opened.gate.wait()
             return self._place(opened, header, data)
         except Rejected:
             raise

@@ -44,6 +44,8 @@ from .groups import Groups
 from .log import PartitionLog, Placed
 from .maintenance.collector import Collector
 from .maintenance.compaction import Compactor
+from .placing.commits import Commits
+from .placing.holds import Holds
 from .producers import KEYS_FROM
 from .reading.fetch import Fetched, Fetcher, Wanted
 from .reading.offsets import FoundOffset, Offsets
@@ -117,6 +119,15 @@ class Broker:
             schema_check=self.schemas.check,
         )
         self.records = Records(doors, self)
+        self.holds = Holds(doors, open_ahead=self.open_ahead, open_log=self.open_log, tenancy=self._current)
+        self.commits = Commits(
+            doors,
+            catalogue=self.catalogue,
+            cluster=self.cluster,
+            holds=self.holds,
+            leaders=self.leaders,
+            tenancy=self._current,
+        )
         self.plans = ReadPlans(doors, catalogue=self.catalogue, latest=self.records.latest)
         self.compactor = Compactor(
             doors, topics=self.topics, config_of=self.catalogue.config_of, tenancy=self._current, reader=self.reader
@@ -188,6 +199,7 @@ class Broker:
                 loops.create_task(self.moves.run(tenure), name="moves"),
                 loops.create_task(self.rescue.run(recovery), name="rescue"),
                 loops.create_task(self.returns.run(tenure.session.session_id), name="returns"),
+                loops.create_task(self.holds.run(), name="holds"),
                 loops.create_task(self._leave(tenure), name="leave"),
             ]
             await tenure.run()

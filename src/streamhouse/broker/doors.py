@@ -14,6 +14,7 @@ from streamhouse.errors import Unavailable
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
+from streamhouse.model.placing import Held, HoldAsked, Outcome
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
 
@@ -106,6 +107,16 @@ class Peers(Protocol):
     async def delete_group(self, at: Address, group_id: str, *, timeout_s: float) -> None: ...
 
 
+class Holders(Protocol):
+    """The other agents, as leaders of partitions that a commit is about; whatever goes wrong is `Retriable`."""
+
+    async def hold(self, at: Address, asked: HoldAsked, *, timeout_s: float) -> Sequence[Held]:
+        """`Holds.hold` at another agent. After an error the hold may be there, or not: end it."""
+        ...
+
+    async def end_hold(self, at: Address, hold_id: str, outcome: Outcome, *, timeout_s: float) -> None: ...
+
+
 LATEST_TIME: Final = -1
 EARLIEST_TIME: Final = -2
 
@@ -118,6 +129,12 @@ class NoPeers:
             raise Unavailable(f"other agents can't be reached from here; address={at}")
 
         return nobody
+
+
+def no_holders() -> Holders:
+    holders: Any = NoPeers()
+    found: Holders = holders
+    return found
 
 
 def no_peers() -> Peers:
@@ -145,6 +162,7 @@ class Doors:
     alone: bool
     other_wals: Mapping[str, WalRecovery] = field(default_factory=dict)
     peers: Peers = field(default_factory=no_peers)
+    holders: Holders = field(default_factory=no_holders)
     store_url: str = "memory:"
 
     def wals_of(self, kind: str) -> WalRecovery | None:

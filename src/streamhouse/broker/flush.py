@@ -74,6 +74,17 @@ def packs_due(
     return packs
 
 
+async def wait_either(one: Awaitable[object], other: Awaitable[object]) -> None:
+    """Return when one of them is done; the other one is cancelled."""
+    waiting = {asyncio.ensure_future(one), asyncio.ensure_future(other)}
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
 def wal_objects_allowed(settings: Settings) -> int:
     """How many objects of the WAL may wait for a flush, so that whoever takes over has read them in time."""
     return max(LEAST_WAL_OBJECTS, round(settings.lease.takeover_s * RECOVERY_SHARE * settings.wal.recovery_per_s))
@@ -139,6 +150,7 @@ class Flusher:
         self._wal = wal
         self._sequence = 0
         self._stopping = False
+        self._hurried = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
         self.flushed_segments = 0
         self.failures = 0
@@ -150,12 +162,17 @@ class Flusher:
         """Look for what is due until `stop`; a failure that isn't the stores' takes the tenure down."""
         async with asyncio.TaskGroup() as packs:
             while not self._stopping:
+                self._hurried.clear()
                 self._start(packs, pressed=self._budget.is_short or self._is_wal_long())
-                await self._doors.clock.sleep(self._settings.check_s)
+                await wait_either(self._hurried.wait(), self._doors.clock.sleep(self._settings.check_s))
 
     def _is_wal_long(self) -> bool:
         """Whether recovery would take too long; not while a flush that may shorten it is under way."""
         return not self._running and self._wal.needed_objects >= self._wal_objects
+
+    def hurry(self) -> None:
+        """Somebody waits for a flush: look now for what is due."""
+        self._hurried.set()
 
     def stop(self) -> None:
         """Begin no further flush; `run` returns when those under way are done."""

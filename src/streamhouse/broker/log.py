@@ -23,6 +23,7 @@ from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import TopicConfig
 
 from .cluster.reserve import UNLIMITED, Reserve
+from .gate import Gate
 from .producers import KEYS_FROM, ProducerTable
 from .wal.base import Buffer, Wal, WalEntry
 
@@ -85,8 +86,10 @@ class PartitionLog:
         self.refused: Sequence[BatchHeader] = ()
         """Batches that had been placed and were never acknowledged; known once the log is sealed."""
         self.flushing = False
+        self.gate = Gate()
+        """Appends pass it; it is shut while segments are placed."""
+        self.reserve = reserve
         self._wal = wal
-        self._reserve = reserve
         self._producers = producers
         self._stored_producers = producers.copy()
         self._tail: list[TailBatch] = []
@@ -132,8 +135,8 @@ class PartitionLog:
             return Placed(self, known.base_offset, known.end_offset, -1, None)
         base = self.next_offset
         end = base + header.last_offset_delta + 1
-        if end > self._reserve.ask_at:
-            self._reserve.need(end)
+        if end > self.reserve.ask_at:
+            self.reserve.need(end)
         append_time_ms = -1
         if self.config.log_append_time:
             append_time_ms = now_ms
@@ -216,6 +219,7 @@ class PartitionLog:
         if self.closed is not None:
             return
         self.closed = why
+        self.gate.close(why)
         for waiting in (*self._waiting, *self._waiting_for_flush):
             if not waiting.done():
                 waiting.set_exception(why)
@@ -304,6 +308,13 @@ class PartitionLog:
             if not waiting.done():
                 waiting.set_result(None)
         return freed
+
+    def placed(self, end: int) -> None:
+        """Segments that others wrote were registered up to `end` while the gate was shut and everything was flushed."""
+        assert self.gate.is_shut, f"appends may be under way; log={self!r}"
+        assert self.flushed_end == self.next_offset, f"not flushed; log={self!r}"
+        self.next_offset = self.flushed_end = end
+        self.reached(end)
 
     def discard(self) -> int:
         """Let the tail go, flushed or not; returns its bytes. The log is over, or never was acknowledged."""

@@ -72,6 +72,7 @@ class Tenure:
         self._reservations = Reservations(doors, session.session_id)
         self._opening = Opening(self._open_many)
         self._leasing = asyncio.Lock()
+        self._handing_over = asyncio.Lock()
         self._end_reason: StreamhouseError | None = None
         self._ending = asyncio.Event()
         self._stop_asked = asyncio.Event()
@@ -236,16 +237,21 @@ class Tenure:
 
     async def hand_over(self, logs: Sequence[PartitionLog], heirs: Mapping[TopicPartition, Retriable]) -> None:
         """Give up leases: most is flushed while appends go on, the rest after they are refused, with who to ask."""
-        await self.flusher.flush_once(logs)
-        for item in logs:
-            item.close(heirs[item.name])
-        await self._quiesce()
-        for item in logs:
-            item.seal()
-        await self.flusher.flush_all(logs)
-        ours = [item for item in logs if self._logs.get(item.name) is item]
-        await self._release([item.partition for item in ours])
-        await self._drop(ours, LeaseLost([item.name for item in ours], why="another agent leads it now"))
+        async with self._handing_over:  # a lease that was given up and taken again must not be given up for the first
+            await self.flusher.flush_once(logs)
+            for item in logs:
+                item.close(heirs[item.name])
+            await self._quiesce()
+            for item in logs:
+                item.seal()
+            await self.flusher.flush_all(logs)
+            ours = [item for item in logs if self._logs.get(item.name) is item]
+            await self._release([item.partition for item in ours])
+            await self._drop(ours, LeaseLost([item.name for item in ours], why="another agent leads it now"))
+
+    async def reserve(self, item: PartitionLog, end: int) -> None:
+        """Have offsets up to `end` reserved for a log of this session, where that is needed."""
+        await self._reservations.ensure(item.reserve, end)
 
     def unopened(self) -> Mapping[PartitionId, TopicPartition]:
         """Leases that were taken, or may have been, for logs that then could not be opened."""

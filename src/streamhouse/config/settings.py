@@ -441,6 +441,21 @@ class PlanSettings(Section, frozen=True, kw_only=True):
     questions_at_once: Annotated[int, about("leaders asked at once for the ends of their logs", gt=0)] = 64
 
 
+class PlacingSettings(Section, frozen=True, kw_only=True):
+    max_segments: Annotated[int, about("segments that one commit places", gt=0)] = 10_000
+    max_runs: Annotated[int, about("runs in the segments of one commit", gt=0)] = 20_000
+    max_progress_bytes: Annotated[int, about("JSON that a commit keeps for its query", ge=0)] = MIB
+    max_commits: Annotated[int, about("commits that one agent makes at once; further ones are refused", gt=0)] = 64
+    timeout_s: Annotated[float, about("how long a commit is tried before its query is told to try again", gt=0)] = 30.0
+    hold_s: Annotated[
+        float, about("how long a leader appends nothing for a commit; appends wait, then its log is opened anew", gt=0)
+    ] = 10.0
+    contend_s: Annotated[float, about("how long a commit waits for another one's partitions", gt=0)] = 1.0
+    look_s: Annotated[float, about("time between a leader's looks at whether a silent commit has happened", gt=0)] = 1.0
+    reads: Annotated[int, about("segments whose directory is looked at together before they are placed", gt=0)] = 16
+    remember_s: Annotated[float, about("a query that commits nothing for so long is forgotten", gt=0)] = 90 * 86_400.0
+
+
 class Settings(Section, frozen=True, kw_only=True):
     agent: AgentSettings = AgentSettings()
     kafka: KafkaSettings = KafkaSettings()
@@ -463,3 +478,4 @@ class Settings(Section, frozen=True, kw_only=True):
     groups: GroupSettings = GroupSettings()
     schemas: SchemaSettings = SchemaSettings()
     plans: PlanSettings = PlanSettings()
+    placing: PlacingSettings = PlacingSettings()

@@ -8,12 +8,40 @@ A query is whoever commits, known by an id of its own; its epochs count its comm
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NewType
 
-from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
+from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.segment import SegmentCommit
 
 QueryId = NewType("QueryId", str)
+
+
+class Outcome(StrEnum):
+    """What a leader is told about the commit that it held partitions for."""
+
+    COMMITTED = "committed"
+    UNUSED = "unused"  # it wasn't tried, or was refused for good
+    UNSURE = "unsure"  # it may have happened, and may yet happen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedHold:
+    """A partition to be held, and how many offsets it will be asked for."""
+
+    name: TopicPartition
+    partition: PartitionId
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldAsked:
+    """Partitions of one leader to be held for one try of a commit."""
+
+    hold_id: str
+    query: QueryId
+    epoch: int
+    partitions: tuple[WantedHold, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,12 @@ class Reservations:
         """The reserve of a lease for which `begin` has returned."""
         return self._begun.pop(partition) if self._is_needed else UNLIMITED
 
+    async def ensure(self, reserve: Reserve, end: int) -> None:
+        """Have offsets up to `end` reserved; returns when they are."""
+        if end > reserve.until:
+            reserve.wanted = max(reserve.wanted, end)
+            await self._extend([reserve])
+
     def _ask(self, reserve: Reserve) -> None:
         self._asked[reserve.partition] = reserve
         self._wake.set()

@@ -1,0 +1,390 @@
+"""Segments that others wrote become part of partitions: at one agent that leads them all."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.placing.wanted import WantedCommit
+from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.config import CompactionSettings, FlushSettings, PlacingSettings
+from streamhouse.errors import (
+    CommitRefused,
+    InvalidTopicName,
+    PartitionHeld,
+    Retriable,
+    StaleCommit,
+    UnknownCommit,
+    UnknownTopic,
+)
+from streamhouse.format.batch import spans
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.placing import HoldAsked, Outcome, QueryId, StoredCommit, WantedHold
+from streamhouse.model.segment import SegmentObject
+from tests.broker.conftest import MakeWorld
+from tests.broker.placing.support import QUERY, commit_of, until_done, write_segment, written
+from tests.broker.support import (
+    NOW_MS,
+    ORDERS,
+    World,
+    batch,
+    fetch,
+    idempotent,
+    produce,
+    settle,
+    values_of,
+)
+
+OTHER = TopicPartition("orders", 1)
+
+
+@pytest.fixture
+async def world(make_world: MakeWorld) -> World:
+    return await make_world(flush=FlushSettings(block_bytes=256, age_s=3600.0))
+
+
+@pytest.fixture
+async def broker(world: World) -> Broker:
+    """With a topic of two partitions; it runs."""
+    broker = await world.start()
+    await broker.create_topic("orders", partitions=2, overrides={})
+    world.run(broker)
+    await settle()
+    return broker
+
+
+async def commit(world: World, broker: Broker, wanted: WantedCommit) -> StoredCommit:
+    return await until_done(world, broker.commits.commit(wanted))
+
+
+def ranges(done: StoredCommit) -> list[tuple[int, int, int]]:
+    return [(each.partition.partition, each.base, each.end) for each in done.placed]
+
+
+async def test_records_of_a_commit_stand_behind_those_that_were_there(world: World, broker: Broker) -> None:
+    await produce(broker, batch(b"a", b"b"))
+    done = await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x", b"y"], OTHER: [b"z"]}))
+    assert (ranges(done), done.is_replayed) == ([(0, 2, 4), (1, 0, 1)], False)
+    await produce(broker, batch(b"c"))
+    assert await values_of(broker) == {0: b"a", 1: b"b", 2: b"x", 3: b"y", 4: b"c"}
+    assert await values_of(broker, OTHER) == {0: b"z"}
+
+
+async def test_a_consumer_that_waits_wakes_when_a_commit_is_placed(world: World, broker: Broker) -> None:
+    await produce(broker, batch(b"a"))
+    wanted = [Wanted(ORDERS, 1, 1 << 20)]
+    waiting = asyncio.ensure_future(broker.fetch(wanted, max_bytes=1 << 20, min_bytes=1, max_wait_s=30))
+    await settle()
+    await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x"]}))
+    (found,) = await waiting
+    assert (found.error, found.high_watermark, len(found.records)) == (None, 2, 1)
+
+
+async def test_placed_batches_are_served_with_their_offsets_and_the_leaders_epoch(world: World, broker: Broker) -> None:
+    """Also the first of all, whose offsets in the object are those that it gets."""
+    await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x", b"y"]}))
+    await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"z"]}, epoch=2))
+    epoch = broker.leader_epoch(ORDERS)
+    assert epoch > 0
+    for offset, count in ((0, 2), (2, 1)):
+        (data, *_) = (await fetch(broker, offset)).records
+        found = spans(data)
+        assert [span.base for span in found] == list(range(offset, offset + count))
+        assert {int.from_bytes(bytes(data[span.position + 12 : span.position + 16])) for span in found} == {epoch}
+
+
+async def test_the_same_commit_again_is_told_and_stores_nothing_twice(world: World, broker: Broker) -> None:
+    wanted = await written(broker, world.bucket, {ORDERS: [b"x"]}, progress='{"to": 7}')
+    done = await commit(world, broker, wanted)
+    assert await commit(world, broker, wanted) == replace(done, is_replayed=True)
+    anew = await written(broker, world.bucket, {ORDERS: [b"other"]})
+    assert await commit(world, broker, anew) == replace(done, is_replayed=True)
+    assert await values_of(broker) == {0: b"x"}
+    assert await broker.commits.last(QUERY) == done
+
+
+async def test_epochs_only_grow_and_the_progress_of_the_last_is_told(world: World, broker: Broker) -> None:
+    with pytest.raises(UnknownCommit):
+        await broker.commits.last(QUERY)
+    await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x"]}, epoch=7, progress="7"))
+    with pytest.raises(StaleCommit):
+        await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"y"]}, epoch=6))
+    await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"y"]}, epoch=9, progress="9"))
+    assert (await broker.commits.last(QUERY)).progress == "9"
+
+
+async def test_a_commit_without_segments_keeps_its_progress(world: World, broker: Broker) -> None:
+    done = await commit(world, broker, commit_of(epoch=3, progress='{"to": 3}'))
+    assert (done.placed, done.is_replayed) == ((), False)
+    assert (await broker.commits.last(QUERY)).progress == '{"to": 3}'
+
+
+async def test_several_segments_of_a_partition_come_one_after_the_other(world: World, broker: Broker) -> None:
+    first = await write_segment(broker, world.bucket, {ORDERS: [b"a", b"b"], OTHER: [b"c"]})
+    second = await write_segment(broker, world.bucket, {OTHER: [b"d"], ORDERS: [b"e"]})
+    done = await commit(world, broker, commit_of(first, second))
+    assert ranges(done) == [(0, 0, 3), (1, 0, 2)]
+    assert await values_of(broker) == {0: b"a", 1: b"b", 2: b"e"}
+    assert await values_of(broker, OTHER) == {0: b"c", 1: b"d"}
+
+
+# --- what can't be placed
+
+
+async def test_segments_that_are_not_what_the_commit_says_are_refused(world: World, broker: Broker) -> None:
+    good = await written(broker, world.bucket, {ORDERS: [b"x"], OTHER: [b"y"]})
+    (segment,) = good.segments
+    missing = await write_segment(broker, world.bucket, {ORDERS: [b"x"]}, put=False)
+    strange = SegmentObject(key="segments/s-1/0", size_bytes=1, created_at_ms=0)
+    bad = [
+        commit_of(missing),
+        commit_of(replace(segment, runs=segment.runs[:1])),
+        commit_of(replace(segment, runs=())),
+        commit_of(replace(segment, runs=(replace(segment.runs[0], records=2), segment.runs[1]))),
+        commit_of(replace(segment, runs=(replace(segment.runs[0], name=OTHER), segment.runs[1]))),
+        commit_of(replace(segment, runs=(replace(segment.runs[0], stored_end=0), segment.runs[1]))),
+        commit_of(replace(segment, segment=replace(segment.segment, size_bytes=segment.segment.size_bytes - 1))),
+        commit_of(replace(segment, segment=strange)),
+        commit_of(segment, segment),
+        commit_of(segment, epoch=2),
+        commit_of(segment, query=QueryId("01234567-89ab-cdef-0123-456789abcde0")),
+        commit_of(segment, query=QueryId("../../x")),
+    ]
+    for each in bad:
+        with pytest.raises(CommitRefused):
+            await commit(world, broker, each)
+    assert await values_of(broker) == {}
+    assert len(broker.holds) == 0
+    await commit(world, broker, good)
+
+
+async def test_a_commit_to_a_topic_that_is_not_there_or_not_the_clients_is_refused(
+    world: World, broker: Broker
+) -> None:
+    (segment,) = (await written(broker, world.bucket, {ORDERS: [b"x"]})).segments
+    for name, kind in (
+        (TopicPartition("nothing", 0), UnknownTopic),
+        (TopicPartition("orders", 9), UnknownTopic),
+        (TopicPartition("__consumer_offsets", 0), InvalidTopicName),
+    ):
+        with pytest.raises(kind):
+            await commit(world, broker, commit_of(replace(segment, runs=(replace(segment.runs[0], name=name),))))
+
+
+@pytest.mark.parametrize(
+    "limits", [PlacingSettings(max_segments=1), PlacingSettings(max_runs=2), PlacingSettings(max_progress_bytes=3)]
+)
+async def test_a_commit_has_limits(make_world: MakeWorld, limits: PlacingSettings) -> None:
+    world = await make_world(placing=limits)
+    broker = await world.start()
+    await broker.create_topic("orders", partitions=2, overrides={})
+    segments = [await write_segment(broker, world.bucket, {ORDERS: [b"x"], OTHER: [b"y"]}) for _ in range(2)]
+    with pytest.raises(CommitRefused, match=r"setting=placing\.max_"):
+        await broker.commits.commit(commit_of(*segments, progress='"12345"'))
+
+
+async def test_so_many_commits_at_once_and_no_more(make_world: MakeWorld) -> None:
+    world = await make_world(placing=PlacingSettings(max_commits=1))
+    broker = await world.start()
+    await broker.create_topic("orders", partitions=2, overrides={})
+    going_on = world.metadata.hold("place_segments")
+    wanted = await written(broker, world.bucket, {ORDERS: [b"x"]})
+    first = asyncio.ensure_future(broker.commits.commit(wanted))
+    await settle()
+    with pytest.raises(Retriable, match="too many commits"):
+        await broker.commits.commit(wanted)
+    going_on.set()
+    await first
+
+
+# --- producers meanwhile
+
+
+async def test_appends_wait_while_a_commit_is_placed_and_keep_their_order(world: World, broker: Broker) -> None:
+    await produce(broker, idempotent(b"0", sequence=0))
+    going_on = world.metadata.hold("place_segments")
+    placing = asyncio.ensure_future(broker.commits.commit(await written(broker, world.bucket, {ORDERS: [b"x", b"y"]})))
+    await world.clock.advance(1)
+    waiting = [asyncio.ensure_future(produce(broker, idempotent(b"%d" % n, sequence=n))) for n in range(1, 5)]
+    await world.clock.advance(1)
+    assert not any(each.done() for each in waiting)
+    going_on.set()
+    await until_done(world, placing)
+    late = asyncio.ensure_future(produce(broker, idempotent(b"5", sequence=5)))
+    assert [(await each).base_offset for each in (*waiting, late)] == [3, 4, 5, 6, 7]
+
+
+async def test_an_idempotent_producer_keeps_its_numbers_across_a_placement_and_a_restart(world: World) -> None:
+    broker = await world.start()
+    await broker.create_topic("orders", partitions=2, overrides={})
+    running = world.run(broker)
+    await settle()
+    first = await produce(broker, idempotent(b"a", sequence=0))
+    await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x"]}))
+    await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"y"]}, epoch=2))
+    await world.stop(broker, running)
+    broker = await world.start()
+    again = await produce(broker, idempotent(b"a", sequence=0))
+    assert (again.base_offset, again.commit) == (first.base_offset, None)
+    assert (await produce(broker, idempotent(b"b", sequence=1))).base_offset == 3
+
+
+async def test_a_killed_leader_is_recovered_behind_what_was_placed(world: World, broker: Broker) -> None:
+    await produce(broker, idempotent(b"a", sequence=0))
+    await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x"]}))
+    await produce(broker, idempotent(b"b", sequence=1))
+    world.kill()
+    broker = await world.start()
+    assert await values_of(broker) == {0: b"a", 1: b"x", 2: b"b"}
+    assert (await produce(broker, idempotent(b"b", sequence=1))).base_offset == 2
+    assert (await produce(broker, idempotent(b"c", sequence=2))).base_offset == 3
+
+
+# --- holds that go wrong
+
+
+async def hold(broker: Broker, hold_id: str = "h", *, timeout_s: float = 5.0) -> None:
+    partition = PartitionId((await broker.topic("orders")).topic_id, 0)
+    wanted = WantedHold(name=ORDERS, partition=partition, offsets=1)
+    await broker.holds.hold(HoldAsked(hold_id=hold_id, query=QUERY, epoch=1, partitions=(wanted,)), timeout_s=timeout_s)
+
+
+async def test_a_hold_that_nobody_ends_costs_the_epoch_and_appends_go_on(world: World, broker: Broker) -> None:
+    await produce(broker, batch(b"a"))
+    before = broker.leader_epoch(ORDERS)
+    await until_done(world, hold(broker))
+    waiting = asyncio.ensure_future(produce(broker, batch(b"b")))
+    await world.clock.advance(world.settings.placing.hold_s - 1)
+    assert not waiting.done()
+    await world.clock.advance(3)
+    with pytest.raises(PartitionHeld):
+        await waiting
+    assert (await produce(broker, batch(b"b"))).base_offset == 1
+    assert broker.leader_epoch(ORDERS) > before
+    assert (len(broker.holds), broker.holds.expired) == (0, 1)
+
+
+async def test_a_late_transaction_fails_after_the_hold_expired(world: World, broker: Broker) -> None:
+    await produce(broker, batch(b"a"))
+    going_on = world.metadata.hold("place_segments")
+    placing = asyncio.ensure_future(broker.commits.commit(await written(broker, world.bucket, {ORDERS: [b"x"]})))
+    await world.clock.advance(world.settings.placing.hold_s + 2)
+    await produce(broker, batch(b"b"))
+    going_on.set()
+    done = await until_done(world, placing)
+    assert ranges(done) == [(0, 2, 3)]  # tried again, behind what came meanwhile
+    assert await values_of(broker) == {0: b"a", 1: b"b", 2: b"x"}
+
+
+async def test_a_hold_that_was_not_used_costs_nothing(world: World, broker: Broker) -> None:
+    await produce(broker, batch(b"a"))
+    before = broker.leader_epoch(ORDERS)
+    await until_done(world, hold(broker))
+    waiting = asyncio.ensure_future(produce(broker, batch(b"b")))
+    await broker.holds.end("h", Outcome.UNUSED)
+    assert (await waiting).base_offset == 1
+    assert broker.leader_epoch(ORDERS) == before
+
+
+async def test_a_hold_that_was_given_up_before_it_began_holds_nothing(world: World, broker: Broker) -> None:
+    await broker.holds.end("h", Outcome.UNUSED)
+    with pytest.raises(PartitionHeld):
+        await until_done(world, hold(broker))
+    await produce(broker, batch(b"a"))
+    await until_done(world, hold(broker, "other"))
+
+
+async def test_a_transaction_without_an_answer_is_asked_for_again(world: World, broker: Broker) -> None:
+    await produce(broker, batch(b"a"))
+    before = broker.leader_epoch(ORDERS)
+    world.metadata.lose_answer("place_segments", times=2)
+    done = await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x"]}))
+    assert ranges(done) == [(0, 1, 2)]
+    assert (await produce(broker, batch(b"b"))).base_offset == 2
+    assert broker.leader_epoch(ORDERS) == before
+    assert await values_of(broker) == {0: b"a", 1: b"x", 2: b"b"}
+
+
+@pytest.mark.parametrize("happened", [True, False])
+async def test_while_the_metadata_store_is_away_nothing_is_assumed(
+    world: World, broker: Broker, happened: bool
+) -> None:
+    """Its answers are lost, whether or not the transaction happened; the query is told to come again."""
+    await produce(broker, batch(b"a"))
+    fail = world.metadata.lose_answer if happened else world.metadata.refuse
+    fail("place_segments", times=10_000)
+    wanted = await written(broker, world.bucket, {ORDERS: [b"x"]})
+    with pytest.raises(Retriable):
+        await until_done(world, broker.commits.commit(wanted), within_s=120)
+    world.metadata.heal()
+    await world.clock.advance(world.settings.placing.hold_s + 2)
+    offset = (await produce(broker, batch(b"b"))).base_offset
+    assert offset == (2 if happened else 1)
+    done = await commit(world, broker, wanted)
+    assert (ranges(done), done.is_replayed) == (([(0, 1, 2)], True) if happened else ([(0, 2, 3)], False))
+
+
+async def test_two_queries_place_in_the_same_partitions_one_after_the_other(world: World, broker: Broker) -> None:
+    queries = [QueryId(f"01234567-89ab-cdef-0123-{number:012x}") for number in range(6)]
+    wanted = [
+        await written(broker, world.bucket, {ORDERS: [b"%d" % number], OTHER: [b"%d" % number]}, query=query)
+        for number, query in enumerate(queries)
+    ]
+    done = await until_done(world, asyncio.gather(*map(broker.commits.commit, wanted)))
+    for partition in (ORDERS, OTHER):
+        assert sorted((await values_of(broker, partition)).values(), key=str) == [b"%d" % n for n in range(6)]
+    assert len({tuple(ranges(each)) for each in done}) == 6
+
+
+async def test_a_commit_whose_log_can_not_be_flushed_holds_nobody_for_ever(world: World, broker: Broker) -> None:
+    await produce(broker, batch(b"a"))
+    world.objects.refuse("put_new", times=10_000)
+    with pytest.raises(PartitionHeld):
+        await until_done(world, hold(broker, timeout_s=0.05))
+    assert (await produce(broker, batch(b"b"))).base_offset == 1
+    world.objects.heal()
+
+
+# --- readers and maintenance
+
+
+async def test_offsets_of_times_are_found_in_placed_runs(world: World, broker: Broker) -> None:
+    await produce(broker, batch(b"a", timestamp_ms=NOW_MS - 10))
+    await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x", b"y", b"z"]}))
+    found = await broker.at_time(ORDERS, NOW_MS + 1)
+    assert found is not None
+    assert (found.offset, found.timestamp_ms, found.leader_epoch) == (2, NOW_MS + 1, broker.leader_epoch(ORDERS))
+
+
+async def test_placed_runs_are_merged_and_producers_are_known_after_it(make_world: MakeWorld) -> None:
+    world = await make_world(
+        flush=FlushSettings(block_bytes=256, age_s=3600.0), compaction=CompactionSettings(merge_runs=4)
+    )
+    broker = await world.start_with(ORDERS)
+    running = world.run(broker)
+    await settle()
+    first = await produce(broker, idempotent(b"a", sequence=0))
+    for epoch in range(5):
+        await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"%d" % epoch]}, epoch=epoch))
+    await broker.compactor.look()
+    assert broker.compactor.merger.merges == 1
+    expected = {0: b"a", 1: b"0", 2: b"1", 3: b"2", 4: b"3", 5: b"4"}
+    assert await values_of(broker) == expected
+    (data, *_) = (await fetch(broker, 1)).records
+    assert {int.from_bytes(bytes(data[span.position + 12 : span.position + 16])) for span in spans(data)} == {
+        broker.leader_epoch(ORDERS)
+    }
+    await world.stop(broker, running)
+    broker = await world.start()
+    assert await values_of(broker) == expected
+    assert (await produce(broker, idempotent(b"a", sequence=0))).base_offset == first.base_offset
+
+
+async def test_retention_takes_placed_runs_like_others(world: World, broker: Broker) -> None:
+    await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x"]}))
+    await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"y"]}, epoch=2))
+    await broker.administration.delete_records(ORDERS, 1)
+    assert await values_of(broker, offset=1) == {1: b"y"}
+    await broker.administration.delete_records(ORDERS, 2)
+    assert (await produce(broker, batch(b"z"))).base_offset == 2
