@@ -138,7 +138,9 @@ async def test_a_batch_that_is_refused_in_the_middle_of_others_holds_none_of_the
     batches[3][-1] ^= 1
     batches[7] = bytearray(a_batch(b"far ahead", timestamp_ms=2**52))
     member.peers.to_lose = losses
-    answers = await records.publish_batches(name, list(map(memoryview, batches)), acks=Acks.WAL, timeout_s=PATIENT_S)
+    answers = await records.publish_batches(
+        name, [memoryview(each) for each in batches], acks=Acks.WAL, timeout_s=PATIENT_S
+    )
     assert isinstance(answers.pop(7), InvalidTimestamp)
     assert isinstance(answers.pop(3), CorruptBatch)
     assert [receipt.offset for receipt in receipts(answers)] == [1, 2, 3, 4, 5, 6, 7]

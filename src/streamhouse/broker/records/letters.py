@@ -118,9 +118,9 @@ class RecordLetter:
     def is_keyed(self) -> bool:
         return self.identity is not None
 
-    def timestamp_ms(self, index: int) -> int:
-        given = self._records[index].timestamp_ms
-        return self._now_ms if given is None else given
+    def timestamps_ms(self) -> list[int]:
+        now_ms = self._now_ms
+        return [now_ms if record.timestamp_ms is None else record.timestamp_ms for record in self._records]
 
     async def batch(self, identity: Identity | None) -> bytearray:
         made, self._first = self._first, None

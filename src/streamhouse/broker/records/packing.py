@@ -6,19 +6,24 @@ Leaves      hashing keys to `format.partitioning`, sending to `delivery`
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import InvalidRecord, InvalidTimestamp, RecordTooLarge, UnknownTopic
 from streamhouse.format.compression import Codec
 from streamhouse.format.partitioning import partition_for
 from streamhouse.format.records import encode_batch
-from streamhouse.model.names import TopicPartition
+from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.model.topic import Topic, TopicConfig
 from streamhouse.model.topic_settings import MAX_LONG
 
+from .here import Here
 from .keys import Key
 from .letters import RecordLetter, Refuse, encode
+
+CONFIG_FRESH_S: Final = 1.0
+MAX_CONFIGS: Final = 1000
 
 
 def sort_records(topic: Topic, records: Sequence[NewRecord], *, sticky: int, refuse: Refuse) -> dict[int, list[int]]:
@@ -29,18 +34,38 @@ def sort_records(topic: Topic, records: Sequence[NewRecord], *, sticky: int, ref
     partitions = topic.partitions
     sticky %= partitions
     found: dict[int, list[int]] = {}
-    for position, record in enumerate(records):
-        partition = record.partition
+    for position, (_, key, _, timestamp_ms, partition) in enumerate(records):
         if partition is None:
-            partition = sticky if record.key is None else partition_for(record.key, partitions)
+            partition = sticky if key is None else partition_for(key, partitions)
         elif not 0 <= partition < partitions:
             refuse(position, UnknownTopic(TopicPartition(topic.name, partition)))
             continue
-        if record.timestamp_ms is not None and not 0 <= record.timestamp_ms <= MAX_LONG:
-            refuse(position, InvalidTimestamp(f"timestamp is out of range; timestamp_ms={record.timestamp_ms}"))
+        if timestamp_ms is not None and not 0 <= timestamp_ms <= MAX_LONG:
+            refuse(position, InvalidTimestamp(f"timestamp is out of range; timestamp_ms={timestamp_ms}"))
             continue
-        found.setdefault(partition, []).append(position)
+        if (positions := found.get(partition)) is None:
+            positions = found[partition] = []
+        positions.append(position)
     return found
+
+
+class TopicConfigs:
+    """Settings of topics, parsed once in a while: the leader has the last word on them anyway."""
+
+    def __init__(self, doors: Doors, here: Here) -> None:
+        self._clock = doors.clock
+        self._here = here
+        self._known: dict[TopicId, tuple[float, Topic, TopicConfig]] = {}
+
+    def of(self, topic: Topic) -> TopicConfig:
+        now = self._clock.monotonic()
+        at, same, config = self._known.get(topic.topic_id, (0.0, None, None))
+        if config is None or same is not topic or now - at >= CONFIG_FRESH_S:
+            if len(self._known) >= MAX_CONFIGS:
+                self._known.clear()
+            config = self._here.catalogue.config_of(topic)
+            self._known[topic.topic_id] = now, topic, config
+        return config
 
 
 class Packing:
@@ -68,7 +93,7 @@ class Packing:
         while waiting:
             chosen = waiting.pop()
             records = self._records if len(chosen) == len(self._records) else [self._records[at] for at in chosen]
-            size_bytes = sum(_size(record) for record in records)
+            size_bytes = sum([len(value or b"") + len(key or b"") for value, key, _, _, _ in records])
             codec = Codec.LZ4 if 0 < self._compress_at_bytes <= size_bytes else Codec.NONE
             try:
                 made = await encode(records, codec=codec, now_ms=self._now_ms, size_bytes=size_bytes)
@@ -112,7 +137,3 @@ class Packing:
                 self._refuse(position, error)
             return []
         return kept
-
-
-def _size(record: NewRecord) -> int:
-    return len(record.value or b"") + len(record.key or b"")
