@@ -15,7 +15,7 @@ from typing import Final
 
 from streamhouse.broker.reading.fetch import Fetched
 from streamhouse.clock import Clock
-from streamhouse.errors import Retriable, StreamhouseError
+from streamhouse.errors import Retriable, Stopping, StreamhouseError
 from streamhouse.model.names import TopicPartition
 
 from .calls import Call, Send
@@ -183,7 +183,13 @@ class ConsumeStream:
         await self._send(message)
 
     async def _on_failed(self, failed: Mapping[TopicPartition, StreamhouseError]) -> None:
-        """Tell each trouble once while it lasts. A partition that can't be read later either is dropped."""
+        """Tell each trouble once while it lasts. A partition that can't be read later either is dropped.
+
+        An agent that stops has nothing more to tell: the client had better ask another one now.
+        """
+        for error in failed.values():
+            if isinstance(error, Stopping):
+                raise error
         news = {name: error for name, error in failed.items() if self._told.get(name) != type(error).__name__}
         for name, error in failed.items():
             if isinstance(error, Retriable):
