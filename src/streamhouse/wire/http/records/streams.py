@@ -7,7 +7,7 @@ Leaves      readers that take nothing to `connection`, which cuts them off; reco
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -30,7 +30,8 @@ from .views import Viewer
 EACH_UP_TO: Final = 64
 """Partitions up to which every event carries a cursor; of larger topics only the last one of what is sent at once."""
 
-_encode: Final = msgspec.json.Encoder().encode
+_ENCODER: Final = msgspec.json.Encoder()
+_encode: Final = _ENCODER.encode
 
 
 class Streams:
@@ -90,7 +91,7 @@ class Framing(Protocol):
     media_type: str
 
     def opening(self) -> bytes: ...
-    def record(self, view: RecordView, cursor: str | None) -> bytes: ...
+    def records(self, views: Sequence[RecordView], piece: Piece, tail: Tail) -> bytes: ...
     def gap(self, gap: Gap) -> bytes: ...
     def error(self, problem: Problem) -> bytes: ...
     def alive(self) -> bytes: ...
@@ -104,10 +105,11 @@ class Lines:
     def opening(self) -> bytes:
         return b""
 
-    def record(self, view: RecordView, cursor: str | None) -> bytes:
-        if cursor is not None:
-            view.cursor = cursor
-        return _encode(view) + b"\n"
+    def records(self, views: Sequence[RecordView], piece: Piece, tail: Tail) -> bytes:
+        tail.offsets[piece.partition] = piece.next_offset
+        if views:
+            views[-1].cursor = tail.cursor
+        return _ENCODER.encode_lines(views)
 
     def gap(self, gap: Gap) -> bytes:
         return _encode({"gap": gap}) + b"\n"
@@ -130,9 +132,17 @@ class Events:
     def opening(self) -> bytes:
         return b"retry: %d\n\n" % self._reconnect_ms
 
-    def record(self, view: RecordView, cursor: str | None) -> bytes:
-        head = b"" if cursor is None else b"id: %s\n" % cursor.encode()
-        return b"%sdata: %s\n\n" % (head, _encode(view))
+    def records(self, views: Sequence[RecordView], piece: Piece, tail: Tail) -> bytes:
+        offsets, number = tail.offsets, piece.partition
+        parts: list[bytes] = []
+        for view in views[:-1]:
+            offsets[number] = view.offset + 1
+            if len(offsets) <= EACH_UP_TO:
+                parts.append(b"id: %s\n" % tail.cursor.encode())
+            parts.append(b"data: %s\n\n" % _encode(view))
+        offsets[number] = piece.next_offset
+        parts += [b"id: %s\ndata: %s\n\n" % (tail.cursor.encode(), _encode(view)) for view in views[-1:]]
+        return b"".join(parts)
 
     def gap(self, gap: Gap) -> bytes:
         return b"event: gap\ndata: %s\n\n" % _encode(gap)
@@ -207,17 +217,12 @@ class StreamAnswer(Response):
         return any_yet
 
     async def _written(self, piece: Piece) -> bytes:
-        offsets, number = self._tail.offsets, piece.partition
+        number = piece.partition
         parts: list[bytes] = []
         if piece.lost is not None:
             parts.append(self._framing.gap(Gap(partition=number, from_offset=piece.lost[0], to_offset=piece.lost[1])))
-        each = len(offsets) <= EACH_UP_TO and self._framing.media_type == EVENTS
         views = await self._viewer.views(number, piece.records)
-        for place, view in enumerate(views):
-            is_last = place == len(views) - 1
-            offsets[number] = piece.next_offset if is_last else view.offset + 1
-            parts.append(self._framing.record(view, self._tail.cursor if each or is_last else None))
-        offsets[number] = piece.next_offset
+        parts.append(self._framing.records(views, piece, self._tail))
         if self._left is not None:
             self._left -= len(views)
         return b"".join(parts)
