@@ -191,6 +191,10 @@ class OffsetOutOfRange(Rejected):
         super().__init__(f"offset out of range; partition={partition} offset={offset} start={start} end={end}")
 
 
+class DataLost(Rejected):
+    """Records that were to be read are no longer there: they expired, or their topic was deleted."""
+
+
 class CorruptBatch(Rejected):
     """The batch's checksum or structure is wrong: it was damaged, or never well formed."""
 

@@ -1,0 +1,168 @@
+"""Offsets: from which to which a read goes, decided from what agents told.
+
+Data path   options, ends of logs, offsets of times -> **offsets** -> plans; a stream's checkpoint
+Owns        starts and ends of a batch and of a stream, limits of a trigger, what counts as lost, the checkpoint's JSON
+Leaves      asking to `planning`
+
+The checkpoint has {"offsets": {"orders": {"0": 17}}}: the next offset of each partition. The first batch of a query
+has its own start in it too, as `since`: Spark asks a query that failed in its first batch where it begins once more,
+and "latest" is elsewhere by then.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from streamhouse.errors import DataLost, Misconfigured
+from streamhouse.model.names import TopicPartition
+from streamhouse.spark.agents import PartitionPlan, Span
+from streamhouse.spark.options import EARLIEST, LATEST, AllOffsets, Edge, SomeOffsets, Times
+
+log = logging.getLogger(__name__)
+
+Offsets: TypeAlias = dict[TopicPartition, int]
+Extents: TypeAlias = Mapping[TopicPartition, PartitionPlan]
+AtTimes: TypeAlias = Mapping[TopicPartition, int | None]
+Lose: TypeAlias = Callable[[str], None]
+
+OFFSETS: Final = "offsets"
+SINCE: Final = "since"
+
+
+def losing(*, fails: bool) -> Lose:
+    """What is done when records are gone: fail with what to do, or say so and go on."""
+
+    def lose(what: str) -> None:
+        if fails:
+            raise DataLost(
+                f"{what} do=start later (startingOffsets), or set failOnDataLoss=false to go on without them"
+            )
+        log.warning(what)
+
+    return lose
+
+
+def starts_at(edge: Edge, extents: Extents, at_times: AtTimes, *, late_is_latest: bool, lose: Lose) -> Offsets:
+    """The first offset to read of each partition."""
+    found: Offsets = {}
+    for place, extent in extents.items():
+        if isinstance(edge, Times) and at_times.get(place) is None and is_timed(edge, place):
+            if not late_is_latest:
+                raise Misconfigured(
+                    f"no record is so late; partition={place}"
+                    " do=start earlier, or set startingOffsetsByTimestampStrategy=latest"
+                )
+            found[place] = extent.end
+            continue
+        asked = _asked(edge, place, at_times, default=EARLIEST)
+        found[place] = _start(place, asked, extent, lose)
+    _check_named(edge, extents)
+    return found
+
+
+def _start(place: TopicPartition, asked: int, extent: PartitionPlan, lose: Lose) -> int:
+    if asked == EARLIEST:
+        return extent.log_start
+    if asked == LATEST:
+        return extent.end
+    if asked < extent.log_start:
+        lose(f"records expired before they were read; partition={place} wanted={asked} first={extent.log_start}")
+        return extent.log_start
+    if asked > extent.end:
+        lose(f"the log ends before the start; partition={place} wanted={asked} end={extent.end}")
+        return extent.end
+    return asked
+
+
+def ends_at(edge: Edge, extents: Extents, at_times: AtTimes, *, lose: Lose) -> Offsets:
+    """The end of a batch for each partition: never beyond what is there now."""
+    found: Offsets = {}
+    for place, extent in extents.items():
+        asked = _asked(edge, place, at_times, default=LATEST)
+        if asked > extent.end:
+            lose(f"the log ends before the end; partition={place} wanted={asked} end={extent.end}")
+        found[place] = extent.end if asked == LATEST else min(asked, extent.end)
+    _check_named(edge, extents)
+    return found
+
+
+def _asked(edge: Edge, place: TopicPartition, at_times: AtTimes, *, default: int) -> int:
+    if isinstance(edge, AllOffsets):
+        return edge.offset
+    if isinstance(edge, SomeOffsets):
+        return edge.offsets.get(place, default)
+    found = at_times.get(place)
+    return default if found is None else found
+
+
+def is_timed(edge: Times, place: TopicPartition) -> bool:
+    return place in edge.by_partition or None in edge.by_partition
+
+
+def _check_named(edge: Edge, extents: Extents) -> None:
+    """A partition that isn't read has no business in the offsets: most often its topic is misspelt."""
+    named = edge.offsets if isinstance(edge, SomeOffsets) else edge.by_partition if isinstance(edge, Times) else {}
+    for place in named:
+        if place is not None and place not in extents:
+            raise Misconfigured(f"offsets are given for a partition that isn't read; partition={place}")
+
+
+def spans_between(starts: Offsets, ends: Offsets) -> list[Span]:
+    """What there is to read; partitions without a start are new, and read from their beginning."""
+    spans = [Span(place, starts.get(place, 0), end) for place, end in sorted(ends.items())]
+    return [span for span in spans if span.end is not None and span.start < span.end]
+
+
+# --- streams --------------------------------------------------------------------------------------------------------
+
+
+def checked(starts: Offsets, extents: Extents, *, lose: Lose) -> Offsets:
+    """Where a stream goes on: behind what it had, or where the log begins now, for what it must do without."""
+    return {place: _start(place, offset, extents[place], lose) for place, offset in starts.items() if place in extents}
+
+
+def limited(starts: Offsets, ends: Offsets, most: float | None) -> Offsets:
+    """Ends so that about `most` offsets are read, each partition by its share of what is waiting, and never nothing."""
+    waiting = {place: max(0, end - starts.get(place, 0)) for place, end in ends.items()}
+    total = sum(waiting.values())
+    if most is None or total <= most:
+        return dict(ends)
+    share = most / total
+    found = {place: starts.get(place, 0) + int(waiting[place] * share) for place in ends}
+    if all(found[place] == starts.get(place, 0) for place in ends):  # fewer than partitions: the fullest one goes first
+        fullest = max(waiting, key=lambda place: waiting[place])
+        found[fullest] += max(1, int(most))
+    return found
+
+
+def write_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    written: dict[str, dict[str, int]] = {}
+    for place, offset in sorted(offsets.items()):
+        written.setdefault(place.topic, {})[str(place.partition)] = offset
+    return written
+
+
+def read_offsets(written: Mapping[str, Mapping[str, int]]) -> Offsets:
+    return {
+        TopicPartition(topic, int(number)): int(offset)
+        for topic, offsets in written.items()
+        for number, offset in offsets.items()
+    }
+
+
+def checkpoint(ends: Offsets, *, since: Offsets | None = None) -> dict[str, Any]:
+    written: dict[str, Any] = {OFFSETS: write_offsets(ends)}
+    return written if since is None else {**written, SINCE: write_offsets(since)}
+
+
+def read_checkpoint(told: Mapping[str, Any]) -> Offsets:
+    return read_offsets(told[OFFSETS])
+
+
+def batch_start(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
+    """Where a batch begins: where it began when it was planned first, if it is a query's first one."""
+    return read_offsets(end[SINCE]) if SINCE in end else read_checkpoint(start)
+
+
+def new_places(found: Iterable[TopicPartition], known: Iterable[TopicPartition]) -> set[TopicPartition]:
+    return set(found) - set(known)

@@ -1,0 +1,227 @@
+"""Reading: a task's pieces become Arrow batches, straight from the object store.
+
+Data path   split -> run index -> blocks (range GETs) -> **read_split** -> Arrow -> Spark
+Owns        which blocks a piece needs, which of them one GET brings, what is read ahead; objects that are gone
+Leaves      the tail to `tail`, bytes to `format`, arrays to `columns`
+
+Agents are not asked, but for the tail, and where a merge took an object away that a slow task still wanted.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from streamhouse.client.loop_thread import LoopThread
+from streamhouse.errors import DataLost, Unavailable
+from streamhouse.format.block import BlockEntry, decode_block
+from streamhouse.format.columns import Column, Columns, Selection, read_columns
+from streamhouse.format.run_index import RunIndex, decode_run_index
+from streamhouse.model.names import TopicPartition
+from streamhouse.spark.agents import Agents, PartitionPlan, RunRow, Span
+from streamhouse.spark.objects import ahead, opened
+from streamhouse.spark.plan import Piece, Split, pieces_of
+from streamhouse.spark.tail import read_tail
+from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
+
+log = logging.getLogger(__name__)
+
+GET_BYTES: Final = 8 * 1024 * 1024
+"""Neighbouring blocks that one GET brings."""
+ARROW_BYTES: Final = 4 * 1024 * 1024
+"""Blocks that become one Arrow batch, before Kafka's own compression is undone."""
+INDEXES_AHEAD: Final = 8
+GETS_AHEAD: Final = 3
+LIMIT_BYTES: Final = 256 * 1024 * 1024
+"""Largest batch after decompression: what agents accept."""
+
+
+class Shaping(Protocol):
+    """Columns as Spark wants them."""
+
+    @property
+    def wanted(self) -> Column: ...
+    def record_batch(self, columns: Columns, place: TopicPartition, *, shift: int = 0) -> pa.RecordBatch: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What holds for all splits of a read: where agents are, and which times are wanted."""
+
+    agents: str
+    fail_on_data_loss: bool = True
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+    def selection(self, wanted: Column, start: int, end: int) -> Selection:
+        return Selection(wanted, start, end, self.from_ms, self.until_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Get:
+    """Neighbouring blocks of a run, and the part of a piece that they hold."""
+
+    piece: Piece
+    run: RunRow
+    blocks: Sequence[BlockEntry]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Got:
+    """The bytes of a GET, or None: the object is gone."""
+
+    get: Get
+    data: bytes | None
+
+
+def read_split(split: Split, task: Task, shape: Shaping) -> Iterator[pa.RecordBatch]:
+    """The records of a split in order; the first rows come while later ones are still on their way."""
+    place = opened(split.store)
+    for runs, piece in _in_turns(split.pieces):
+        if piece is not None:
+            yield from read_tail(place.loop, piece, task.agents, partial(_shaped, task, shape))
+        if runs:
+            yield from _read_runs(place.loop, place.store, runs, task, shape, is_last_try=False)
+
+
+def _in_turns(pieces: Sequence[Piece]) -> Iterator[tuple[list[Piece], Piece | None]]:
+    """Runs that follow each other are read together, the tails between them one by one."""
+    runs: list[Piece] = []
+    for piece in pieces:
+        if piece.run is not None:
+            runs.append(piece)
+            continue
+        if runs:
+            yield runs, None
+            runs = []
+        yield [], piece
+    if runs:
+        yield runs, None
+
+
+def _shaped(task: Task, shape: Shaping, blocks: Sequence[bytes], piece: Piece) -> pa.RecordBatch | None:
+    """Batches whose offsets are final already."""
+    selection = task.selection(shape.wanted, piece.start, piece.end)
+    columns = read_columns(blocks, selection, limit_bytes=LIMIT_BYTES)
+    return shape.record_batch(columns, piece.place) if columns.rows else None
+
+
+def _read_runs(
+    loop: LoopThread, store: ObjectStore, pieces: Sequence[Piece], task: Task, shape: Shaping, *, is_last_try: bool
+) -> Iterator[pa.RecordBatch]:
+    for got in loop.iterate(_listed(_bytes_of(store, pieces, task.from_ms))):
+        if got.data is not None:
+            yield from _decoded(got.get, got.data, task, shape)
+        elif is_last_try:
+            raise Unavailable(f"an object is gone though a plan names it; key={got.get.run.key} do=run the job again")
+        else:
+            elsewhere = _found_again(loop, got.get, task)
+            runs = [piece for piece in elsewhere if piece.run is not None]
+            yield from _read_runs(loop, store, runs, task, shape, is_last_try=True)
+
+
+def _decoded(get: Get, data: bytes, task: Task, shape: Shaping) -> Iterator[pa.RecordBatch]:
+    run, view = get.run, memoryview(data)
+    shift, first = run.base - run.stored_base, get.blocks[0].position
+    selection = task.selection(shape.wanted, get.start - shift, get.end - shift)
+    for group in grouped(get.blocks, ARROW_BYTES, size=lambda entry: entry.raw_bytes):
+        raw = [
+            decode_block(view[e.position - first : e.position - first + e.stored_bytes], e, key=run.key) for e in group
+        ]
+        columns = read_columns(raw, selection, limit_bytes=LIMIT_BYTES)
+        if columns.rows:
+            yield shape.record_batch(columns, get.piece.place, shift=shift)
+
+
+async def _listed(source: AsyncIterator[Got]) -> AsyncIterator[list[Got]]:
+    async for each in source:
+        yield [each]
+
+
+async def _bytes_of(store: ObjectStore, pieces: Sequence[Piece], from_ms: int | None) -> AsyncIterator[Got]:
+    async def indexes() -> AsyncIterator[Callable[[], Awaitable[list[Get]]]]:
+        for piece in pieces:
+            yield partial(_gets_of, store, piece, from_ms)
+
+    async def gets() -> AsyncIterator[Callable[[], Awaitable[Got]]]:
+        async for found in ahead(indexes(), depth=INDEXES_AHEAD):
+            for get in found:
+                yield partial(_get, store, get)
+
+    async for got in ahead(gets(), depth=GETS_AHEAD):
+        yield got
+
+
+async def _gets_of(store: ObjectStore, piece: Piece, from_ms: int | None) -> list[Get]:
+    run = piece.run
+    assert run is not None
+    try:
+        data = await store.get_range(run.key, run.index_position, run.index_position + run.index_length)
+    except ObjectMissing:
+        return [Get(piece=piece, run=run, blocks=(), start=piece.start, end=piece.end)]
+    return list(choose_gets(piece, run, decode_run_index(data, key=run.key), from_ms))
+
+
+async def _get(store: ObjectStore, get: Get) -> Got:
+    if not get.blocks:
+        return Got(get=get, data=None)
+    start, end = get.blocks[0].position, get.blocks[-1].position + get.blocks[-1].stored_bytes
+    try:
+        return Got(get=get, data=await store.get_range(get.run.key, start, end))
+    except ObjectMissing:
+        return Got(get=get, data=None)
+
+
+def choose_gets(piece: Piece, run: RunRow, index: RunIndex, from_ms: int | None) -> Iterator[Get]:
+    """The blocks of a piece, neighbours together."""
+    wanted = [
+        entry
+        for entry in index.blocks[index.block_for(piece.start - run.base) :]
+        if entry.first < piece.end - run.base and (from_ms is None or entry.max_timestamp_ms >= from_ms)
+    ]
+    for group in grouped(wanted, GET_BYTES, size=lambda entry: entry.stored_bytes):
+        start, end = run.base + group[0].first, run.base + group[-1].end
+        yield Get(piece=piece, run=run, blocks=group, start=max(start, piece.start), end=min(end, piece.end))
+
+
+def grouped(
+    blocks: Sequence[BlockEntry], limit_bytes: int, *, size: Callable[[BlockEntry], int]
+) -> Iterator[list[BlockEntry]]:
+    """Blocks that lie behind each other, up to a size together; a larger one is alone."""
+    group: list[BlockEntry] = []
+    total = 0
+    for block in blocks:
+        follows = group and block.position == group[-1].position + group[-1].stored_bytes
+        if group and (not follows or total + size(block) > limit_bytes):
+            yield group
+            group, total = [], 0
+        group.append(block)
+        total += size(block)
+    if group:
+        yield group
+
+
+def _found_again(loop: LoopThread, get: Get, task: Task) -> list[Piece]:
+    """Where records are now whose object was merged into another one, or expired."""
+    place, start, end = get.piece.place, get.start, get.end
+    plan = loop.run(_plan_again(task.agents, Span(place, start, end)))
+    if plan.log_start > start:
+        lost = f"partition={place} offsets={start} to {min(end, plan.log_start)}"
+        if task.fail_on_data_loss:
+            raise DataLost(
+                f"records expired while they were read; {lost}"
+                " do=keep them longer (retention.ms), or set failOnDataLoss=false to go on without"
+            )
+        log.warning("records expired while they were read; %s", lost)
+    return list(pieces_of(plan, Span(place, start, end), from_ms=task.from_ms))
+
+
+async def _plan_again(address: str, span: Span) -> PartitionPlan:
+    async with Agents(address) as agents:
+        (plan,) = (await agents.plan([span])).partitions
+        return plan
