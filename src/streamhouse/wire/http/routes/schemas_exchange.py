@@ -8,7 +8,7 @@ Leaves      media types to `wire.http.negotiation`, bytes to `wire.http.bodies`,
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -41,7 +41,7 @@ T = TypeVar("T")
 class ReferenceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     subject: str
-    version: int
+    version: Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT)]
 
 
 class SchemaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -53,8 +53,8 @@ class SchemaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     references: list[ReferenceBody] | None = None
     metadata: dict[str, Any] | None = None
     rule_set: dict[str, Any] | None = None
-    id: int | None = None
-    version: int | None = None
+    id: Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT)] | None = None
+    version: Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT)] | None = None
     subject: str | None = None
     guid: str | None = None
     ts: int | None = None
