@@ -97,9 +97,9 @@ class GrpcSettings(Section, frozen=True, kw_only=True):
     listen: Annotated[
         str, about("address of the gRPC listener, HOST:PORT; port 0 picks a free one; empty: no gRPC here")
     ] = "127.0.0.1:9090"
-    max_message_bytes: Annotated[int, about("largest message that is received; a larger one is refused", gt=0)] = (
-        16 * MIB
-    )
+    max_message_bytes: Annotated[
+        int, about("largest message that is received, a larger one is refused; and the most that Fetch answers", gt=0)
+    ] = 16 * MIB
     max_inflight_bytes: Annotated[
         int, about("bytes of records being appended, over all calls; beyond it calls are refused", gt=0)
     ] = 256 * MIB

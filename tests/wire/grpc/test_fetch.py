@@ -71,6 +71,14 @@ async def test_an_answer_is_as_large_as_asked_for_also_when_records_were_compres
     assert part.next_offset == 10
 
 
+async def test_no_answer_is_larger_than_a_message_may_be(start_agent: StartAgent, connect: Connect) -> None:
+    client = await connect(await start_agent(grpc__max_message_bytes="20000"))
+    for _ in range(4):
+        await client.produce("orders", *(b"x" * 1000 for _ in range(15)))
+    (part,) = await fetched(client, Position(topic="orders", partition=0, offset=0), max_bytes=2**31 - 1)
+    assert 0 < len(part.records) <= 20
+
+
 async def test_a_call_waits_for_the_first_records(client: Client) -> None:
     await client.create("orders")
     waiting = asyncio.create_task(fetched(client, Position(topic="orders", partition=0, offset=0), max_wait_ms=15_000))

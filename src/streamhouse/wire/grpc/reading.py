@@ -58,7 +58,8 @@ class Reading:
         return _with_errors(response, failed)
 
     def _max_bytes(self, request: Request) -> int:
-        return number_of(request.max_bytes, "max_bytes") or self.settings.fetch_bytes
+        asked = number_of(request.max_bytes, "max_bytes") or self.settings.fetch_bytes
+        return min(asked, self.settings.max_message_bytes)
 
     async def _read(
         self, request: Request, call: Call
