@@ -43,7 +43,7 @@ SETTINGS = Settings(
     flush=FlushSettings(check_s=0.01, age_s=600.0),
     wal=WalSettings(kind="object", window_ms=1),
     groups=GroupSettings(shards=8, initial_rebalance_delay_s=0.0),
-    lease=LeaseSettings(ttl_s=2.0, takeover_s=1.0, renew_s=0.2, margin_s=0.2),
+    lease=LeaseSettings(ttl_s=4.0, takeover_s=1.0, renew_s=0.2, margin_s=0.2),
     records=RecordSettings(stored_look_s=0.02),
 )
 
