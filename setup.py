@@ -6,7 +6,10 @@ setup(
     ext_modules=[
         Extension(
             "streamhouse.format._records",
-            sources=[f"src/streamhouse/format/{name}.c" for name in ("_records", "_record_codec", "_record_columns")],
+            sources=[
+                f"src/streamhouse/format/{name}.c"
+                for name in ("_records", "_record_codec", "_record_columns", "_column_batches")
+            ],
             depends=["src/streamhouse/format/_records.h"],
             extra_compile_args=["-O3"],
             optional=True,

@@ -20,29 +20,6 @@ typedef struct {
 
 /* --- writing -------------------------------------------------------------------------------------------------- */
 
-static inline uint64_t zigzag(int64_t value)
-{
-    return ((uint64_t)value << 1) ^ (value < 0 ? UINT64_MAX : 0);
-}
-
-static inline int varint_bytes(int64_t value)
-{
-    uint64_t rest = zigzag(value);
-    int count = 1;
-    for (; rest >= 0x80; rest >>= 7)
-        count++;
-    return count;
-}
-
-static inline uint8_t *write_varint(uint8_t *at, int64_t value)
-{
-    uint64_t rest = zigzag(value);
-    for (; rest >= 0x80; rest >>= 7)
-        *at++ = (uint8_t)(rest | 0x80);
-    *at++ = (uint8_t)rest;
-    return at;
-}
-
 static inline uint8_t *write_bytes(uint8_t *at, const char *data, Py_ssize_t length)
 {
     at = write_varint(at, length);
@@ -507,25 +484,6 @@ PyObject *records_schema_ids(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 /* --- keys ----------------------------------------------------------------------------------------------------- */
-
-static uint32_t murmur2(const uint8_t *key, size_t length)
-{
-    const uint32_t multiplier = UINT32_C(0x5bd1e995);
-    uint32_t hash = UINT32_C(0x9747b28c) ^ (uint32_t)length;
-    for (; length >= 4; key += 4, length -= 4) {
-        uint32_t word = (uint32_t)key[0] | (uint32_t)key[1] << 8 | (uint32_t)key[2] << 16 | (uint32_t)key[3] << 24;
-        word *= multiplier;
-        word = (word ^ word >> 24) * multiplier;
-        hash = (hash * multiplier) ^ word;
-    }
-    if (length > 0) {
-        while (length-- > 0)
-            hash ^= (uint32_t)key[length] << (8 * length);
-        hash *= multiplier;
-    }
-    hash = (hash ^ hash >> 13) * multiplier;
-    return hash ^ hash >> 15;
-}
 
 PyObject *records_murmur2(PyObject *Py_UNUSED(module), PyObject *key)
 {

@@ -115,6 +115,11 @@ static PyMethodDef methods[] = {
     {"columns", records_columns, METH_VARARGS,
      "columns(payloads, wanted, from_offset, last_offset, from_ms, last_ms) -> (flaw, payload, record, rows, (null keys, "
      "null values, headers, null header values), buffers)"},
+    {"encode_columns", records_encode_columns, METH_VARARGS,
+     "encode_columns(rows, (key, value, timestamp, headers), partitions, count, now_ms, batch_bytes, room_bytes) -> "
+     "(flaw, row, [(partition, records, base_timestamp_ms, max_timestamp_ms, batch)])"},
+    {"partition_rows", records_partition_rows, METH_VARARGS,
+     "partition_rows(rows, key, given, count, next) -> (row that can't have one or -1, partitions, next)"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,4 +1,4 @@
-/* A record inside a payload, for everything in C that reads some: flaws, numbers, and the walk over one record.
+/* A record inside a payload, for everything in C that reads some: flaws, numbers, hashes, and the walk over one record.
  *
  * Every read is bounded by the end of the record it belongs to, and that by the end of the payload.
  */
@@ -176,6 +176,49 @@ static inline int add_long(int64_t a, int64_t b, int64_t *sum)
     return 1;
 }
 
+static inline uint64_t zigzag(int64_t value)
+{
+    return ((uint64_t)value << 1) ^ (value < 0 ? UINT64_MAX : 0);
+}
+
+static inline int varint_bytes(int64_t value)
+{
+    uint64_t rest = zigzag(value);
+    int count = 1;
+    for (; rest >= 0x80; rest >>= 7)
+        count++;
+    return count;
+}
+
+static inline uint8_t *write_varint(uint8_t *at, int64_t value)
+{
+    uint64_t rest = zigzag(value);
+    for (; rest >= 0x80; rest >>= 7)
+        *at++ = (uint8_t)(rest | 0x80);
+    *at++ = (uint8_t)rest;
+    return at;
+}
+
+/* The hash of a key as in Java's client. */
+static inline uint32_t murmur2(const uint8_t *key, size_t length)
+{
+    const uint32_t multiplier = UINT32_C(0x5bd1e995);
+    uint32_t hash = UINT32_C(0x9747b28c) ^ (uint32_t)length;
+    for (; length >= 4; key += 4, length -= 4) {
+        uint32_t word = (uint32_t)key[0] | (uint32_t)key[1] << 8 | (uint32_t)key[2] << 16 | (uint32_t)key[3] << 24;
+        word *= multiplier;
+        word = (word ^ word >> 24) * multiplier;
+        hash = (hash * multiplier) ^ word;
+    }
+    if (length > 0) {
+        while (length-- > 0)
+            hash ^= (uint32_t)key[length] << (8 * length);
+        hash *= multiplier;
+    }
+    hash = (hash ^ hash >> 13) * multiplier;
+    return hash ^ hash >> 15;
+}
+
 /* _record_codec.c */
 PyObject *records_encode(PyObject *module, PyObject *args);
 PyObject *records_decode(PyObject *module, PyObject *args);
@@ -184,5 +227,9 @@ PyObject *records_murmur2(PyObject *module, PyObject *key);
 
 /* _record_columns.c */
 PyObject *records_columns(PyObject *module, PyObject *args);
+
+/* _column_batches.c */
+PyObject *records_encode_columns(PyObject *module, PyObject *args);
+PyObject *records_partition_rows(PyObject *module, PyObject *args);
 
 #endif

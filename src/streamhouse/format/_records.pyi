@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 
 from streamhouse.format.batch import Buffer
+from streamhouse.format.column_batches import BytesColumn, HeadersColumn, NumberColumn
 from streamhouse.format.columns import Payload
 from streamhouse.format.record_walk import Place
 from streamhouse.model.record import NewRecord, StoredRecord
@@ -22,3 +23,15 @@ def schema_ids(payload: Buffer, count: int, of_key: bool) -> tuple[int, int, dic
 def columns(
     payloads: tuple[Payload, ...], wanted: int, from_offset: int, last_offset: int, from_ms: int, last_ms: int
 ) -> tuple[int, int, int, int, tuple[int, int, int, int], tuple[bytearray | None, ...]]: ...
+def encode_columns(
+    rows: int,
+    columns: tuple[BytesColumn | None, BytesColumn | None, NumberColumn | None, HeadersColumn | None],
+    partitions: Buffer,
+    count: int,
+    now_ms: int,
+    batch_bytes: int,
+    room_bytes: int,
+) -> tuple[int, int, list[tuple[int, int, int, int, bytearray]]]: ...
+def partition_rows(
+    rows: int, key: BytesColumn | None, given: NumberColumn | None, count: int, start: int
+) -> tuple[int, bytearray, int]: ...

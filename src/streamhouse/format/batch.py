@@ -137,10 +137,15 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 def pack_batch(header: BatchHeader, stored: Buffer) -> bytearray:
     """A batch with these fields, and `stored` behind them as it is; size and checksum follow from that."""
     batch = bytearray(HEADER_BYTES)
-    _HEADER.pack_into(batch, 0, header.base_offset, HEADER_BYTES + len(stored) - _PREFIX_BYTES, *header[2:])
     batch += stored
-    seal(batch)
+    write_header(batch, header)
     return batch
+
+
+def write_header(batch: bytearray, header: BatchHeader) -> None:
+    """Write these fields in front of the records, in place, where there is room; size and checksum follow from them."""
+    _HEADER.pack_into(batch, 0, header.base_offset, len(batch) - _PREFIX_BYTES, *header[2:])
+    seal(batch)
 
 
 def check_batch(buffer: Buffer) -> BatchHeader:
