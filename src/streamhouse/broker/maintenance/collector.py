@@ -18,7 +18,14 @@ from typing import Final
 from streamhouse.broker.cluster.cluster import Cluster
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import InvalidConfig, SessionLost, StreamhouseError, Unavailable
-from streamhouse.format.keys import SEGMENTS_PREFIX, WAL_PREFIX, parse_segment_key, parse_wal_key
+from streamhouse.format.keys import (
+    PLACED_PREFIX,
+    SEGMENTS_PREFIX,
+    WAL_PREFIX,
+    parse_placed_key,
+    parse_segment_key,
+    parse_wal_key,
+)
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, SessionId, TopicId
 from streamhouse.model.retention import retained_from
@@ -166,6 +173,22 @@ class Collector:
     async def sweep(self) -> int:
         """Delete objects that no row names: left by a crash between PUT and registration. Returns how many went."""
         before_ms = self._doors.clock.now_ms() - round(self._settings.orphan_age_s * 1000)
+        return await self._sweep_segments(before_ms) + await self._give_up_placed(before_ms)
+
+    async def _give_up_placed(self, before_ms: int) -> int:
+        """Segments that nobody committed for long are given up by a row that keeps every commit from placing them, and
+        are deleted when its grace time is over. Returns how many."""
+        old = [meta.key async for meta in self._doors.objects.list(PLACED_PREFIX) if meta.modified_at_ms < before_ms]
+        if not old:
+            return 0
+        known = await self._doors.metadata.known_objects()
+        orphans = [key for key in old if key not in known and parse_placed_key(key) is not None]
+        for start in range(0, len(orphans), PAGE):
+            await self._doors.metadata.give_up_objects(orphans[start : start + PAGE])
+        self.deleted_orphans += len(orphans)
+        return len(orphans)
+
+    async def _sweep_segments(self, before_ms: int) -> int:
         old = [meta.key async for meta in self._doors.objects.list(SEGMENTS_PREFIX) if meta.modified_at_ms < before_ms]
         if not old:
             return 0
@@ -187,6 +210,7 @@ class Collector:
         gone = await self._doors.wals.collect(ended.__contains__)
         older_than_ms = round(SESSIONS_KEPT * self._doors.settings.wal.seal_retention_s * 1000)
         await self._doors.metadata.forget_sessions(older_than_ms, PAGE)
+        await self._doors.metadata.forget_commits(round(self._doors.settings.placing.remember_s * 1000), PAGE)
         return gone
 
     async def _logged(self) -> set[SessionId]:

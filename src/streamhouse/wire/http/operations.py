@@ -23,6 +23,8 @@ BATCHES: Final = "application/vnd.streamhouse.batches"
 
 MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
+QUERY_PATTERN: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z"
+HOLD_PATTERN: Final = r"^[0-9a-f]{32}\Z"
 
 
 class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +38,8 @@ PATH_PARAMETERS: Final[Mapping[str, Any]] = {
         str, Meta(description="a consumer group's name", min_length=1, max_length=1000, examples=["billing"])
     ],
     "node": Annotated[int, Meta(description="an agent's number", ge=0, le=MAX_INT, examples=[1])],
+    "query": Annotated[str, Meta(description="a query's id, a UUID in lower case", pattern=QUERY_PATTERN)],
+    "hold": Annotated[str, Meta(description="a hold's id, 32 hex digits", pattern=HOLD_PATTERN)],
     "name": Annotated[str, Meta(description="a file's name", min_length=1, max_length=100, examples=["docs.js"])],
 }
 """What a name in a path stands for, wherever it occurs."""

@@ -1,0 +1,118 @@
+"""Commits over HTTP: placed, told again, refused; and what agents ask of each other for it."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.placing.wanted import WantedCommit
+from streamhouse.errors import Unavailable
+from streamhouse.model.lease import Address
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.placing import HoldAsked, Outcome, WantedHold
+from streamhouse.wire.http.holders import HttpHolders
+from tests.broker.placing.support import QUERY, written
+from tests.broker.support import World, batch, produce, values_of
+from tests.wire.http.conftest import StartSite
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def body_of(commit: WantedCommit, **changes: Any) -> dict[str, Any]:
+    """As Spark's sink writes it."""
+    segments = [
+        {
+            "key": each.segment.key,
+            "size_bytes": each.segment.size_bytes,
+            "created_at_ms": each.segment.created_at_ms,
+            "runs": [
+                {
+                    "topic": run.name.topic,
+                    "partition": run.name.partition,
+                    "records": run.records,
+                    "stored_base": run.stored_base,
+                    "stored_end": run.stored_end,
+                    "position": run.position,
+                    "length": run.length,
+                    "index_position": run.index_position,
+                    "index_length": run.index_length,
+                    "max_timestamp_ms": run.max_timestamp_ms,
+                }
+                for run in each.runs
+            ],
+        }
+        for each in commit.segments
+    ]
+    return {"query": commit.query, "epoch": commit.epoch, "progress": None, "segments": segments, **changes}
+
+
+async def test_a_commit_is_placed_once_and_told_as_often_as_it_is_asked_for(
+    world: World, broker: Broker, http: httpx.AsyncClient
+) -> None:
+    commit = await written(broker, world.bucket, {FIRST: [b"x", b"y"], SECOND: [b"z"]})
+    placed = [
+        {"topic": "orders", "partition": 0, "base": 0, "end": 2},
+        {"topic": "orders", "partition": 1, "base": 0, "end": 1},
+    ]
+    assert (await http.get(f"/v1/commits/{QUERY}")).status_code == 404
+    body = body_of(commit, progress={"orders": {"0": [1, 2.5, None]}})
+    for replayed in (False, True):
+        answer = await http.post("/v1/commits", json=body)
+        assert (answer.status_code, answer.json()) == (200, {"placed": placed, "replayed": replayed})
+    assert await values_of(broker, FIRST) == {0: b"x", 1: b"y"}
+    last = (await http.get(f"/v1/commits/{QUERY}")).json()
+    assert last == {"epoch": 1, "progress": {"orders": {"0": [1, 2.5, None]}}, "placed": placed}
+
+
+async def test_refusals_say_whether_it_may_be_asked_for_again(
+    world: World, broker: Broker, http: httpx.AsyncClient
+) -> None:
+    commit = await written(broker, world.bucket, {FIRST: [b"x"]}, epoch=5)
+    body = body_of(commit)
+    other = body_of(await written(broker, world.bucket, {FIRST: [b"x"]}, epoch=4))
+    assert (await http.post("/v1/commits", json=body)).status_code == 200
+    assert (await http.post("/v1/commits", json=other)).status_code == 409
+    assert (await http.post("/v1/commits", json=body | {"epoch": 6})).status_code == 422
+    assert (await http.post("/v1/commits", json=body | {"query": "me"})).status_code == 400
+    assert (await http.post("/v1/commits", json=body | {"epoch": -1})).status_code == 400
+    assert (await http.get("/v1/commits/me")).status_code == 400
+    run = body["segments"][0]["runs"][0] | {"topic": "nothing"}
+    strange = [body["segments"][0] | {"runs": [run]}]
+    assert (await http.post("/v1/commits", json=body | {"epoch": 7, "segments": strange})).status_code == 422
+    world.metadata.refuse("find_commit")
+    refused = await http.post("/v1/commits", json=body)
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+
+
+async def test_agents_hold_partitions_for_each_other_over_their_ports(start_site: StartSite) -> None:
+    site = await start_site()
+    broker: Broker = site.agent.broker
+    topic = await broker.create_topic("orders", partitions=1, overrides={})
+    await produce(broker, batch(b"a"), FIRST)
+    here = Address("127.0.0.1", site.port)
+    wanted = WantedHold(name=FIRST, partition=PartitionId(topic.topic_id, 0), offsets=3)
+    asked = HoldAsked(hold_id="0" * 32, query=QUERY, epoch=1, partitions=(wanted,))
+    holders = HttpHolders(broker.settings.peers)
+    (held,) = await holders.hold(here, asked, timeout_s=10)
+    assert (held.partition, held.end, held.epoch) == (wanted.partition, 1, broker.leader_epoch(FIRST))
+    assert held.holder == broker.agents()[0].session_id
+    assert len(broker.holds) == 1
+    await holders.end_hold(here, "0" * 32, Outcome.UNUSED, timeout_s=10)
+    assert len(broker.holds) == 0
+    await produce(broker, batch(b"b"), FIRST)
+    await holders.aclose()
+
+
+async def test_an_agent_that_refuses_or_is_not_there_is_asked_again_later(start_site: StartSite) -> None:
+    site = await start_site()
+    topic = await site.agent.broker.create_topic("orders", partitions=1, overrides={})
+    holders = HttpHolders(site.agent.broker.settings.peers)
+    here = Address("127.0.0.1", site.port)
+    unknown = WantedHold(name=TopicPartition("orders", 7), partition=PartitionId(topic.topic_id, 7), offsets=1)
+    asked = HoldAsked(hold_id="0" * 32, query=QUERY, epoch=1, partitions=(unknown,))
+    with pytest.raises(Unavailable, match="refused"):
+        await holders.hold(here, asked, timeout_s=5)
+    with pytest.raises(Unavailable, match="reached"):
+        await holders.hold(Address("127.0.0.1", 1), asked, timeout_s=5)
+    await holders.aclose()
