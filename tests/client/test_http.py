@@ -54,3 +54,40 @@ async def test_nobody_listening_is_said_with_the_address() -> None:
     async with Http("127.0.0.1:1", transport=httpx.MockTransport(refuse)) as http:
         with pytest.raises(Unavailable, match=r"no agent answers on http://127\.0\.0\.1:1"):
             await http.segments()
+
+
+async def test_another_agent_is_asked_when_the_first_one_is_gone() -> None:
+    gone: set[str] = set()
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(f"{request.method} {request.url.host}")
+        if request.url.host in gone:
+            raise httpx.ConnectError("refused", request=request)
+        agents = [{"kafka": f"{name}:9092", "http": f"{name}:8080"} for name in ("a", "b")]
+        return httpx.Response(200, json={"agents": agents, "bootstrap": "a:9092,b:9092"})
+
+    async with Http("a:8080", transport=httpx.MockTransport(answer)) as http:
+        assert await http.bootstrap() == "a:9092,b:9092"
+        gone.add("a")
+        assert await http.bootstrap() == "a:9092,b:9092"
+        assert asked == ["GET a", "GET a", "GET b"]
+        asked.clear()
+        await http.ask("POST", "/subjects/s")
+        assert asked == ["POST b"]  # who answered last is asked first
+
+
+async def test_what_may_have_been_done_is_not_asked_of_another_agent() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        raise httpx.ReadError("reset", request=request)
+
+    async with Http("a:8080,b:8080", transport=httpx.MockTransport(answer)) as http:
+        with pytest.raises(Unavailable, match="whether it did what was asked is not known"):
+            await http.ask("POST", "/subjects/s")
+        assert asked == ["a"]
+        with pytest.raises(Unavailable, match="no agent answers"):
+            await http.ask("GET", "/subjects")
+        assert asked == ["a", "a", "b"]

@@ -6,6 +6,7 @@ import pytest
 
 from streamhouse.client.delivery import Batch, Delivery
 from streamhouse.client.lane import Identity, Lane, Mending, NotStored, Stored, mend
+from streamhouse.clock import SystemClock
 from streamhouse.errors import Internal, Rejected, Unavailable
 from streamhouse.model.record import NewRecord
 from tests.contracts.clocks import ManualClock
@@ -211,3 +212,28 @@ async def test_an_agent_that_stays_away_is_given_up_on() -> None:
     deliveries = await run(wire, VALUES, timeout_s=5.0)
     assert [delivery.failure() for delivery in deliveries] == [AWAY] * 20
     assert wire.log == []
+
+
+async def test_a_batch_that_is_not_full_waits_for_more_until_it_is_told_to_hurry() -> None:
+    wire = FakeWire()
+    lane = Lane(
+        0,
+        wire,
+        clock=SystemClock(),
+        batch_bytes=1_000,
+        linger_s=3_600,
+        timeout_s=7_200,
+        max_in_flight=5,
+        numbered=True,
+    )
+    task = asyncio.get_running_loop().create_task(lane.run())
+    first, _ = lane.append(NewRecord(b"0"), 10)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    second, _ = lane.append(NewRecord(b"1"), 10)
+    assert wire.log == []
+    lane.hurry()
+    assert ((await first).offset, (await second).offset) == (0, 1)
+    assert lane.batches() == []
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -251,6 +251,8 @@ class Admin:
     async def _send(self, request: Any, node: int | None) -> Any:
         """Ask this agent, or any. One that died a moment ago is still listed, so another one is asked then."""
         if node is not None:
+            if node not in {broker.nodeId for broker in self._client.cluster.brokers()}:  # somebody new
+                await self._client.force_metadata_update()
             return await self._client.send(node, request)
         others = {broker.nodeId for broker in self._client.cluster.brokers()}
         chosen = self._client.get_random_node()

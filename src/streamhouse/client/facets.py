@@ -8,7 +8,7 @@ Leaves      which requests answer to `admin`, `groups` and `http`
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from streamhouse.client.admin import Admin
 from streamhouse.client.groups import Groups
@@ -25,18 +25,39 @@ from streamhouse.client.nouns import (
     Topic,
 )
 from streamhouse.client.reading import Span, Start, chosen, decide_starts, time_ms
-from streamhouse.errors import TopicExists, UnknownTopic
+from streamhouse.clock import Clock, SystemClock
+from streamhouse.errors import Retriable, TopicExists, UnknownTopic
+
+T = TypeVar("T")
+
+PATIENCE_S: Final = 5.0
+PAUSE_S: Final = 0.1
 
 At: TypeAlias = Literal["earliest", "latest"] | datetime
 Value: TypeAlias = str | int | float | bool
 Ask: TypeAlias = Callable[[], Awaitable[Admin]]
 
 
+async def patiently(admin: Ask, question: Callable[[Admin], Awaitable[T]], clock: Clock) -> T:
+    """The answer to a question that does nothing, asked again while agents come, go and hand over."""
+    deadline = clock.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return await question(await admin())
+        except Retriable:
+            if clock.monotonic() >= deadline:
+                raise
+        await clock.sleep(PAUSE_S)
+
+
 class Topics:
     """Use it as `client.topics`."""
 
-    def __init__(self, admin: Ask) -> None:
-        self._admin = admin
+    def __init__(self, admin: Ask, *, clock: Clock | None = None) -> None:
+        self._admin, self._clock = admin, clock or SystemClock()
+
+    async def _asked(self, question: Callable[[Admin], Awaitable[T]]) -> T:
+        return await patiently(self._admin, question, self._clock)
 
     async def create(
         self,
@@ -57,11 +78,11 @@ class Topics:
 
     async def list(self, *, internal: bool = False) -> "list[Topic]":
         """All topics by name; `internal`: those of the platform as well."""
-        return [topic for topic in await (await self._admin()).topics() if internal or not topic.internal]
+        return [topic for topic in await self._asked(Admin.topics) if internal or not topic.internal]
 
     async def get(self, name: str) -> Topic:
         """One topic, with its partitions and their leaders; raises `UnknownTopic`."""
-        return await (await self._admin()).topic(name)
+        return await self._asked(lambda admin: admin.topic(name))
 
     async def delete(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete a topic and its records."""
@@ -73,7 +94,7 @@ class Topics:
 
     async def config(self, name: str) -> dict[str, str | None]:
         """All settings of a topic, defaults included."""
-        return {config.name: config.value for config in await (await self._admin()).configs(name) or ()}
+        return {each.name: each.value for each in await self._asked(lambda admin: admin.configs(name)) or ()}
 
     async def configure(self, name: str, config: Mapping[str, Value | None]) -> None:
         """Change settings of a topic; None lets the default hold again. Those that aren't named stay."""
@@ -89,31 +110,34 @@ class Topics:
 
     async def offsets(self, name: str, at: At = "latest") -> dict[int, int]:
         """Per partition the first offset, the next one, or the first that isn't older than a time (-1: none)."""
-        admin = await self._admin()
         wanted = time_ms(at) if isinstance(at, datetime) else {"earliest": EARLIEST, "latest": LATEST}[at]
-        return await admin.offsets(await admin.topic(name), wanted)
+        topic = await self.get(name)
+        return await self._asked(lambda admin: admin.offsets(topic, wanted))
 
 
 class ConsumerGroups:
     """Use it as `client.groups`."""
 
-    def __init__(self, admin: Ask) -> None:
-        self._admin = admin
+    def __init__(self, admin: Ask, *, clock: Clock | None = None) -> None:
+        self._admin, self._clock = admin, clock or SystemClock()
+
+    async def _asked(self, question: Callable[[Groups], Awaitable[T]]) -> T:
+        return await patiently(self._admin, lambda admin: question(Groups(admin)), self._clock)
 
     async def _groups(self) -> Groups:
         return Groups(await self._admin())
 
     async def list(self) -> "list[Group]":
         """All groups by name."""
-        return await (await self._groups()).all()
+        return await self._asked(Groups.all)
 
     async def get(self, group: str) -> Group:
         """One group with its members; raises `GroupNotFound`."""
-        return await (await self._groups()).describe(group)
+        return await self._asked(lambda groups: groups.describe(group))
 
     async def committed(self, group: str) -> dict[Place, int]:
         """Every offset that a group has committed."""
-        return await (await self._groups()).committed(group)
+        return await self._asked(lambda groups: groups.committed(group))
 
     async def lag(self, group: str) -> dict[Place, int]:
         """How many offsets a group is behind, where it has committed; topics that are gone are left out."""
