@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.broker.schemas import Schemas
 from streamhouse.errors import Unavailable, UnknownSchema
 from streamhouse.model.change import Change, ChangeKind
@@ -108,3 +110,15 @@ async def test_membership_is_remembered_while_the_store_is_away(schemas: Schemas
     assert await schemas.library.belongs(ORDERS, 1)
     with pytest.raises(Unavailable):
         await schemas.library.belongs(CLICKS, 1)
+
+
+async def test_hit_rates_are_told(world: World) -> None:
+    broker = await world.start()
+    metrics = CollectorRegistry()
+    metrics.register(BrokerMetrics(broker))
+    await broker.schemas.register(ORDERS, PLAIN)
+    for _ in range(4):
+        await broker.schemas.schema(1)
+    assert metrics.get_sample_value("streamhouse_cache_hits_total", {"cache": "schemas"}) == 3
+    assert metrics.get_sample_value("streamhouse_cache_hit_rate", {"cache": "schemas"}) == 0.75
+    assert metrics.get_sample_value("streamhouse_cache_entries", {"cache": "schema_subjects"}) == 0
