@@ -1,0 +1,79 @@
+"""Write options: what somebody asked the sink for.
+
+Data path   `.option(...)` -> **write options** -> sink
+Owns        names, forms and defaults of the sink's options
+Leaves      whether the topic exists to `placing`; which columns there are to `write_columns`
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from streamhouse.errors import Misconfigured
+from streamhouse.format.compression import Codec
+from streamhouse.spark.options import DEFAULT_AGENTS
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+_KNOWN: Final = ("agents", "topic", "compression", "batchBytes", "segmentBytes", "commitTimeout")
+# What Spark itself hands on, and what jobs that come from Kafka's connector tune.
+_WITHOUT_MEANING: Final = ("kafka.", "path", "checkpointlocation", "queryname", "includeheaders")
+_MAX_SEGMENT_BYTES: Final = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How to write; without a topic every row names its own."""
+
+    agents: str = DEFAULT_AGENTS
+    topic: str | None = None
+    codec: Codec = Codec.LZ4
+    batch_bytes: int = 256 * KIB
+    """Of a batch before compression: consumers fetch and decompress whole ones."""
+    segment_bytes: int = 64 * MIB
+    """A task's object is ended above this, and the next one begun."""
+    commit_timeout_s: float = 120.0
+    """How long agents that are away are waited for before the query fails; it can be started again."""
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Understand the options of a sink; raises `Misconfigured`."""
+    _check_names(given)
+    options = {name.lower(): value for name, value in given.items()}
+    defaults = WriteOptions()
+    return WriteOptions(
+        agents=options.get("agents", defaults.agents),
+        topic=options.get("topic") or None,
+        codec=_codec(options.get("compression", defaults.codec.name)),
+        batch_bytes=_number(options, "batchBytes", defaults.batch_bytes, least=1, most=64 * MIB),
+        segment_bytes=_number(options, "segmentBytes", defaults.segment_bytes, least=1, most=_MAX_SEGMENT_BYTES),
+        commit_timeout_s=_number(options, "commitTimeout", int(defaults.commit_timeout_s), least=0, most=86_400),
+    )
+
+
+def _check_names(given: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in _KNOWN}
+    for name in given:
+        if name.lower() not in known and not name.lower().startswith(_WITHOUT_MEANING):
+            close = difflib.get_close_matches(name.lower(), known, n=1)
+            meant = f"did you mean {known[close[0]]}" if close else f"known are {', '.join(_KNOWN)}"
+            raise Misconfigured(f"unknown option of the sink; option={name} do={meant}")
+
+
+def _codec(text: str) -> Codec:
+    try:
+        return Codec[text.strip().upper()]
+    except KeyError:
+        allowed = ", ".join(codec.name.lower() for codec in Codec)
+        raise Misconfigured(f"unknown compression; option=compression value={text!r} do=one of {allowed}") from None
+
+
+def _number(options: Mapping[str, str], name: str, default: int, *, least: int, most: int) -> int:
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    if not text.strip().isdecimal() or not least <= int(text) <= most:
+        raise Misconfigured(f"not a number in range; option={name} value={text!r} do=give {least} to {most}")
+    return int(text)
