@@ -53,7 +53,6 @@ def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "
         *segments.operations(broker),
         *plans.operations(broker),
         *commits.operations(broker),
-        *holds.operations(broker),
         *partitions.operations(broker),
         *agents.operations(broker),
         *cluster.operations(broker, cluster_id=cluster_id, grpc=grpc),
@@ -61,6 +60,7 @@ def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "
         *health.operations(broker, registry),
     ]
     declared += documents.operations(declared)
+    declared += holds.operations(broker)  # not in the document: agents alone need it
     app = Starlette(
         routes=[*make_routes(declared, bodies), *schemas.routes(broker, bodies, cluster_id=cluster_id)],
         exception_handlers={StreamhouseError: on_error, HTTPException: on_http_error, Exception: on_defect},

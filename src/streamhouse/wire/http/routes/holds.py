@@ -1,4 +1,4 @@
-"""Holds: what agents ask of each other while they place segments. Nobody else needs these.
+"""Holds: what agents ask of each other while they place segments. Nobody else needs these, and no document has them.
 
 POST /v1/holds               keep partitions still for a commit; answered when everything in them is flushed
 POST /v1/holds/{hold}/end    {"outcome": "committed" | "unused" | "unsure"}
