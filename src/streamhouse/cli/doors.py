@@ -1,15 +1,18 @@
 """Doors: how the commands reach an agent.
 
-Owns        the one place where the client, the agent and local clusters are imported and opened; tests put fakes here
-Leaves      what is done behind the doors to `client`, `agent` and `dev`
+Owns        the one place where the client, the agent, local clusters and Spark are imported and opened; tests put fakes
+            here
+Leaves      what is done behind the doors to `client`, `agent`, `dev` and `spark`
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from streamhouse.client.serde import SchemaReader, Write
     from streamhouse.config import Settings
     from streamhouse.dev.cluster import ClusterReady
+    from streamhouse.spark.launch import Kind
 
 T = TypeVar("T")
 
@@ -118,6 +122,21 @@ class Doors:
             restart=restart,
         )
         run_cluster(plan, on_ready=on_ready, on_news=on_news)
+
+    def spark_settings(self, agents: str | None) -> tuple[dict[str, str], str]:
+        """By name, and as the lines of a file."""
+        from streamhouse.spark.session import as_defaults, explained_settings, spark_settings
+
+        return spark_settings(agents), as_defaults(explained_settings(agents))
+
+    def start_spark(self, kind: "Kind", arguments: Sequence[str], *, agents: str) -> NoReturn:
+        """This process becomes Spark's: signals and the exit code are its own."""
+        from streamhouse.spark.launch import plan_launch
+
+        with installed("spark"):
+            launch = plan_launch(kind, arguments, os.environ, agents=agents)
+        sys.stdout.flush()
+        os.execve(launch.command[0], launch.command, launch.environment)
 
 
 @contextmanager

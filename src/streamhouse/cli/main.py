@@ -23,6 +23,7 @@ from streamhouse.cli import (
     schemas,
     segments,
     settings,
+    spark,
     topics,
     up,
     wal,
@@ -154,6 +155,7 @@ app.command("doctor", cls=HelpfulCommand, help=doctor.HELP, short_help="Ask ever
 app.add_typer(segments.app, name="segments")
 app.add_typer(wal.app, name="wal")
 app.add_typer(settings.app, name="config")
+app.add_typer(spark.app, name="spark")
 app.add_typer(dev.app, name="dev")
 
 

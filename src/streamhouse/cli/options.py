@@ -93,6 +93,14 @@ def http_address(given: str | None) -> str:
     return _checked(given.removeprefix("http://").rstrip("/"), "--http")
 
 
+def http_addresses(given: str | None) -> str:
+    """Several agents, with commas."""
+    given = given or os.environ.get("STREAMHOUSE_AGENTS")
+    if not given:
+        return http_address(None)
+    return ",".join(_checked(part.strip().removeprefix("http://").rstrip("/"), "--agents") for part in given.split(","))
+
+
 def pairs(texts: list[str], flag: str) -> list[tuple[str, str]]:
     """`k=v` of a flag that may be repeated."""
     found = [text.partition("=") for text in texts]

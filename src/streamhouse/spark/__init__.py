@@ -1,10 +1,36 @@
 """Spark: topics as tables and streams, read from the object store and written to it.
 
 Data path   Spark -> **source, sink** -> object store; agents only plan, place and serve the tail
-Owns        `register`, which makes `format("streamhouse")` known to a session
+Owns        `register`, which makes `format("streamhouse")` known to a session; `open_session`, which makes a session
+            with everything set; `spark_settings`, for sessions that are made elsewhere
 Leaves      records' bytes to `format`, buckets to `stores`, agents to `client`
+
+The names are loaded when they are used first: settings and Java are also asked for where there is no PySpark.
 """
 
-from streamhouse.spark.registering import register
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["register"]
+if TYPE_CHECKING:
+    from streamhouse.spark.opening import open_session
+    from streamhouse.spark.registering import register
+    from streamhouse.spark.session import spark_settings
+
+__all__ = ["open_session", "register", "spark_settings"]
+
+_PLACES: Final = {
+    "open_session": "streamhouse.spark.opening",
+    "register": "streamhouse.spark.registering",
+    "spark_settings": "streamhouse.spark.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,58 @@
+"""Launch: the command that starts a shell or a program on PySpark's own Spark, with everything set.
+
+Data path   `streamhouse spark ...` -> **launch** -> Spark's scripts in the package pyspark
+Owns        the command and its environment
+Leaves      which settings to `session`; what the user's own arguments mean to Spark
+
+What is on a command line can be read by everybody on the machine, so nothing secret is put there: credentials stay in
+the environment, which Spark's processes inherit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, Literal
+
+from streamhouse.errors import Misconfigured
+from streamhouse.spark.session import spark_environment, spark_settings
+
+Kind = Literal["shell", "submit"]
+
+SCRIPTS: Final[Mapping[Kind, str]] = {"shell": "pyspark", "submit": "spark-submit"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A process to start. The environment has credentials in it, so it is not shown."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"<Launch {' '.join(self.command)}>"
+
+
+def plan_launch(kind: Kind, arguments: Sequence[str], environ: Mapping[str, str], *, agents: str | None) -> Launch:
+    """Our settings come first, so that the user's win."""
+    home = spark_home()
+    settings = [part for pair in spark_settings(agents).items() for part in ("--conf", "=".join(pair))]
+    environment = spark_environment(environ, agents=agents)
+    return Launch(
+        command=(str(home / "bin" / SCRIPTS[kind]), *settings, *arguments),
+        environment={**environment, "SPARK_HOME": str(home)},
+    )
+
+
+def spark_home() -> Path:
+    """The Spark inside the package pyspark: others may be around, with other versions."""
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+    home = Path(found.origin).parent
+    if not (home / "bin" / SCRIPTS["submit"]).exists():
+        raise Misconfigured(
+            f"this pyspark has no Spark in it; folder={home}"
+            ' do=pip install "streamhouse[spark]", or set what `streamhouse spark config` prints in a Spark of your own'
+        )
+    return home
