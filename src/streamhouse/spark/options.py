@@ -9,6 +9,7 @@ Credentials are no options: executors and driver take them from their environmen
 
 import difflib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -17,6 +18,8 @@ from streamhouse.errors import Misconfigured
 from streamhouse.model.names import TopicPartition
 
 DEFAULT_AGENTS: Final = "localhost:8080"
+AGENTS_VARIABLE: Final = "STREAMHOUSE_AGENTS"
+"""Agents to ask where a read or a write doesn't name them, in the driver's environment."""
 DEFAULT_SPLIT_BYTES: Final = 32 * 1024 * 1024
 
 EARLIEST: Final = -2
@@ -107,12 +110,16 @@ class ReadOptions:
         return self.subscription.topics[0]
 
 
+def default_agents() -> str:
+    return os.environ.get(AGENTS_VARIABLE) or DEFAULT_AGENTS
+
+
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Understand the options of a batch or a stream; raises `Misconfigured`."""
     options = {name.lower(): value for name, value in given.items()}
     _check_names(given)
     return ReadOptions(
-        agents=options.get("agents", DEFAULT_AGENTS),
+        agents=options.get("agents") or default_agents(),
         subscription=_subscription(options),
         start=_edge(options, "starting", AllOffsets(LATEST if streaming else EARLIEST)),
         end=_end(options, streaming),

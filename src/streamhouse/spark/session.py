@@ -13,9 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from streamhouse.spark.java import java_home
-
-AGENTS_VARIABLE: Final = "STREAMHOUSE_AGENTS"
-"""Agents to ask where a read or a write doesn't name them."""
+from streamhouse.spark.options import AGENTS_VARIABLE
 
 
 class Setting(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Final
 
 from streamhouse.errors import Misconfigured
 from streamhouse.format.compression import Codec
-from streamhouse.spark.options import DEFAULT_AGENTS
+from streamhouse.spark.options import DEFAULT_AGENTS, default_agents
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -44,7 +44,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     options = {name.lower(): value for name, value in given.items()}
     defaults = WriteOptions()
     return WriteOptions(
-        agents=options.get("agents", defaults.agents),
+        agents=options.get("agents") or default_agents(),
         topic=options.get("topic") or None,
         codec=_codec(options.get("compression", defaults.codec.name)),
         batch_bytes=_number(options, "batchBytes", defaults.batch_bytes, least=1, most=64 * MIB),
