@@ -34,9 +34,10 @@ def run_steps(
             question = next(stack[-1]) if answer is None else stack[-1].send(answer)
         except StopIteration as end:
             stack.pop()
-            answer = end.value
+            done: Answer = end.value
             if not stack:
-                return answer
+                return done
+            answer = done
             continue
         answer = known(question)
         if answer is None:
