@@ -7,9 +7,8 @@ POST   /v1/groups/{group}/reset    {"to": "earliest"} or {"offset": 7} or {"time
 DELETE /v1/groups/{group}          with all that it committed; it may have no members, and nor may one that is reset
 """
 
-import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -18,13 +17,14 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups.calls import DescribedGroup, DescribedMember, OffsetToCommit
-from streamhouse.errors import GroupNotFound, StreamhouseError, UnknownTopic
+from streamhouse.errors import GroupNotFound, UnknownTopic
 from streamhouse.model.group import CommittedOffset, GroupState
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.http.errors import Flaw, Unprocessable
 from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation
-from streamhouse.wire.http.records.tail import PARALLEL, first_offset
+from streamhouse.wire.http.records.ends import each_of, ends_of
+from streamhouse.wire.http.records.tail import first_offset
 
 TAG: Final = "groups"
 WAYS: Final = ("to", "offset", "timestamp_ms", "shift")
@@ -124,7 +124,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def get_lag(call: Call[NoQuery, None]) -> Response:
         group = call.path["group"]
         committed = await broker.records.committed(group)
-        ends = await _each(committed, lambda name: _end(broker, name))
+        ends = await ends_of(broker, committed)
         standings = [_standing(name, committed[name], ends[name]) for name in sorted(committed)]
         return json_answer(Lag(group=group, lag=sum(each.lag or 0 for each in standings), partitions=standings))
 
@@ -133,7 +133,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         check_reset(asked)
         committed = await _committed(broker, group)
         names = await _named(broker, asked, committed)
-        places = await _each(names, lambda name: _target(broker, name, asked, committed.get(name)))
+        places = await each_of(names, lambda name: _target(broker, name, asked, committed.get(name)))
         moves = {name: place for name, place in places.items() if place is not None}
         if moves and not asked.dry_run:
             outcomes = await broker.records.commit(
@@ -263,13 +263,6 @@ def _standing(name: TopicPartition, committed: CommittedOffset, end: int | None)
     )
 
 
-async def _end(broker: Broker, name: TopicPartition) -> int | None:
-    try:
-        return (await broker.records.latest(name)).offset
-    except StreamhouseError:
-        return None
-
-
 # --- moving
 
 
@@ -320,16 +313,3 @@ def _moved(name: TopicPartition, before: CommittedOffset | None, after: int) -> 
     return Moved(
         topic=name.topic, partition=name.partition, before=None if before is None else before.offset, after=after
     )
-
-
-async def _each(
-    names: Iterable[TopicPartition], ask: Callable[[TopicPartition], Awaitable[int | None]]
-) -> dict[TopicPartition, int | None]:
-    """The same question about each partition, some of them at once."""
-    turns = asyncio.Semaphore(PARALLEL)
-
-    async def one(name: TopicPartition) -> tuple[TopicPartition, int | None]:
-        async with turns:
-            return name, await ask(name)
-
-    return dict(await asyncio.gather(*map(one, names)))

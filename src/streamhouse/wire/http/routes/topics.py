@@ -20,6 +20,7 @@ from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.topic import Topic, topic_values
 from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
 from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation
+from streamhouse.wire.http.records.ends import ends_of
 
 from .partitions import Partitions, view
 
@@ -118,7 +119,12 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
 
     async def topic_partitions(call: Call[NoQuery, None]) -> Response:
         found = await broker.oversight.partitions([await broker.topic(call.topic)], local=False)
-        return json_answer(Partitions(partitions=[view(each) for each in found]))
+        ends = await ends_of(broker, [each.name for each in found if each.high_watermark is None])
+        views = [
+            msgspec.structs.replace(view(each), high_watermark=ends.get(each.name, each.high_watermark))
+            for each in found
+        ]
+        return json_answer(Partitions(partitions=views))
 
     one = "/v1/topics/{topic}"
     return [
@@ -185,7 +191,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path=one + "/partitions",
             handler=topic_partitions,
             summary="Where each partition of a topic begins and ends, and who leads it",
-            about="The high watermark is null where another agent leads.",
+            about="The high watermark is null where its leader could not be asked.",
             tag=TAG,
             query=NoQuery,
             answer=Partitions,
