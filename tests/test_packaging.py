@@ -97,3 +97,13 @@ def test_an_agent_says_what_to_install(tmp_path: Path) -> None:
         "error: this needs parts that are not installed; missing=uvloop;"
         ' install them with: pip install "streamhouse[server]"\n'
     )
+
+
+def test_spark_says_what_to_install_and_its_settings_need_nothing(tmp_path: Path) -> None:
+    done = run(COMMAND_LINE, "spark", "submit", "job.py")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: this needs parts that are not installed; missing=pyspark;"
+        ' install them with: pip install "streamhouse[spark]"\n'
+    )
+    assert run(COMMAND_LINE, "spark", "config").stdout.startswith("# ")

@@ -1,14 +1,15 @@
 """An agent's place taken by memory: the doors of the command line without anybody behind them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import httpx
 import msgspec
+import typer
 
 from streamhouse.agent import AgentReady
 from streamhouse.cli.doors import Doors
@@ -51,6 +52,7 @@ from streamhouse.errors import (
 )
 from streamhouse.model.names import NodeId, SessionId
 from streamhouse.model.record import NewRecord
+from streamhouse.spark.launch import Kind
 
 
 class World:
@@ -77,6 +79,7 @@ class World:
         self.http: dict[str, Callable[[httpx.Request], httpx.Response]] = {}  # by path
         self.settings: Settings | None = None
         self.cluster: ClusterPlan | None = None
+        self.spark: tuple[str, list[str], str] | None = None  # what was started, its arguments, the agents
         self.wont_start: StreamhouseError | None = None
         self.recovered_records = 0
 
@@ -392,6 +395,10 @@ class FakeDoors(Doors):
                 recovered_records=self.world.recovered_records,
             )
         )
+
+    def start_spark(self, kind: Kind, arguments: Sequence[str], *, agents: str) -> NoReturn:
+        self.world.spark = (kind, list(arguments), agents)
+        raise typer.Exit
 
     def run_cluster(
         self,

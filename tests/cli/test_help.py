@@ -28,6 +28,9 @@ COMMANDS = [
     "segments inspect",
     "wal inspect",
     "config show",
+    "spark shell",
+    "spark submit",
+    "spark config",
     "dev cluster",
 ]
 
@@ -42,7 +45,7 @@ def test_help_has_usage_options_and_examples(run: Run, command: str) -> None:
     assert "--help" in result.stdout
 
 
-@pytest.mark.parametrize("group", ["topics", "schemas", "segments", "wal", "config", "dev", ""])
+@pytest.mark.parametrize("group", ["topics", "schemas", "segments", "wal", "config", "spark", "dev", ""])
 def test_a_group_without_a_command_shows_what_there_is(run: Run, group: str) -> None:
     result = run(*group.split())
     assert result.exit_code == 2
@@ -85,6 +88,7 @@ def test_colours_leave_the_words_as_they_are(run: Run) -> None:
         "['topics', 'list', '--help']",
         "['topics', 'create', 'a', '-p', '3', '--help']",
         "['dev', 'cluster', '--help']",
+        "['spark', 'config']",
     ],
 )
 def test_help_imports_nothing_that_takes_long(command: str) -> None:
@@ -92,8 +96,8 @@ def test_help_imports_nothing_that_takes_long(command: str) -> None:
 import sys
 from streamhouse.cli.main import app
 app({command}, standalone_mode=False)
-heavy = {{'aiokafka', 'httpx', 'obstore', 'pydantic', 'rich', 'starlette', 'uvicorn', 'uvloop'}} & set(sys.modules)
-print('heavy:', *sorted(heavy))
+heavy = {{'aiokafka', 'httpx', 'obstore', 'pydantic', 'pyspark', 'rich', 'starlette', 'uvicorn', 'uvloop'}}
+print('heavy:', *sorted(heavy & set(sys.modules)))
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.stderr == ""

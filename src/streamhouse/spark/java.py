@@ -202,7 +202,8 @@ def _make(made: Path, home: Path, script: str) -> None:
 
 
 def _fill(whole: Path, home: Path, script: str) -> None:
-    (whole / "bin").mkdir(mode=0o700, parents=True)
+    whole.mkdir(mode=0o700)
+    (whole / "bin").mkdir()
     links = [*home.iterdir(), *(home / "bin").iterdir()]
     for target in links:
         if target not in (home / "bin", home / "bin" / "java"):
