@@ -319,7 +319,10 @@ class GroupHistory:
         members = self.of(group_id)
         if ask.instance_id is not None:
             members.instances[joined.member_id] = ask.instance_id
-            members.lives.setdefault(ask.instance_id, {}).setdefault(joined.member_id, asked.begun)
+            lives = members.lives.setdefault(ask.instance_id, {})
+            lives.setdefault(joined.member_id, asked.begun)
+            for earlier in lives.keys() - {joined.member_id}:  # whoever comes with the same instance id takes its place
+                members.kept_until.pop(earlier, None)
         members.instances.update({each.member_id: each.instance_id for each in joined.members if each.instance_id})
         newest = min(asked.handed_out, members.handed_out)
         if joined.generation < newest and self._is_kept(group_id):  # else it may be about to be forgotten
