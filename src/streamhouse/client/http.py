@@ -128,9 +128,11 @@ class Http:
         """The answer, whatever it says, of the first agent that gives one; raises `Unavailable` where none does.
 
         Nothing is asked twice: another agent is asked only where there was no connection, or when asking does nothing.
+        A body of bytes is lines of JSON; anything else becomes JSON.
         """
-        content = None if body is None else msgspec.json.encode(body)
-        headers = {} if content is None else {"content-type": "application/json"}
+        content = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
+        kind = "application/x-ndjson" if isinstance(body, bytes) else "application/json"
+        headers = {} if content is None else {"content-type": kind}
         for url in dict.fromkeys((self._first, *self._given, *self._told)):
             try:
                 answer = await self._client.request(

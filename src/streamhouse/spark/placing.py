@@ -138,7 +138,7 @@ class PlacingAgents:
         answer = await self._patiently(lambda: self._http.ask("GET", path), timeout_s)
         if answer.status == NOT_FOUND:
             # Publishing nothing makes a topic where `topics.auto_create` allows it, as a producer's first record does.
-            await self._patiently(lambda: self._http.ask("POST", f"{path}/records", body={"records": []}), timeout_s)
+            await self._patiently(lambda: self._http.ask("POST", f"{path}/records", body=b""), timeout_s)
             answer = await self._patiently(lambda: self._http.ask("GET", path), timeout_s)
         if answer.status == NOT_FOUND:
             raise UnknownTopic(
