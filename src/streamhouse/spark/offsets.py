@@ -10,7 +10,7 @@ and "latest" is elsewhere by then.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from streamhouse.errors import DataLost, Misconfigured
@@ -46,7 +46,7 @@ def starts_at(edge: Edge, extents: Extents, at_times: AtTimes, *, late_is_latest
     """The first offset to read of each partition."""
     found: Offsets = {}
     for place, extent in extents.items():
-        if isinstance(edge, Times) and at_times.get(place) is None and is_timed(edge, place):
+        if isinstance(edge, Times) and edge.of(place) is not None and at_times.get(place) is None:
             if not late_is_latest:
                 raise Misconfigured(
                     f"no record is so late; partition={place}"
@@ -95,15 +95,11 @@ def _asked(edge: Edge, place: TopicPartition, at_times: AtTimes, *, default: int
     return default if found is None else found
 
 
-def is_timed(edge: Times, place: TopicPartition) -> bool:
-    return place in edge.by_partition or None in edge.by_partition
-
-
 def _check_named(edge: Edge, extents: Extents) -> None:
     """A partition that isn't read has no business in the offsets: most often its topic is misspelt."""
     named = edge.offsets if isinstance(edge, SomeOffsets) else edge.by_partition if isinstance(edge, Times) else {}
     for place in named:
-        if place is not None and place not in extents:
+        if place not in extents:
             raise Misconfigured(f"offsets are given for a partition that isn't read; partition={place}")
 
 
@@ -164,5 +160,6 @@ def batch_start(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
     return read_offsets(end[SINCE]) if SINCE in end else read_checkpoint(start)
 
 
-def new_places(found: Iterable[TopicPartition], known: Iterable[TopicPartition]) -> set[TopicPartition]:
-    return set(found) - set(known)
+def is_initial(told: Mapping[str, Any]) -> bool:
+    """Whether these are the offsets that a query begins with, before its first batch."""
+    return SINCE in told and told[SINCE] == told[OFFSETS]

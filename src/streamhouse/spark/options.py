@@ -62,9 +62,13 @@ class SomeOffsets(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The first record of a time or later, by partition; None: of all that are not named."""
+    """The first record of a time or later, by partition; `others` is the time of all that are not named."""
 
-    by_partition: Mapping[TopicPartition | None, int]
+    by_partition: Mapping[TopicPartition, int]
+    others: int | None = None
+
+    def of(self, place: TopicPartition) -> int | None:
+        return self.by_partition.get(place, self.others)
 
 
 Edge: TypeAlias = AllOffsets | SomeOffsets | Times
@@ -114,8 +118,8 @@ def default_agents() -> str:
     return os.environ.get(AGENTS_VARIABLE) or DEFAULT_AGENTS
 
 
-def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Understand the options of a batch or a stream; raises `Misconfigured`."""
+def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
+    """Understand the options of a batch or a stream (None: not known yet which); raises `Misconfigured`."""
     options = {name.lower(): value for name, value in given.items()}
     _check_names(given)
     return ReadOptions(
@@ -173,10 +177,10 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
 def _edge(options: Mapping[str, str], which: str, default: Edge) -> Edge:
     """Times go before offsets, one time for all before one for each, as in Kafka's connector."""
     if (time_ms := _number(options, f"{which}Timestamp", least=0)) is not None:
-        return Times({None: time_ms})
+        return Times({}, time_ms)
     name = f"{which}OffsetsByTimestamp"
     if (text := options.get(name.lower())) is not None:
-        return Times({place: time_ms for place, time_ms in _by_partition(text, name).items()})
+        return Times(_by_partition(text, name))
     name = f"{which}Offsets"
     text = options.get(name.lower())
     if text is None:
@@ -186,7 +190,7 @@ def _edge(options: Mapping[str, str], which: str, default: Edge) -> Edge:
     return SomeOffsets(_by_partition(text, name))
 
 
-def _end(options: Mapping[str, str], streaming: bool) -> Edge:
+def _end(options: Mapping[str, str], streaming: bool | None) -> Edge:
     end = _edge(options, "ending", AllOffsets(LATEST))
     if streaming and any(name.startswith("ending") for name in options):
         raise Misconfigured("a stream has no end; do=leave ending… out, or use trigger(availableNow=True)")

@@ -80,22 +80,25 @@ def splits_of(pieces: Pieces, *, store: str, split_bytes: int, min_partitions: i
         return []
     total = sum(piece.weight for piece in pieces)
     count = count_splits(total, split_bytes=split_bytes, min_partitions=min_partitions)
-    shares = _dealt(pieces, total / count)
+    shares = _dealt(pieces, total, count)
     return [Split(store=store, pieces=tuple(share)) for share in shares if share]
 
 
-def _dealt(pieces: Iterable[Piece], size: float) -> Iterator[list[Piece]]:
+def _dealt(pieces: Iterable[Piece], total: float, count: int) -> Iterator[list[Piece]]:
+    """A share ends where its part of the whole ends, so that roundings don't add up; the last one takes the rest."""
     share: list[Piece] = []
-    room = size
+    number, used = 1, 0.0
     for piece in pieces:
         rest: Piece | None = piece
         while rest is not None:
+            room = total * number / count - used if number < count else rest.weight
+            if room <= 0:
+                yield share
+                share, number = [], number + 1
+                continue
             taken, rest = cut(rest, room)
             share.append(taken)
-            room -= taken.weight
-            if rest is not None or room < size * 1e-6:
-                yield share
-                share, room = [], size
+            used += taken.weight
     yield share
 
 

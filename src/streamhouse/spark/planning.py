@@ -59,7 +59,7 @@ async def find_times(agents: Agents, edge: Edge, places: Iterable[TopicPartition
         return {}
     wanted: dict[tuple[str, int], list[TopicPartition]] = {}
     for place in places:
-        time_ms = edge.by_partition.get(place, edge.by_partition.get(None))
+        time_ms = edge.of(place)
         if time_ms is not None:
             wanted.setdefault((place.topic, time_ms), []).append(place)
     answers = await asyncio.gather(*(agents.at_time(topic, time_ms) for topic, time_ms in wanted))

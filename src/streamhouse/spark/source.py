@@ -13,22 +13,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from streamhouse.spark.columns import Shape, check_schema, record_schema
+from streamhouse.spark.columns import check_schema, record_schema
 from streamhouse.spark.options import ReadOptions, read_options
-from streamhouse.spark.plan import Split
 from streamhouse.spark.planning import plan_batch
-from streamhouse.spark.pushing import NOTHING, Pushed, push
-from streamhouse.spark.reading import Task, read_split
+from streamhouse.spark.pushing import NOTHING, push
+from streamhouse.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
+from streamhouse.spark.stream import StreamReader
+from streamhouse.spark.tasks import Output, SplitPartition, read
+from streamhouse.spark.typed import PREFIX, ReaderSchema, check_typed, latest_schema, typed_schema
+from streamhouse.spark.write_options import write_options
 
 NAME: Final = "streamhouse"
-
-
-class SplitPartition(InputPartition):
-    """A split on its way to a task."""
-
-    def __init__(self, split: Split, pushed: Pushed = NOTHING) -> None:
-        super().__init__(split)
-        self.split, self.pushed = split, pushed
 
 
 class StreamhouseSource(DataSource):
@@ -43,19 +38,43 @@ class StreamhouseSource(DataSource):
 
     def schema(self) -> StructType:
         # Whether it will be a batch or a stream isn't known yet; neither changes the columns.
-        names = {"includeheaders", "schema"}
-        asked = {name: value for name, value in self.options.items() if name.lower() in names}
-        options = read_options({"topic": "any", **asked}, streaming=False)
-        return record_schema(include_headers=options.include_headers)
+        options = read_options(dict(self.options), streaming=None)
+        if not options.typed:
+            return record_schema(include_headers=options.include_headers)
+        return typed_schema(_latest(options), include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> "BatchReader":
-        return BatchReader(read_options(dict(self.options), streaming=False), schema)
+        options = read_options(dict(self.options), streaming=False)
+        return BatchReader(options, _output(options, schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        options = read_options(dict(self.options), streaming=True)
+        return StreamReader(options, _output(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return batch_writer(write_options(dict(self.options)), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return stream_writer(write_options(dict(self.options)), schema, overwrite=overwrite)
+
+
+def _latest(options: ReadOptions) -> ReaderSchema:
+    return asyncio.run(latest_schema(options.agents, options.typed_topic))
+
+
+def _output(options: ReadOptions, schema: StructType) -> Output:
+    """What rows are to look like; raises `Misconfigured` for columns that records don't have."""
+    if not options.typed:
+        check_schema(schema)
+        return Output(columns=schema)
+    typed = _latest(options)
+    check_typed(schema, typed)
+    return Output(columns=schema, typed=typed)
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        check_schema(schema)
-        self._options, self._schema = options, schema
+    def __init__(self, options: ReadOptions, output: Output) -> None:
+        self._options, self._output = options, output
         self._pushed = NOTHING
 
     @property
@@ -64,7 +83,7 @@ class BatchReader(DataSourceReader):
 
     def _push(self, filters: Iterable[Filter]) -> list[Filter]:
         filters = list(filters)
-        self._pushed = push(filters)
+        self._pushed = push(filters, prefix=PREFIX if self._options.typed else "")
         return filters
 
     def partitions(self) -> list[SplitPartition]:
@@ -72,7 +91,7 @@ class BatchReader(DataSourceReader):
         return [SplitPartition(split, self._pushed) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read(self._options, self._schema, partition)
+        return read(self._options, self._output, partition)
 
 
 class _PushFilters:
@@ -87,16 +106,3 @@ class _PushFilters:
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
         return self._push(filters)
-
-
-def read(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """What a task does."""
-    if not isinstance(partition, SplitPartition):  # Spark's own, when there is nothing to read
-        return iter(())
-    task = Task(
-        agents=options.agents,
-        fail_on_data_loss=options.fail_on_data_loss,
-        from_ms=partition.pushed.from_ms,
-        until_ms=partition.pushed.until_ms,
-    )
-    return read_split(partition.split, task, Shape.of(schema))

@@ -1,0 +1,243 @@
+"""Stream: the source of a streaming query, one call of Spark after the other.
+
+Data path   Spark's micro-batches -> **stream** -> planning on the driver, reading on executors
+Owns        how far the next batch goes, partitions that are new, what is remembered between two calls
+Leaves      decisions to `offsets`, splits to `planning`
+
+A batch never ends above the high watermark, so nothing that a query has seen can disappear. While no agent answers, a
+query has no new data, and goes on when one does.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from streamhouse.client.loop_thread import LoopThread
+from streamhouse.errors import Unavailable
+from streamhouse.model.names import TopicPartition
+from streamhouse.spark.agents import Agents, PartitionPlan, ReadPlan, Span
+from streamhouse.spark.offsets import (
+    Offsets,
+    batch_start,
+    checked,
+    checkpoint,
+    is_initial,
+    limited,
+    losing,
+    read_checkpoint,
+    spans_between,
+)
+from streamhouse.spark.options import ReadOptions
+from streamhouse.spark.plan import pieces_of
+from streamhouse.spark.planning import chosen, find_extents, find_starts, make_splits
+from streamhouse.spark.pushing import NOTHING
+from streamhouse.spark.tasks import Output, SplitPartition, read
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What agents told at one moment, of everything behind `starts`."""
+
+    starts: Offsets
+    plan: ReadPlan
+    is_whole: bool
+
+    @property
+    def ends(self) -> Offsets:
+        return {each.place: each.end for each in self.plan.partitions}
+
+    def holds(self, spans: list[Span]) -> bool:
+        """Whether the plan says where all of these stand."""
+        plans = {each.place: each for each in self.plan.partitions}
+        return self.is_whole and all(
+            span.place in plans
+            and self.starts.get(span.place, 0) <= span.start
+            and (span.end or 0) <= plans[span.place].end
+            for span in spans
+        )
+
+
+class Driver:
+    """A stream's connection to the agents; lives in the driver's Python process only."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._loop = LoopThread(name="streamhouse-spark")
+        self._agents = self._loop.run(_connect(options.agents))
+        self._look: Look | None = None
+
+    def close(self) -> None:
+        self._loop.run(self._agents.__aexit__(None, None, None))
+        self._loop.close()
+
+    def start(self) -> Offsets:
+        return self._loop.run(self._start())
+
+    async def _start(self) -> Offsets:
+        extents = await find_extents(self._agents, self._options.subscription)
+        return await find_starts(self._agents, self._options, extents)
+
+    def look(self, starts: Offsets) -> Look:
+        """Where everything behind `starts` stands now, partitions among it that are new."""
+        self._look = self._loop.run(self._looked(starts))
+        return self._look
+
+    async def _looked(self, starts: Offsets) -> Look:
+        places = chosen(self._options.subscription, await self._agents.topics())
+        spans = [Span(place, starts.get(place, 0)) for place in places]
+        if not spans:
+            return Look(starts=starts, plan=ReadPlan(store="", grace_s=0, partitions=[]), is_whole=True)
+        first = await self._agents.page(spans)
+        if first.next is None:
+            return Look(starts=starts, plan=first, is_whole=True)
+        # A long way behind: what this batch takes is planned when that is known.
+        runs = {each.place: each.runs for each in first.partitions}
+        extents = await self._agents.extents(places)
+        known = [_with_runs(extent, runs.get(place, [])) for place, extent in extents.items()]
+        return Look(
+            starts=starts, plan=ReadPlan(store=first.store, grace_s=first.grace_s, partitions=known), is_whole=False
+        )
+
+    def plan(self, spans: list[Span]) -> ReadPlan:
+        """Where a batch's records stand; the last look is enough where it reached that far."""
+        if self._look is not None and self._look.holds(spans):
+            return self._look.plan
+        return self._loop.run(self._agents.plan(spans))
+
+
+async def _connect(address: str) -> Agents:
+    return Agents(address)
+
+
+def _with_runs(extent: PartitionPlan, runs: list[Any]) -> PartitionPlan:
+    return PartitionPlan(
+        topic=extent.topic,
+        partition=extent.partition,
+        log_start=extent.log_start,
+        end=extent.end,
+        flushed_end=extent.flushed_end,
+        runs=runs,
+    )
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark's names, our offsets."""
+
+    def __init__(self, options: ReadOptions, output: Output) -> None:
+        self._options, self._output = options, output
+        self._opened: Driver | None = None
+        self._target: Offsets | None = None
+        self._latest: Offsets | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    @property
+    def _driver(self) -> Driver:
+        if self._opened is None:
+            self._opened = Driver(self._options)
+        return self._opened
+
+    def initialOffset(self) -> dict[str, Any]:
+        starts = self._driver.start()
+        return checkpoint(starts, since=starts)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_records is not None:
+            return ReadMaxRows(self._options.max_records)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._driver.look({}).ends
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """How far the next batch goes; `start` itself where there is nothing new."""
+        starts = read_checkpoint(start)
+        try:
+            look = self._driver.look(starts)
+        except Unavailable as error:
+            if self._target is not None:  # it would end here, as if everything were read
+                raise
+            log.warning("no agent answers, so there is nothing new: %s", error)
+            return start
+        lose = losing(fails=self._options.fail_on_data_loss)
+        plans = {each.place: each for each in look.plan.partitions}
+        begins = {**{place: plan.log_start for place, plan in plans.items()}, **checked(starts, plans, lose=lose)}
+        self._latest = look.ends
+        ends = limited(begins, _targeted(begins, look.ends, self._target), self._most(look, begins, limit))
+        ends = {**starts, **{place: max(end, begins[place]) for place, end in ends.items()}}
+        if all(starts.get(place, begins.get(place)) == end for place, end in ends.items()):
+            return start
+        return checkpoint(ends, since=starts if is_initial(start) else None)
+
+    def _most(self, look: Look, begins: Offsets, limit: ReadLimit) -> float | None:
+        """How many offsets the next batch may take."""
+        if isinstance(limit, ReadAllAvailable):
+            return None
+        by_bytes = self._options.max_bytes
+        most = [self._options.max_records, by_bytes and by_bytes / bytes_per_offset(look.plan, begins)]
+        return min((each for each in most if each is not None), default=None)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._latest is None else checkpoint(self._latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        spans = spans_between(batch_start(start, end), read_checkpoint(end))
+        if not spans:
+            return []
+        plan = self._driver.plan(spans)
+        _check_lost(spans, plan, fails=self._options.fail_on_data_loss)
+        return [SplitPartition(split) for split in make_splits(plan, spans, self._options, NOTHING)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(self._options, self._output, partition)
+
+    def stop(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+def _targeted(begins: Offsets, ends: Offsets, target: Mapping[TopicPartition, int] | None) -> Offsets:
+    """Ends that don't pass what there was when the query began; partitions that are new since then have none."""
+    if target is None:
+        return ends
+    return {place: max(begins[place], min(end, target[place])) for place, end in ends.items() if place in target}
+
+
+def bytes_per_offset(plan: ReadPlan, starts: Offsets) -> float:
+    """What an offset weighs on the average of what the plan names."""
+    pieces = [
+        piece for each in plan.partitions for piece in pieces_of(each, Span(each.place, starts.get(each.place, 0)))
+    ]
+    offsets = sum(piece.end - piece.start for piece in pieces)
+    return max(1.0, sum(piece.weight for piece in pieces) / offsets) if offsets else 1.0
+
+
+def _check_lost(spans: list[Span], plan: ReadPlan, *, fails: bool) -> None:
+    """A batch that is read again, after a restart, may have expired since it was planned."""
+    lose = losing(fails=fails)
+    plans = {each.place: each for each in plan.partitions}
+    for span in spans:
+        if span.place not in plans:
+            lose(f"a partition is gone; partition={span.place}")
+        elif 0 < span.start < plans[span.place].log_start:
+            first = plans[span.place].log_start
+            lose(f"records expired before they were read; partition={span.place} wanted={span.start} first={first}")
+        elif (span.end or 0) > plans[span.place].end:
+            lose(f"the log ends before the batch; partition={span.place} end={plans[span.place].end}")

@@ -1,0 +1,52 @@
+"""Tasks: what travels from the driver to a task, and what the task does with it.
+
+Data path   splits -> **tasks** -> reading on executors
+Owns        the split's wrapping for Spark
+Leaves      reading to `reading`
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from streamhouse.spark.columns import Shape
+from streamhouse.spark.options import ReadOptions
+from streamhouse.spark.plan import Split
+from streamhouse.spark.pushing import NOTHING, Pushed
+from streamhouse.spark.reading import Shaping, Task, read_split
+from streamhouse.spark.typed import ReaderSchema, TypedShape
+
+
+class SplitPartition(InputPartition):
+    """A split on its way to a task."""
+
+    def __init__(self, split: Split, pushed: Pushed = NOTHING) -> None:
+        super().__init__(split)
+        self.split, self.pushed = split, pushed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What rows look like: the columns, and the schema that they are fields of, if they are."""
+
+    columns: StructType
+    typed: ReaderSchema | None = None
+
+    def shape(self, address: str) -> Shaping:
+        return Shape.of(self.columns) if self.typed is None else TypedShape.of(self.columns, self.typed, address)
+
+
+def read(options: ReadOptions, output: Output, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """What a task does."""
+    if not isinstance(partition, SplitPartition):  # Spark's own, when there is nothing to read
+        return iter(())
+    task = Task(
+        agents=options.agents,
+        fail_on_data_loss=options.fail_on_data_loss,
+        from_ms=partition.pushed.from_ms,
+        until_ms=partition.pushed.until_ms,
+    )
+    return read_split(partition.split, task, output.shape(options.agents))

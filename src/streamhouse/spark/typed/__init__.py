@@ -1,0 +1,11 @@
+"""Typed: records as columns of their own fields, by the schemas that the registry has for them.
+
+Data path   value of a record -> schema id -> `format.schemas` -> **typed** -> Arrow -> Spark
+Owns        which column a field becomes, in each language of schemas, and what a record without the field has there
+Leaves      the languages to `format.schemas`, the registry to `client.schemas`
+"""
+
+from streamhouse.spark.typed.columns import PREFIX, TypedShape, check_typed, typed_schema
+from streamhouse.spark.typed.registry import ReaderSchema, latest_schema
+
+__all__ = ["PREFIX", "ReaderSchema", "TypedShape", "check_typed", "latest_schema", "typed_schema"]

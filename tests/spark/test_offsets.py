@@ -1,0 +1,98 @@
+"""Offsets: where reads begin and end, what a trigger takes, what a checkpoint remembers."""
+
+import pytest
+
+from streamhouse.errors import DataLost, Misconfigured
+from streamhouse.model.names import TopicPartition
+from streamhouse.spark.agents import PartitionPlan, Span
+from streamhouse.spark.offsets import (
+    batch_start,
+    checked,
+    checkpoint,
+    ends_at,
+    is_initial,
+    limited,
+    losing,
+    read_checkpoint,
+    spans_between,
+    starts_at,
+)
+from streamhouse.spark.options import EARLIEST, LATEST, AllOffsets, SomeOffsets, Times
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+EXTENTS = {A: PartitionPlan("orders", 0, 5, 20, 15, []), B: PartitionPlan("orders", 1, 0, 8, 8, [])}
+FAILS, GOES_ON = losing(fails=True), losing(fails=False)
+
+
+def test_a_read_starts_at_an_end_at_an_offset_or_at_a_time() -> None:
+    def starts(edge: AllOffsets | SomeOffsets | Times, at: dict[TopicPartition, int | None]) -> dict[str, int]:
+        found = starts_at(edge, EXTENTS, at, late_is_latest=True, lose=FAILS)
+        return {str(place): offset for place, offset in found.items()}
+
+    assert starts(AllOffsets(EARLIEST), {}) == {"orders-0": 5, "orders-1": 0}
+    assert starts(AllOffsets(LATEST), {}) == {"orders-0": 20, "orders-1": 8}
+    assert starts(SomeOffsets({A: 7}), {}) == {"orders-0": 7, "orders-1": 0}
+    assert starts(Times({}, 1000), {A: 11, B: None}) == {"orders-0": 11, "orders-1": 8}
+    assert starts(Times({A: 1000}), {A: 11}) == {"orders-0": 11, "orders-1": 0}
+
+
+def test_a_time_after_the_last_record_is_an_error_unless_told_otherwise() -> None:
+    with pytest.raises(Misconfigured, match="startingOffsetsByTimestampStrategy=latest"):
+        starts_at(Times({}, 1000), EXTENTS, {A: 11, B: None}, late_is_latest=False, lose=FAILS)
+
+
+@pytest.mark.parametrize(("offset", "found"), [(3, 5), (99, 20)])
+def test_offsets_that_are_gone_fail_the_read_or_are_left_out(offset: int, found: int) -> None:
+    edge = SomeOffsets({A: offset})
+    with pytest.raises(DataLost, match="failOnDataLoss=false"):
+        starts_at(edge, EXTENTS, {}, late_is_latest=False, lose=FAILS)
+    assert starts_at(edge, EXTENTS, {}, late_is_latest=False, lose=GOES_ON)[A] == found
+
+
+def test_a_batch_never_ends_behind_what_is_there() -> None:
+    assert ends_at(SomeOffsets({A: 7, B: LATEST}), EXTENTS, {}, lose=FAILS) == {A: 7, B: 8}
+    assert ends_at(Times({}, 1000), EXTENTS, {A: 11, B: None}, lose=FAILS) == {A: 11, B: 8}
+    assert ends_at(SomeOffsets({A: 99}), EXTENTS, {}, lose=GOES_ON) == {A: 20, B: 8}
+
+
+def test_offsets_of_a_partition_that_is_not_read_are_refused() -> None:
+    with pytest.raises(Misconfigured, match="partition=oders-0"):
+        ends_at(SomeOffsets({TopicPartition("oders", 0): 1}), EXTENTS, {}, lose=FAILS)
+
+
+def test_partitions_without_a_start_are_read_from_their_beginning() -> None:
+    assert spans_between({A: 5}, {A: 9, B: 3}) == [Span(A, 5, 9), Span(B, 0, 3)]
+    assert spans_between({A: 5}, {A: 5}) == []
+
+
+def test_a_stream_goes_on_where_the_log_begins_after_what_expired() -> None:
+    assert checked({A: 7}, EXTENTS, lose=FAILS) == {A: 7}
+    assert checked({A: 1}, EXTENTS, lose=GOES_ON) == {A: 5}
+    with pytest.raises(DataLost, match="wanted=1 first=5"):
+        checked({A: 1}, EXTENTS, lose=FAILS)
+
+
+def test_a_limit_is_shared_by_what_is_waiting() -> None:
+    assert limited({A: 0, B: 0}, {A: 75, B: 25}, 20) == {A: 15, B: 5}
+    assert limited({A: 10, B: 0}, {A: 20, B: 5}, 100) == {A: 20, B: 5}
+    assert limited({A: 10}, {A: 20}, None) == {A: 20}
+
+
+def test_a_limit_below_the_number_of_partitions_still_gets_on() -> None:
+    assert limited({A: 0, B: 0}, {A: 3, B: 4}, 1) == {A: 0, B: 1}
+
+
+def test_a_checkpoint_is_read_as_it_was_written() -> None:
+    written = checkpoint({A: 7, B: 9})
+    assert written == {"offsets": {"orders": {"0": 7, "1": 9}}}
+    assert read_checkpoint(written) == {A: 7, B: 9}
+
+
+def test_the_first_batch_remembers_its_own_start() -> None:
+    """Spark asks a query that failed in its first batch where it begins, and "latest" is elsewhere by then."""
+    first, later = checkpoint({A: 7}, since={A: 7}), checkpoint({A: 10}, since={A: 10})
+    assert is_initial(first)
+    end = checkpoint({A: 9}, since={A: 7})
+    assert not is_initial(end)
+    assert batch_start(later, end) == {A: 7}
+    assert batch_start(checkpoint({A: 9}), checkpoint({A: 12})) == {A: 9}

@@ -1,0 +1,61 @@
+"""Filters: what they leave out, and that they never leave out too much."""
+
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
+
+from streamhouse.model.names import TopicPartition
+from streamhouse.spark.agents import Span
+from streamhouse.spark.pushing import NOTHING, Pushed, push
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+MOMENT_MS = 1_767_225_600_000
+
+
+def test_offsets_and_times_become_ranges() -> None:
+    assert push([GreaterThanOrEqual(("offset",), 5), LessThan(("offset",), 9)]) == Pushed(
+        from_offset=5, until_offset=10
+    )
+    assert push([EqualTo(("offset",), 5)]) == Pushed(from_offset=5, until_offset=6)
+    assert push([In(("offset",), (5, 3))]) == Pushed(from_offset=3, until_offset=6)
+    after = push(
+        [GreaterThan(("timestamp",), MOMENT + timedelta(microseconds=1)), LessThanOrEqual(("timestamp",), MOMENT)]
+    )
+    assert after == Pushed(from_ms=MOMENT_MS, until_ms=MOMENT_MS + 1)
+
+
+def test_several_filters_hold_together() -> None:
+    found = push([In(("partition",), (1, 2)), In(("partition",), (2, 3)), EqualTo(("topic",), "a")])
+    assert found == Pushed(partitions=frozenset({2}), topics=frozenset({"a"}))
+    assert push([GreaterThan(("offset",), 5), GreaterThan(("offset",), 9)]) == Pushed(from_offset=9)
+
+
+def test_what_says_nothing_about_places_and_times_is_left_to_spark() -> None:
+    filters = [IsNotNull(("offset",)), Not(EqualTo(("partition",), 1)), EqualTo(("key",), b"x"), EqualTo(("a", "b"), 1)]
+    assert push(filters) == NOTHING
+
+
+def test_typed_columns_are_named_with_a_prefix() -> None:
+    assert push([EqualTo(("_partition",), 1), EqualTo(("partition",), 2)], prefix="_") == Pushed(
+        partitions=frozenset({1})
+    )
+
+
+def test_spans_are_narrowed_and_empty_ones_left_out() -> None:
+    spans = [
+        Span(TopicPartition("a", 0), 0, 10),
+        Span(TopicPartition("a", 1), 0, 4),
+        Span(TopicPartition("b", 0), 0, 10),
+    ]
+    pushed = Pushed(topics=frozenset({"a"}), from_offset=5, until_offset=8)
+    assert pushed.narrowed(spans) == [Span(TopicPartition("a", 0), 5, 8)]
+    assert Pushed(partitions=frozenset({1})).narrowed(spans) == [spans[1]]

@@ -1,0 +1,178 @@
+"""What a task does, without Spark around it: agents away, objects gone, runs that were placed elsewhere."""
+
+import asyncio
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from streamhouse.errors import DataLost, Misconfigured, Unavailable
+from streamhouse.format.compression import Codec
+from streamhouse.format.records import encode_batch
+from streamhouse.format.segment import RunInput, encode_segment
+from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
+from streamhouse.model.record import NewRecord
+from streamhouse.spark.agents import RunRow
+from streamhouse.spark.columns import Shape, record_schema
+from streamhouse.spark.objects import opened
+from streamhouse.spark.options import read_options
+from streamhouse.spark.plan import Piece, Split
+from streamhouse.spark.planning import plan_batch
+from streamhouse.spark.pushing import NOTHING, Pushed
+from streamhouse.spark.reading import Task, read_split
+from streamhouse.stores.objects.base import Refused
+from tests.live import LiveAgent
+from tests.seaweed import RealS3
+from tests.spark.conftest import BUCKET, LAZY, client_of, send
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[LiveAgent]:
+    """An agent of the test's own, with 200 records in segments of a topic with one partition."""
+    agent = LiveAgent(tmp_path / "data", *LAZY)
+    with agent:
+        with client_of(agent) as client:
+            client.topics.create("orders", partitions=1)
+            send(client, "orders", range(200))
+        agent.stop()
+        agent.start()
+        yield agent
+
+
+def splits(agent: LiveAgent, pushed: Pushed = NOTHING, **options: str) -> list[Split]:
+    given = {"topic": "orders", "agents": agent.http, **options}
+    return asyncio.run(plan_batch(read_options(given, streaming=False), pushed))
+
+
+def values(split: Split, task: Task) -> list[int]:
+    shape = Shape.of(StructType().add("value", "binary"))
+    return [int(value) for batch in read_split(split, task, shape) for value in batch.column(0).to_pylist()]
+
+
+def test_splits_share_blocks_but_no_records(own: LiveAgent) -> None:
+    found = [values(split, Task(agents=own.http)) for split in splits(own, minPartitions="7")]
+    assert len(found) == 7
+    assert [value for each in found for value in each] == list(range(200))
+
+
+def test_segments_are_read_while_no_agent_is_there(own: LiveAgent) -> None:
+    (split,) = splits(own)
+    own.stop()
+    assert values(split, Task(agents=own.http)) == list(range(200))
+
+
+def test_the_tail_comes_from_the_agent_also_after_it_was_flushed(own: LiveAgent) -> None:
+    with client_of(own) as client:
+        send(client, "orders", range(200, 250))
+    (split,) = splits(own)
+    assert [piece.run is None for piece in split.pieces] == [False, True]
+    own.stop()
+    own.start()
+    assert values(split, Task(agents=own.http)) == list(range(250))
+
+
+def test_records_that_expired_under_the_reader_fail_it_or_are_left_out(own: LiveAgent) -> None:
+    (split,) = splits(own)
+    with client_of(own) as client:
+        send(client, "orders", [200])
+    delete_records(own, before=150)
+    for segments in own.data.rglob("segments"):
+        shutil.rmtree(segments)
+    with pytest.raises(DataLost, match=r"offsets=0 to 150.*failOnDataLoss=false"):
+        values(split, Task(agents=own.http))
+    # What is left of the run is named by the plan still, and is gone as well: nobody is told that all is fine.
+    with pytest.raises(Unavailable, match="an object is gone"):
+        values(split, Task(agents=own.http, fail_on_data_loss=False))
+    delete_records(own, before=200)
+    assert values(split, Task(agents=own.http, fail_on_data_loss=False)) == []
+
+
+def delete_records(agent: LiveAgent, *, before: int) -> None:
+    admin = pytest.importorskip("confluent_kafka.admin")
+    kafka = pytest.importorskip("confluent_kafka")
+    connected = admin.AdminClient({"bootstrap.servers": agent.bootstrap})
+    for future in connected.delete_records([kafka.TopicPartition("orders", 0, before)]).values():
+        future.result(30)
+
+
+def test_times_leave_records_out(own: LiveAgent) -> None:
+    pushed = Pushed(from_ms=2**60)
+    assert splits(own, pushed) == []
+    (split,) = splits(own)
+    assert values(split, Task(agents=own.http, until_ms=1)) == []
+    assert values(split, Task(agents=own.http, from_ms=1)) == list(range(200))
+
+
+def test_a_folder_that_is_not_here_says_so(tmp_path: Path) -> None:
+    split = Split(store=f"file://{tmp_path}/nothing", pieces=())
+    with pytest.raises(Misconfigured, match="run Spark on the agent's machine"):
+        list(read_split(split, Task(agents="localhost:1"), Shape.of(record_schema(include_headers=False))))
+
+
+def write_run(store: Path, *, base: int, records: int, block_bytes: int = 512) -> Piece:
+    """A run whose offsets in the object count from 0, with many small blocks, placed at `base`."""
+    batches = []
+    for at in range(0, records, 10):
+        batch = encode_batch(
+            [NewRecord(value=str(base + n).encode(), timestamp_ms=1000 + n) for n in range(at, at + 10)],
+            codec=Codec.NONE,
+            now_ms=0,
+        )
+        batch[0:8] = at.to_bytes(8, "big")
+        batches.append(batch)
+    partition = PartitionId(TopicId(uuid.UUID(int=7)), 0)
+    given = RunInput(partition=partition, epoch=Epoch(1), base=0, end=records, batches=batches, producers=b"")
+    segment = encode_segment([given], block_bytes=block_bytes)
+    key = "segments/placed/0000"
+    path = store / key
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"".join(bytes(part) for part in segment.body))
+    (layout,) = segment.layouts
+    entry = layout.entry
+    run = RunRow(
+        key=key,
+        base=base,
+        end=base + records,
+        stored_base=0,
+        position=entry.position,
+        length=entry.length,
+        index_position=entry.index_position,
+        index_length=entry.index_length,
+        records=records,
+        max_timestamp_ms=entry.max_timestamp_ms,
+    )
+    return Piece(place=TopicPartition("orders", 0), start=base + 15, end=base + 95, weight=1.0, run=run)
+
+
+def test_offsets_of_a_run_count_from_where_it_was_placed(tmp_path: Path) -> None:
+    piece = write_run(tmp_path, base=1_000_000, records=100)
+    shape = Shape.of(StructType().add("offset", "long").add("value", "binary").add("timestamp", "timestamp"))
+    split = Split(store=f"file://{tmp_path}", pieces=(piece,))
+    table = pa.Table.from_batches(list(read_split(split, Task(agents="localhost:1"), shape)))
+    expected = list(range(1_000_015, 1_000_095))
+    assert table["offset"].to_pylist() == expected
+    assert [int(value) for value in table["value"].to_pylist()] == expected
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == [(1000 + n) * 1000 for n in range(15, 95)]
+
+
+def test_a_bucket_without_rights_says_what_to_do(bucket: RealS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**bucket.environment, "AWS_SECRET_ACCESS_KEY": "wrong"}.items():
+        monkeypatch.setenv(name, value)
+    run = RunRow("segments/x/0", 0, 9, 0, 8, 100, 108, 100, 9, 0)
+    piece = Piece(place=TopicPartition("orders", 0), start=0, end=9, weight=1.0, run=run)
+    split = Split(store=f"s3://{BUCKET}/no-rights", pieces=(piece,))
+    shape = Shape.of(record_schema(include_headers=False))
+    with pytest.raises(Refused, match="do="):
+        list(read_split(split, Task(agents="localhost:1"), shape))
+
+
+@pytest.fixture(autouse=True)
+def _close_stores() -> Iterator[None]:
+    yield
+    opened.cache_clear()

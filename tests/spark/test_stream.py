@@ -1,0 +1,112 @@
+"""Streams on a real Spark: what comes is read once, over limits, new partitions, failures and restarts."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamhouse.client.sync import SyncClient
+from tests.live import LiveAgent
+from tests.spark.conftest import send
+
+pytestmark = pytest.mark.spark
+
+LIMIT_S = 120
+
+
+class Sink:
+    """What batches brought: values by batch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.checkpoint = str(folder / "checkpoint")
+        self.batches: list[list[str]] = []
+        self.fails = 0
+
+    def take(self, frame: DataFrame, number: int) -> None:
+        rows = [str(row[0]) for row in frame.selectExpr("cast(value as string)").collect()]
+        if rows and self.fails:
+            self.fails -= 1
+            raise RuntimeError("the sink is away")
+        self.batches.append(rows)
+
+    @property
+    def values(self) -> list[int]:
+        return sorted(int(value) for batch in self.batches for value in batch)
+
+
+Start = Callable[..., StreamingQuery]
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Sink:
+    return Sink(tmp_path)
+
+
+@pytest.fixture
+def start(spark: SparkSession, agent: LiveAgent) -> Start:
+    def begin(sink: Sink, *, now: bool = True, **options: Any) -> StreamingQuery:
+        reader = spark.readStream.format("streamhouse").option("agents", agent.http)
+        frame = reader.options(**{name: str(value) for name, value in options.items()}).load()
+        writer = frame.writeStream.foreachBatch(sink.take).option("checkpointLocation", sink.checkpoint)
+        return (writer.trigger(availableNow=True) if now else writer.trigger(processingTime="0 seconds")).start()
+
+    return begin
+
+
+def finish(query: StreamingQuery) -> None:
+    assert query.awaitTermination(LIMIT_S), "the query never ends"
+
+
+def test_a_query_goes_on_from_its_checkpoint_and_finds_new_partitions(
+    client: SyncClient, start: Start, sink: Sink
+) -> None:
+    client.topics.create("events", partitions=2)
+    send(client, "events", range(100))
+    finish(start(sink, topic="events", startingOffsets="earliest"))
+    assert sink.values == list(range(100))
+    client.topics.grow("events", 4)
+    send(client, "events", range(100, 200))
+    finish(start(sink, topic="events", startingOffsets="earliest"))
+    assert sink.values == list(range(200))
+    before = len(sink.batches)
+    finish(start(sink, topic="events", startingOffsets="earliest"))
+    assert len(sink.batches) == before
+
+
+def test_a_limit_bounds_each_batch_and_leaves_nothing_out(client: SyncClient, start: Start, sink: Sink) -> None:
+    client.topics.create("limited", partitions=3)
+    send(client, "limited", range(100))
+    finish(start(sink, topic="limited", startingOffsets="earliest", maxOffsetsPerTrigger=40))
+    assert max(len(batch) for batch in sink.batches) <= 40
+    assert sink.values == list(range(100))
+
+
+def test_a_running_query_sees_what_comes_and_a_failed_batch_comes_again(
+    client: SyncClient, start: Start, sink: Sink
+) -> None:
+    client.topics.create("fresh", partitions=1)
+    send(client, "fresh", [-1])
+    sink.fails = 1
+    query = start(sink, now=False, topic="fresh")
+    send_when_started(client, query)
+    with pytest.raises(Exception, match="the sink is away"):
+        query.awaitTermination(LIMIT_S)
+    send(client, "fresh", range(10, 20))
+    query = start(sink, now=False, topic="fresh")
+    try:
+        query.processAllAvailable()
+        assert sink.values == list(range(20))
+        send(client, "fresh", range(20, 30))
+        query.processAllAvailable()
+        assert sink.values == list(range(30))
+    finally:
+        query.stop()
+
+
+def send_when_started(client: SyncClient, query: StreamingQuery) -> None:
+    """A query that has looked once knows where it begins."""
+    query.processAllAvailable()
+    send(client, "fresh", range(10))
