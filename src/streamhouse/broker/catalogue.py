@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamhouse.config import TopicSettings
 from streamhouse.errors import (
@@ -29,13 +29,21 @@ from streamhouse.model.topic import Topic, TopicConfig, check_topic_config, pars
 
 from .doors import Doors
 from .settings.configs import Changed
-from .settings.dynamic import Dynamic
+from .settings.dynamic import Dynamic, Values
 
 FRESH_S: Final = 300.0
 MISS_S: Final = 1.0
 MISS_AMONG_OTHERS_S: Final = 0.02
 """Where other agents create topics too, and the news of it may be slower than a client."""
 CHANGE_TRIES: Final = 10
+
+
+class _Parsed(NamedTuple):
+    """A topic's settings, and what they were made of; good while both are the same values still."""
+
+    topic: Topic
+    defaults: Values
+    config: TopicConfig
 
 
 class Catalogue:
@@ -46,6 +54,7 @@ class Catalogue:
         self.dynamic = Dynamic(doors, obey=obey)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[TopicId, Topic] = {}
+        self._configs: dict[TopicId, _Parsed] = {}
         self._loaded_at: float | None = None
         self._miss_s = MISS_S if doors.alone else MISS_AMONG_OTHERS_S
         self._creating = asyncio.Lock()
@@ -68,7 +77,15 @@ class Catalogue:
     def config_of(self, topic: Topic) -> TopicConfig:
         """The settings in force for a topic: its own, and for the others the defaults as they are now."""
         newest = self._by_id.get(topic.topic_id, topic)
-        return parse_topic_config(newest.overrides, self.dynamic.topic_defaults)
+        defaults = self.dynamic.topic_defaults
+        known = self._configs.get(topic.topic_id)
+        if known is not None and known.topic is newest and known.defaults is defaults:
+            return known.config
+        config = parse_topic_config(newest.overrides, defaults)
+        if len(self._configs) > len(self._by_id):  # some are of topics that are gone
+            self._configs.clear()
+        self._configs[topic.topic_id] = _Parsed(newest, defaults, config)
+        return config
 
     def known(self, topic_id: TopicId) -> Topic | None:
         """The topic as it is in the cache, however old that is."""
