@@ -176,6 +176,7 @@ class PlacingContract(MetadataScene):
         with pytest.raises(CommitRefused):
             await ready.place_segments(placement(placed_run(first, 2, 4, "late"), epoch=2))
         assert [item.key for item in await ready.doomed_objects(grace_ms=0, limit=9)] == ["late"]
+        assert await ready.known_among(["late", "placed", "never"]) == {"late", "placed"}
         assert await spans(ready, part(0)) == [(0, 2)]
 
     async def test_an_object_without_runs_can_not_be_placed(self, ready: MetadataStore) -> None:

@@ -124,6 +124,7 @@ class History:
         self._partitions: dict[PartitionId, PartitionHistory] = {}
         self.acks = 0
         self.duplicates = 0
+        self.placements = 0
         self.reads = 0
         self.forgiven = 0
 
@@ -155,6 +156,13 @@ class History:
             fact.is_acked = True
         log.high_watermark = max(log.high_watermark, base + sent.count)
         return fact
+
+    def placed(self, log: PartitionHistory, sent: Sent, base: int) -> None:
+        """A commit that has happened gave `sent` this place. Its leader may show it a little later."""
+        self.placements += 1
+        fact = self._observe(log, sent, base, None)
+        if fact is not None:
+            fact.is_acked = True
 
     def shown(self, log: PartitionHistory, sent: Sent, base: int, *, epoch: int) -> None:
         """An agent has shown `sent` at `base` to whoever read there."""

@@ -20,6 +20,7 @@ from streamhouse.config import (
     FlushSettings,
     GroupSettings,
     LeaseSettings,
+    PlacingSettings,
     RetentionSettings,
     Settings,
     WalSettings,
@@ -56,6 +57,8 @@ TEAM_SHARE: Final = 0.5
 """Share of the seeds, where no profile is asked for, in which several agents share the stores."""
 GROUPS_SHARE: Final = 0.4
 """Share of the seeds of every profile that have consumer groups."""
+PLACING_SHARE: Final = 0.35
+"""Share of the seeds of every profile in which segments are placed."""
 EXPIRY_SHARE: Final = 0.3
 """Share of the seeds in which committed offsets expire before the end."""
 LONG_S: Final = 3600.0
@@ -129,6 +132,10 @@ class Options:
     groups: tuple[GroupPlan, ...]
     restart_fuse: float
     """Chance that a new agent dies during its first steps, which are those of recovery."""
+    placers: int = 0
+    """Queries that place segments which they wrote themselves."""
+    placing_loss: float = 0.0
+    """Share of the messages between agents about it that are lost."""
     team: int = 0
     """How many agents share the stores; 0: one alone, with a disk."""
     down_s: float = 0.1
@@ -174,6 +181,7 @@ def choose(seed: int, profile: str | None = None) -> Options:
     )
     options = _quieter(options) if options.groups and groups.random() < 0.75 else options
     options = _forgetful(options, random.Random(f"forgetful-{seed}"))
+    options = _placing(options, random.Random(f"placing-{seed}"))
     team = random.Random(f"team-{seed}")
     in_team = team.random() < TEAM_SHARE if profile is None else profile in TEAM_PROFILES
     return _in_team(options, team, profile) if in_team else options
@@ -219,6 +227,21 @@ def _in_team(options: Options, chance: random.Random, profile: str | None) -> Op
         sleepy_puts=chance.choice((0.003, 0.02)) if "zombie" in TEAM_PROFILES[profile] else 0.0,
         restart_fuse=chance.choice((0.0, 0.3)) if TEAM_PROFILES[profile] else 0.0,
         database_has_own_clock=True,
+    )
+
+
+def _placing(options: Options, chance: random.Random) -> Options:
+    """Objects that were given up are kept for longer than any commit takes, as whoever sets it must."""
+    if chance.random() >= PLACING_SHARE:
+        return options
+    hold_s = chance.choice((0.4, 1.5))
+    placing = PlacingSettings(
+        hold_s=hold_s, timeout_s=chance.choice((1.0, 5.0)), contend_s=0.3, look_s=chance.choice((0.1, 0.5))
+    )
+    retention = structs.replace(options.settings.retention, grace_s=2 * hold_s + 2.0)
+    settings = structs.replace(options.settings, placing=placing, retention=retention)
+    return replace(
+        options, settings=settings, placers=chance.choice((1, 1, 2)), placing_loss=chance.choice((0.0, 0.05, 0.2))
     )
 
 

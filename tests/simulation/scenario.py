@@ -32,6 +32,7 @@ from .loop import SimLoop, Violation
 from .nemesis import Nemesis
 from .network import Connection, Lost
 from .options import Options, choose
+from .placers import Placer, SimHolders
 from .producers import IdempotentProducer, PlainProducer
 from .world import Agent, World
 
@@ -124,6 +125,7 @@ class Scenario:
         self.nemesis = Nemesis(self.world)
         self.names = [TopicPartition(plan.name, number) for plan in options.topics for number in range(plan.partitions)]
         self.crowd = Crowd(self.world, self.names)
+        self.world.make_holders = lambda agent: SimHolders(self.world, agent)
 
     def counts(self) -> dict[str, int]:
         history = self.world.history
@@ -138,6 +140,7 @@ class Scenario:
             "generations": self.world.groups.generations(),
             "agents": len(self.world.agents),
             "segments": len(self.world.bucket._objects),
+            "placed": history.placements,
             **{f"death:{how}": count for how, count in self.world.deaths.items()},
             **{f"fault:{name}": count for name, count in self.nemesis.struck.items()},
         }
@@ -203,7 +206,9 @@ class Scenario:
         except TimeoutError:
             raise Violation(f"stuck: {what}; {self.world.alive()!r}\n{self.loop.dump()}") from None
 
-    def _clients(self) -> tuple[list[PlainProducer | IdempotentProducer], list[Follower], list[RandomReader | Churner]]:
+    def _clients(
+        self,
+    ) -> tuple[list[PlainProducer | IdempotentProducer], list[Follower], list[RandomReader | Churner | Placer]]:
         options, world = self.options, self.world
         producers: list[PlainProducer | IdempotentProducer] = [
             *(PlainProducer(world, f"plain{number}", self.names) for number in range(options.plain_producers)),
@@ -213,8 +218,9 @@ class Scenario:
             ),
         ]
         followers = [Follower(world, f"follower{number}", self.names) for number in range(options.followers)]
-        others: list[RandomReader | Churner] = [
-            RandomReader(world, f"reader{number}", self.names) for number in range(options.readers)
+        others: list[RandomReader | Churner | Placer] = [
+            *(RandomReader(world, f"reader{number}", self.names) for number in range(options.readers)),
+            *(Placer(world, f"placer{number}", self.names) for number in range(options.placers)),
         ]
         if options.churns:
             others.append(Churner(world))

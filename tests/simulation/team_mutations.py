@@ -172,8 +172,8 @@ def commits_not_fenced(patch: Patch) -> None:
     """Neither the session's state nor holder and epoch."""
     decide = guard.decide_publication
 
-    def lenient(commits: Any, *, holder: Any, may_publish: bool, states: Any, published: Any) -> Any:
-        return decide(commits, holder=holder, may_publish=True, states=states, published=published)
+    def lenient(commits: Any, *, holders: Any, may_publish: bool, states: Any, published: Any) -> Any:
+        return decide(commits, holders=holders, may_publish=True, states=states, published=published)
 
     def chain(runs: Any, holder: Any, states: Any) -> Any:
         ends: dict[PartitionId, int] = {}

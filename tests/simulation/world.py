@@ -11,12 +11,12 @@ disk, and stores that all share, each slot in its own weather; whoever died is s
 import asyncio
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.doors import Doors, Wals
+from streamhouse.broker.doors import Doors, Holders, Wals, no_holders
 from streamhouse.broker.wal.local import LocalWals
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids
@@ -42,7 +42,7 @@ from .weather import Weather
 
 WAL_ROOT: Final = Path("/data/wal")
 PORT: Final = 9092
-FATEFUL: Final = frozenset({"claim_recovery", "finish_recovery", "acquire", "release"})
+FATEFUL: Final = frozenset({"claim_recovery", "finish_recovery", "acquire", "release", "place_segments"})
 RETRIES: Final = RetrySettings(attempts=3, total_s=1.0, attempt_timeout_s=0.3, first_wait_s=0.02, max_wait_s=0.1)
 
 
@@ -99,7 +99,11 @@ class Agent:
             kafka=self.address,
             http=self.address,
             alone=not team,
+            holders=self._holders(),
         )
+
+    def _holders(self) -> Holders:
+        return self.world.make_holders(self) if self.world.make_holders is not None else no_holders()
 
     def _happened(self, call: str) -> None:
         """Some die, or fall asleep, soon after they have begun something that others must be able to finish."""
@@ -183,6 +187,8 @@ class World:
             retention_ms=round(options.settings.groups.offsets_retention_s * 1000),
             in_team=options.team > 0,
         )
+        self.make_holders: Callable[[Agent], Holders] | None = None
+        """How agents ask each other to hold partitions."""
         self.agents: list[Agent] = []
         self.lives: dict[int, Agent] = {}
         """The newest life of each slot."""

@@ -20,6 +20,7 @@ from streamhouse.broker.doors import Doors
 from streamhouse.broker.records.patience import Patience
 from streamhouse.broker.tenure import Tenure
 from streamhouse.errors import (
+    CommitRefused,
     InvalidTopicName,
     NotLeader,
     Retriable,
@@ -106,7 +107,6 @@ class Commits:
             self.replayed += 1
             return known
         scene = await self._scene(commit)
-        await check_objects(self._doors, commit.segments, scene.partitions)
         patience = Patience(self._doors, self._settings.timeout_s)
         while True:
             try:
@@ -121,13 +121,14 @@ class Commits:
                 return done
 
     async def _known(self, commit: WantedCommit) -> StoredCommit | None:
-        found = await self._doors.metadata.find_commit(commit.query, commit.epoch)
-        if found is not None:
-            return replace(found, is_replayed=True)
-        last = await self._doors.metadata.last_commit(commit.query)
-        if last is not None and last.epoch > commit.epoch:
+        last = found = await self._doors.metadata.last_commit(commit.query)
+        if last is None or last.epoch < commit.epoch:
+            return None
+        if last.epoch > commit.epoch:
+            found = await self._doors.metadata.find_commit(commit.query, commit.epoch)
+        if found is None:
             raise StaleCommit(commit.query, epoch=commit.epoch, last=last.epoch)
-        return None
+        return replace(found, is_replayed=True)
 
     async def _scene(self, commit: WantedCommit) -> _Scene:
         partitions: dict[TopicPartition, PartitionId] = {}
@@ -144,6 +145,8 @@ class Commits:
     # --- one try
 
     async def _try(self, scene: _Scene, patience: Patience) -> StoredCommit:
+        if (known := await self._check(scene)) is not None:
+            return known
         asked = await self._questions(scene)
         try:
             held = await self._hold_all(asked, patience)
@@ -160,6 +163,20 @@ class Commits:
             raise
         await self._tell(asked, Outcome.COMMITTED)
         return done
+
+    async def _check(self, scene: _Scene) -> StoredCommit | None:
+        """Whether the segments can be placed, again in each try. In this order: an object that isn't given up, and is
+        there after that, stays for the grace time at least, and a hold is over long before.
+
+        Another agent may have made the commit meanwhile: then its objects are known, and so is it.
+        """
+        taken = await self._doors.metadata.known_among([each.segment.key for each in scene.commit.segments])
+        if taken:
+            if (known := await self._known(scene.commit)) is not None:
+                return known
+            raise CommitRefused(f"a segment was placed before, or was given up after long; key={min(taken)}")
+        await check_objects(self._doors, scene.commit.segments, scene.partitions)
+        return None
 
     async def _questions(self, scene: _Scene) -> Mapping[Address | None, HoldAsked]:
         """What each leader is asked, by the address of its HTTP port; None: this agent."""

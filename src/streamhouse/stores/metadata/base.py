@@ -373,6 +373,10 @@ class MetadataStore(SchemaStore, Protocol):
         """Every key that any row names, live or doomed, read in one snapshot."""
         ...
 
+    async def known_among(self, keys: Sequence[str]) -> frozenset[str]:
+        """Which of these keys any row names, live or doomed."""
+        ...
+
     # --- groups
     async def commit_groups(self, session_id: SessionId, commits: Sequence[ShardCommit]) -> None:
         """Change groups and offsets of shards that this session holds, each shard once, its changes in order.

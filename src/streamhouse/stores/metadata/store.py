@@ -221,6 +221,9 @@ class SqlMetadataStore(SqlSchemaStore):
     async def give_up_objects(self, keys: Sequence[str]) -> None:
         await self._engine.write(partial(placing.give_up_objects, keys=keys))
 
+    async def known_among(self, keys: Sequence[str]) -> frozenset[str]:
+        return await self._engine.look(partial(segments.known_among, keys=keys))
+
     # --- groups
     async def commit_groups(self, session_id: SessionId, commits: Sequence[ShardCommit]) -> None:
         await self._engine.write(partial(groups.commit_groups, session_id=session_id, commits=commits))

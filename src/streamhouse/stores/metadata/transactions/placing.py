@@ -49,7 +49,7 @@ async def place_segments(tx: Transaction, placement: Placement) -> StoredCommit:
         states={state.partition: state for state in states},
         published={},
     )
-    await write_publication(tx, publication)
+    await write_publication(tx, publication, holders)
     placed = _placed(placement)
     await tx.change_each(tx.sql.carry_producers, _carrying(placement))
     return await _remember(tx, placement, placed, now_ms=now_ms)

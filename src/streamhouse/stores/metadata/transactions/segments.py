@@ -44,14 +44,15 @@ async def publish(tx: Transaction, holder: SessionId, commits: Sequence[SegmentC
     wanted = partition_list(run.partition for commit in commits for run in commit.runs)
     states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, {"partitions": wanted})]
     published = await _published(tx, commits)
+    holders = {run.partition: holder for commit in commits for run in commit.runs}
     publication = decide_publication(
         commits,
-        holders={run.partition: holder for commit in commits for run in commit.runs},
+        holders=holders,
         may_publish=may_publish,
         states={state.partition: state for state in states},
         published=published,
     )
-    await write_publication(tx, publication)
+    await write_publication(tx, publication, holders)
 
 
 async def list_runs(tx: Transaction, partition: PartitionId, from_offset: int, limit: int) -> Sequence[Run]:
@@ -136,6 +137,10 @@ async def known_objects(tx: Transaction) -> frozenset[str]:
     return frozenset(row["key"] for row in await tx.rows(tx.sql.known_objects))
 
 
+async def known_among(tx: Transaction, keys: Sequence[str]) -> frozenset[str]:
+    return frozenset(row["key"] for row in await tx.rows(tx.sql.known_among, {"keys": text_list(keys)}))
+
+
 async def allocate_producer_ids(tx: Transaction, count: int) -> int:
     if count < 1:
         raise Internal(f"at least one producer id must be asked for; count={count}")
@@ -166,7 +171,9 @@ async def _was_replaced(tx: Transaction, run: Run) -> bool:
     return all(found and found[0].base < run.end and found[0].epoch == run.epoch for found in (first, last))
 
 
-async def write_publication(tx: Transaction, publication: Publication) -> None:
+async def write_publication(
+    tx: Transaction, publication: Publication, holders: Mapping[PartitionId, SessionId]
+) -> None:
     """Objects, runs and flushed ends of what the guard allows."""
     objects = [commit.segment for commit in publication.commits]
     await tx.change_each(
@@ -183,7 +190,7 @@ async def write_publication(tx: Transaction, publication: Publication) -> None:
         (
             {
                 **partition_params(advance.state.partition),
-                "holder": advance.state.holder,
+                "holder": holders[advance.state.partition],
                 "epoch": advance.state.epoch,
                 "expected_end": advance.state.flushed_end,
                 "flushed_end": advance.flushed_end,

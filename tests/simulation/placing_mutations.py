@@ -1,0 +1,74 @@
+"""Placing mutations: one guard of placing taken out, to see whether the simulator notices.
+
+Owns        how each guard of holds, gates and commits is taken out
+Leaves      running seeds until one fails to `test_mutations`
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from streamhouse.broker.gate import Gate
+from streamhouse.broker.placing import holds
+from streamhouse.broker.placing.holds import Holds
+from streamhouse.stores.metadata.transaction import Transaction
+from streamhouse.stores.metadata.transactions import placing
+
+from .mutation import Mutation, Patch
+
+
+def unfinished_holds_go_on_under_their_epoch(patch: Patch) -> None:
+    async def release(self: Holds, hold: Any) -> None:
+        self._release(hold)
+
+    patch.setattr(Holds, "_expire", release)
+
+
+def appends_pass_while_a_partition_is_held(patch: Patch) -> None:
+    patch.setattr(Gate, "is_open", property(lambda self: True))
+
+
+def leaders_go_on_without_what_was_placed(patch: Patch) -> None:
+    patch.setattr(holds, "_go_on_behind", lambda logs, found: None)
+
+
+def placed_runs_carry_no_producers(patch: Patch) -> None:
+    patch.setattr(placing, "_carrying", lambda placement: [])
+
+
+def repeated_placements_are_not_recognised(patch: Patch) -> None:
+    """Not in the transaction; whoever coordinates may still see it before."""
+
+    async def nothing(tx: Transaction, *_: object, **__: object) -> None:
+        return None
+
+    async def remember(tx: Transaction, placement: Any, placed: Any, *, now_ms: int) -> Any:
+        known = await tx.row(tx.sql.find_commit, {"query": placement.query, "epoch": placement.epoch})
+        if known is not None:
+            return placing.commit_of(known)
+        return await written(tx, placement, placed, now_ms=now_ms)
+
+    written = placing._remember
+    patch.setattr(placing, "find_commit", nothing)
+    patch.setattr(placing, "_refuse_known_objects", nothing)
+    patch.setattr(placing, "_remember", remember)
+
+
+PLACING: Final[Mapping[str, Any]] = {"placers": 2, "placing_loss": 0.2, "groups": ()}
+
+PLACING_MUTATIONS: Final[Mapping[str, Mutation]] = {
+    "an unfinished hold goes on under its epoch": Mutation(
+        apply=unfinished_holds_go_on_under_their_epoch, profile="team-stores", tweaks=PLACING
+    ),
+    "appends pass while a partition is held": Mutation(
+        apply=appends_pass_while_a_partition_is_held, profile="team-calm", tweaks=PLACING
+    ),
+    "a leader goes on without what was placed": Mutation(
+        apply=leaders_go_on_without_what_was_placed, profile="team-calm", tweaks=PLACING
+    ),
+    "a placed run carries no producers": Mutation(
+        apply=placed_runs_carry_no_producers, profile="team-moves", tweaks=PLACING
+    ),
+    "a repeated placement is not recognised": Mutation(
+        apply=repeated_placements_are_not_recognised, profile="team-stores", tweaks=PLACING
+    ),
+}
