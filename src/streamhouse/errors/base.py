@@ -1,0 +1,67 @@
+"""The families: an error says what its caller should do.
+
+Owns        what may be tried again, what the caller must change, what the operator must do
+Leaves      the errors of each noun to the modules beside it; codes and statuses to each wire's own table
+
+Texts are lower case, then `key=value`, and never longer than `MAX_TEXT`.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+MAX_TEXT: Final = 500
+
+
+class StreamhouseError(Exception):
+    """The root; never raised itself."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")
+
+
+class Retriable(StreamhouseError):
+    """The same request may succeed later."""
+
+
+class Overloaded(Retriable):
+    """The memory budget is full; come back after `retry_after_s`."""
+
+    def __init__(self, what: str, *, limit_bytes: int, retry_after_s: float) -> None:
+        super().__init__(f"overloaded; what={what} limit_bytes={limit_bytes} retry_after_s={retry_after_s:g}")
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(Retriable):
+    """A store did not answer, or answered that it cannot serve now."""
+
+
+class Stopping(Retriable):
+    """The agent is on its way out; another one, or the next start, will answer."""
+
+
+class Rejected(StreamhouseError):
+    """The same request will fail again."""
+
+
+class Misconfigured(StreamhouseError):
+    """The agent cannot start like this; the text says what is wrong and what to do."""
+
+
+class ChildFailed(Misconfigured):
+    """A process that was started for a local cluster did not start, or ended; its last words are in its log."""
+
+    def __init__(self, text: str, *, log_path: str, last_lines: Sequence[str] = ()) -> None:
+        super().__init__(f"{text}; log={log_path}")
+        self.last_lines = tuple(last_lines)
+
+
+class Internal(StreamhouseError):
+    """Something that must hold does not."""
+
+
+class CorruptObject(Internal):
+    """Bytes at rest are not what was written; the range is refused, its neighbours are served."""
+
+    def __init__(self, key: str, *, why: str) -> None:
+        super().__init__(f"corrupt object; key={key} why={why}")
+        self.key = key

@@ -1,0 +1,95 @@
+"""Errors of records and batches: what is stored, what can't be, and what was stored before."""
+
+from collections.abc import Sequence
+
+from .base import Rejected
+
+
+class OffsetOutOfRange(Rejected):
+    """The offset lies below the log start or above the end."""
+
+    def __init__(self, partition: object, *, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset out of range; partition={partition} offset={offset} start={start} end={end}")
+
+
+class DataLost(Rejected):
+    """Records that were to be read are no longer there: they expired, or their topic was deleted."""
+
+
+class CorruptBatch(Rejected):
+    """The batch's checksum or structure is wrong: it was damaged, or never well formed."""
+
+
+class UnsupportedFormat(Rejected):
+    """The batch is of an older format than magic 2."""
+
+
+class BadRecords(Rejected):
+    """Records break a rule; `records` are the positions of those to blame, where the rule is about single ones."""
+
+    def __init__(self, text: str, *, records: Sequence[int] = ()) -> None:
+        super().__init__(text)
+        self.records = records
+
+
+class InvalidRecord(BadRecords):
+    """The batch is whole, but its content breaks a rule."""
+
+
+class InvalidTimestamp(BadRecords):
+    """A timestamp lies outside what the topic allows."""
+
+
+class RecordTooLarge(Rejected):
+    """The batch is larger than the topic or the agent allows."""
+
+    def __init__(self, partition: object, *, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"batch too large; partition={partition} size={size_bytes} limit={limit_bytes}")
+
+
+class UnsupportedCompression(Rejected):
+    """The codec is unknown."""
+
+
+class OutOfOrderSequence(Rejected):
+    """An idempotent producer's batch does not follow its predecessor."""
+
+    def __init__(self, partition: object, *, producer_id: int, expected: int, got: int) -> None:
+        super().__init__(
+            f"sequence out of order; partition={partition} producer={producer_id} expected={expected} got={got}"
+        )
+
+
+class DuplicateSequence(Rejected):
+    """The batch was stored before, so long ago that its offset is no longer remembered."""
+
+
+class IdempotencyKeyReused(Rejected):
+    """The idempotency key was used before, with other records. A retry brings the same ones."""
+
+    def __init__(self, partition: object) -> None:
+        super().__init__(f"idempotency key was used before, with other records; partition={partition}")
+
+
+class StaleProducerEpoch(Rejected):
+    """A newer incarnation of this producer has written; this one must stop."""
+
+    def __init__(self, partition: object, *, producer_id: int, epoch: int, current: int) -> None:
+        super().__init__(
+            f"producer epoch is stale; partition={partition} producer={producer_id} epoch={epoch} current={current}"
+        )
+
+
+class UnknownCommit(Rejected):
+    """No such commit is remembered."""
+
+
+class StaleCommit(Rejected):
+    """The query has made later commits, and this one isn't remembered."""
+
+    def __init__(self, query: str, *, epoch: int, last: int) -> None:
+        super().__init__(f"commit is older than the last one; query={query} epoch={epoch} last={last}")
+
+
+class CommitRefused(Rejected):
+    """The segments can't be placed: they aren't what the commit says, or not any more."""
