@@ -13,7 +13,7 @@ from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.record import Acks, NewRecord
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.records.cursor import read_cursor, write_cursor
-from tests.broker.support import NOW_MS, produce
+from tests.broker.support import NOW_MS, current, produce
 
 PAGE = "/v1/topics/orders/partitions/0/records"
 RECORDS = "/v1/topics/orders/records"
@@ -58,6 +58,37 @@ async def test_a_page_ends_at_its_bytes_but_has_one_record(broker: Broker, http:
     told = await page(http, max_bytes=250)
     assert (len(told["records"]), told["next_offset"]) == (2, 2)
     assert len((await page(http, max_bytes=1))["records"]) == 1
+
+
+async def test_a_page_goes_on_behind_what_is_in_segments(broker: Broker, http: httpx.AsyncClient) -> None:
+    await some(broker, 30)
+    await current(broker).flusher.flush_all()
+    await some(broker, 3)
+    await current(broker).flusher.flush_all()
+    await some(broker, 2)
+    told = await page(http, limit=1000)
+    assert (values(told), told["next_offset"]) == ([*range(30), *range(3), *range(2)], 35)
+    told = await page(http, RECORDS, limit=1000)
+    assert values(told) == [*range(30), *range(3), *range(2)]
+    assert values(await page(http, RECORDS, cursor=told["cursor"])) == []
+    told = await page(http, limit=32)
+    assert (len(told["records"]), told["next_offset"]) == (32, 32)
+    told = await page(http, RECORDS, limit=32)
+    assert len(told["records"]) == 32
+    assert values(await page(http, RECORDS, cursor=told["cursor"])) == [2, 0, 1]
+
+
+async def test_a_page_of_all_partitions_ends_at_its_bytes(broker: Broker, http: httpx.AsyncClient) -> None:
+    large = [NewRecord(json.dumps("x" * 100).encode(), partition=each % 3) for each in range(9)]
+    await publish(broker, *large)
+    seen: list[tuple[int, int]] = []
+    cursor = ""
+    while (told := await page(http, RECORDS, max_bytes=450, cursor=cursor))["records"]:
+        assert len(told["records"]) <= 4
+        seen += [(record["partition"], record["offset"]) for record in told["records"]]
+        cursor = told["cursor"]
+    assert sorted(seen) == [(partition, offset) for partition in range(3) for offset in range(3)]
+    assert len((await page(http, RECORDS, max_bytes=1))["records"]) == 1
 
 
 async def test_a_page_begins_at_a_time(broker: Broker, http: httpx.AsyncClient) -> None:

@@ -24,20 +24,24 @@ class Taken(NamedTuple):
     records: list[StoredRecord]
     next_offset: int
     size_bytes: int
+    is_full: bool
+    """Whether a limit ended it, and not the batches."""
 
 
-async def take(fetched: Fetched, *, offset: int, limit: int, max_bytes: int, limit_bytes: int) -> Taken:
-    """The first records from `offset` on: at most `limit`, and no more than `max_bytes` of them, but at least one."""
+async def take(
+    fetched: Fetched, *, offset: int, limit: int, max_bytes: int, limit_bytes: int, at_least_one: bool = True
+) -> Taken:
+    """The first records from `offset` on: at most `limit`, and no more than `max_bytes` of them, but one if it must."""
     if _is_heavy(fetched):
-        return await asyncio.to_thread(_take, fetched, offset, limit, max_bytes, limit_bytes)
-    return _take(fetched, offset, limit, max_bytes, limit_bytes)
+        return await asyncio.to_thread(_take, fetched, offset, limit, max_bytes, limit_bytes, at_least_one)
+    return _take(fetched, offset, limit, max_bytes, limit_bytes, at_least_one)
 
 
 def _is_heavy(fetched: Fetched) -> bool:
     return fetched.size_bytes > THREAD_FROM_BYTES and any(read_header(buffer).codec for buffer in fetched.records)
 
 
-def _take(fetched: Fetched, offset: int, limit: int, max_bytes: int, limit_bytes: int) -> Taken:
+def _take(fetched: Fetched, offset: int, limit: int, max_bytes: int, limit_bytes: int, at_least_one: bool) -> Taken:
     found: list[StoredRecord] = []
     size = 0
     for buffer in fetched.records:
@@ -45,9 +49,10 @@ def _take(fetched: Fetched, offset: int, limit: int, max_bytes: int, limit_bytes
         for span in spans(buffer):
             batch = view[span.position : span.position + span.size_bytes]
             for record in decode_batch(batch, limit_bytes=limit_bytes, from_offset=offset):
-                size += len(record.value or b"") + len(record.key or b"")
-                if len(found) >= limit or (found and size > max_bytes):
-                    return Taken(found, record.offset, size)
+                own = len(record.value or b"") + len(record.key or b"")
+                if len(found) >= limit or (size + own > max_bytes and (found or not at_least_one)):
+                    return Taken(found, record.offset, size, is_full=True)
                 found.append(record)
+                size += own
             offset = max(offset, span.end)
-    return Taken(found, offset, size)
+    return Taken(found, offset, size, is_full=False)

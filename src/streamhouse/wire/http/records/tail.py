@@ -6,7 +6,7 @@ Leaves      waiting and leaders to `broker.records`, writing to `streams`
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from streamhouse.broker.broker import Broker
@@ -33,6 +33,8 @@ class Piece(NamedTuple):
     partition: int
     records: Sequence[StoredRecord]
     next_offset: int
+    size_bytes: int = 0
+    is_full: bool = False
     lost: tuple[int, int] | None = None
 
 
@@ -44,6 +46,8 @@ class Tail:
         self._clock = SystemClock()
         self.offsets = offsets
         """The next offset of each partition; whoever writes pieces moves them on."""
+        self.is_behind = False
+        """Whether the last read saw records behind those that it gave."""
 
     def __repr__(self) -> str:
         return f"<Tail {self._topic.name} {self.offsets}>"
@@ -52,7 +56,7 @@ class Tail:
     def cursor(self) -> str:
         return write_cursor(self._topic.topic_id, self.offsets)
 
-    async def read(self, *, limit: int, max_bytes: int, max_wait_s: float) -> AsyncIterator[Piece]:
+    async def read(self, *, limit: int, max_bytes: int, max_wait_s: float) -> AsyncGenerator[Piece, None]:
         """What there is, partition by partition; nothing when nothing came in time. Raises what isn't worth a retry."""
         await self._grow()
         count = len(self.offsets)
@@ -63,10 +67,12 @@ class Tail:
             for number in [(each + self._turn) % count]
         ]
         found = await self._broker.records.read(wanted, max_bytes=max_bytes, min_bytes=1, max_wait_s=max_wait_s)
+        self.is_behind = False
         for item, fetched in zip(wanted, found, strict=True):
             if limit <= 0:
                 return
             piece = await self._piece(item, fetched, limit, max_bytes)
+            self.is_behind |= fetched.high_watermark > (item.offset if piece is None else piece.next_offset)
             if piece is not None:
                 limit -= len(piece.records)
                 yield piece
@@ -86,7 +92,7 @@ class Tail:
             max_bytes=max_bytes,
             limit_bytes=self._broker.settings.producers.max_decompressed_bytes,
         )
-        return Piece(number, taken.records, taken.next_offset)
+        return Piece(number, taken.records, taken.next_offset, taken.size_bytes, taken.is_full)
 
     async def _lost(self, item: Wanted, error: Exception) -> Piece | None:
         """A reader whose records retention has taken goes on at the beginning, and is told."""
@@ -95,7 +101,7 @@ class Tail:
         if isinstance(error, OffsetOutOfRange):
             start = (await self._broker.records.earliest(item.name)).offset
             if item.offset < start:
-                return Piece(item.name.partition, (), start, (item.offset, start))
+                return Piece(item.name.partition, (), start, lost=(item.offset, start))
         raise error
 
     async def _grow(self) -> None:

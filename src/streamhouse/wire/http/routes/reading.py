@@ -13,12 +13,11 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.format.batch import spans
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.http.exchange import json_answer
 from streamhouse.wire.http.operations import BATCHES, EVENTS, JSON, MAX_LONG, NDJSON, Call, Header, Media, Operation
-from streamhouse.wire.http.records.decoding import take
+from streamhouse.wire.http.records.pages import fetch, partition_page, topic_page
 from streamhouse.wire.http.records.schemas import Registry
 from streamhouse.wire.http.records.shapes import ReadFormat, RecordView
 from streamhouse.wire.http.records.streams import Events, Lines, StreamAnswer, Streams
@@ -105,41 +104,26 @@ class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
 def operations(broker: Broker, registry: Registry, streams: Streams) -> list[Operation[Any, Any]]:
     settings = broker.settings.http
 
-    async def fetch(call: Call[Any, None], query: PageQuery | RawQuery) -> tuple[int, Fetched]:
-        name = TopicPartition(call.topic, call.partition)
-        offset = await start_of(broker, name, query)
-        (found,) = await broker.records.read(
-            [Wanted(name, offset, query.max_bytes)],
-            max_bytes=query.max_bytes,
-            min_bytes=1 if query.wait_ms else 0,
-            max_wait_s=query.wait_ms / 1000,
-        )
-        if found.error is not None:
-            raise found.error
-        return offset, found
-
     async def read_partition(call: Call[PageQuery, None]) -> Response:
-        query = call.query
-        offset, found = await fetch(call, query)
-        taken = await take(
-            found,
-            offset=offset,
-            limit=query.limit,
-            max_bytes=query.max_bytes,
-            limit_bytes=broker.settings.producers.max_decompressed_bytes,
+        query, name = call.query, TopicPartition(call.topic, call.partition)
+        offset = await start_of(broker, name, query)
+        found = await partition_page(
+            broker, name, offset=offset, limit=query.limit, max_bytes=query.max_bytes, max_wait_s=query.wait_ms / 1000
         )
         page = Page(
             topic=call.topic,
             partition=call.partition,
-            records=await query.viewer(registry).views(call.partition, taken.records),
-            next_offset=taken.next_offset,
+            records=await query.viewer(registry).views(call.partition, found.records),
+            next_offset=found.next_offset,
             high_watermark=found.high_watermark,
             log_start=found.log_start,
         )
         return json_answer(page)
 
     async def read_batches(call: Call[RawQuery, None]) -> Response:
-        offset, found = await fetch(call, call.query)
+        query, name = call.query, TopicPartition(call.topic, call.partition)
+        offset = await start_of(broker, name, query)
+        found = await fetch(broker, name, offset, max_bytes=query.max_bytes, max_wait_s=query.wait_ms / 1000)
         ends = [span.end for buffer in found.records for span in spans(buffer)]
         headers = {
             "streamhouse-next-offset": str(max(ends, default=offset)),
@@ -161,11 +145,13 @@ def operations(broker: Broker, registry: Registry, streams: Streams) -> list[Ope
             framing = Lines() if call.accepted == NDJSON else Events(reconnect_s=settings.reconnect_s)
             return StreamAnswer(tail, query.viewer(registry), framing, streams=streams, settings=settings, limit=limit)
         viewer, records = query.viewer(registry), list[RecordView]()
-        async for piece in tail.read(
-            limit=min(limit or DEFAULT_RECORDS, MAX_RECORDS), max_bytes=query.max_bytes, max_wait_s=query.wait_ms / 1000
+        async for piece in topic_page(
+            tail,
+            limit=min(limit or DEFAULT_RECORDS, MAX_RECORDS),
+            max_bytes=query.max_bytes,
+            max_wait_s=query.wait_ms / 1000,
         ):
             records += await viewer.views(piece.partition, piece.records)
-            tail.offsets[piece.partition] = piece.next_offset
         return json_answer(TopicPage(topic=topic.name, records=records, cursor=tail.cursor))
 
     one = "/v1/topics/{topic}/partitions/{partition}"

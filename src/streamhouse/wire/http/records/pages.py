@@ -1,0 +1,89 @@
+"""Pages: records until a page is full, in however many pieces the log has them.
+
+Data path   broker.records, tail -> **pages** -> routes.reading
+Owns        when a page is full, or has all there is
+Leaves      opening batches to `decoding`, turns of partitions to `tail`
+
+One read of a log ends with a block, and where what is in segments ends: there is more behind it. Only the first read
+waits; the others take what is known to be there.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import NamedTuple
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.reading.fetch import Fetched, Wanted
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import StoredRecord
+
+from .decoding import take
+from .tail import Piece, Tail
+
+
+class PartitionPage(NamedTuple):
+    records: list[StoredRecord]
+    next_offset: int
+    high_watermark: int
+    log_start: int
+
+
+async def fetch(broker: Broker, name: TopicPartition, offset: int, *, max_bytes: int, max_wait_s: float) -> Fetched:
+    (found,) = await broker.records.read(
+        [Wanted(name, offset, max_bytes)],
+        max_bytes=max_bytes,
+        min_bytes=1 if max_wait_s else 0,
+        max_wait_s=max_wait_s,
+    )
+    if found.error is not None:
+        raise found.error
+    return found
+
+
+async def partition_page(
+    broker: Broker, name: TopicPartition, *, offset: int, limit: int, max_bytes: int, max_wait_s: float
+) -> PartitionPage:
+    """At most `limit` records and `max_bytes` of them, but at least one."""
+    records: list[StoredRecord] = []
+    found = await fetch(broker, name, offset, max_bytes=max_bytes, max_wait_s=max_wait_s)
+    while True:
+        taken = await take(
+            found,
+            offset=offset,
+            limit=limit - len(records),
+            max_bytes=max_bytes,
+            limit_bytes=broker.settings.producers.max_decompressed_bytes,
+            at_least_one=not records,
+        )
+        records += taken.records
+        max_bytes -= taken.size_bytes
+        has_moved, offset = taken.next_offset > offset, taken.next_offset
+        is_full = taken.is_full or len(records) >= limit or max_bytes <= 0
+        if is_full or not has_moved or offset >= found.high_watermark:
+            break
+        try:
+            found = await fetch(broker, name, offset, max_bytes=max_bytes, max_wait_s=0)
+        except StreamhouseError:
+            break  # it is told to whoever asks for the next page
+    return PartitionPage(records, offset, found.high_watermark, found.log_start)
+
+
+async def topic_page(tail: Tail, *, limit: int, max_bytes: int, max_wait_s: float) -> AsyncGenerator[Piece, None]:
+    """Pieces of at most `limit` records and `max_bytes` together, but at least one; the tail is moved behind them."""
+    left, left_bytes = limit, max_bytes
+    while True:
+        has_moved = False
+        async with aclosing(tail.read(limit=left, max_bytes=left_bytes, max_wait_s=max_wait_s)) as pieces:
+            async for piece in pieces:
+                if left < limit and piece.size_bytes > left_bytes:
+                    return
+                tail.offsets[piece.partition] = piece.next_offset
+                left, left_bytes = left - len(piece.records), left_bytes - piece.size_bytes
+                has_moved = True
+                yield piece
+                if piece.is_full or left <= 0 or left_bytes <= 0:
+                    return
+        if not has_moved or not tail.is_behind:
+            return
+        max_wait_s = 0
