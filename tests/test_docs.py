@@ -19,7 +19,11 @@ PAGES = [
     ROOT / "benchmarks/README.md",
 ]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-RUNNABLE = [page for page in PAGES if BLOCK.search(page.read_text())]
+RUNNABLE = [
+    pytest.param(page, marks=[pytest.mark.spark] if page.name == "spark.md" else [])
+    for page in PAGES
+    if BLOCK.search(page.read_text())
+]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +71,7 @@ def test_a_pages_commands_run(page: Path, agent: LiveAgent) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

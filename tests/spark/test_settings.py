@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors import Misconfigured
-from streamhouse.spark import launch
+from streamhouse.spark import launch, options, write_options
 from streamhouse.spark.launch import plan_launch, spark_home
 from streamhouse.spark.options import default_agents
 from streamhouse.spark.session import as_defaults, explained_settings, spark_environment, spark_settings
 from tests.spark.test_java import make_java
 
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 SECRET = "hush-hush"
 
 
@@ -81,3 +82,10 @@ def test_agents_that_nobody_names_come_from_the_environment(monkeypatch: pytest.
     assert default_agents() == "localhost:8080"
     monkeypatch.setenv("STREAMHOUSE_AGENTS", "a:1,b:2")
     assert default_agents() == "a:1,b:2"
+
+
+@pytest.mark.parametrize(("section", "known"), [("Reading", options._KNOWN), ("Writing", write_options._KNOWN)])
+def test_the_page_has_every_option_in_its_table(section: str, known: tuple[str, ...]) -> None:
+    text = PAGE.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    cells = " ".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))
+    assert [name for name in known if f"`{name}`" not in cells] == []

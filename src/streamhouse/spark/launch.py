@@ -20,6 +20,8 @@ from streamhouse.spark.session import spark_environment, spark_settings
 Kind = Literal["shell", "submit"]
 
 SCRIPTS: Final[Mapping[Kind, str]] = {"shell": "pyspark", "submit": "spark-submit"}
+QUIET: Final = {"spark.log.level": "WARN"}
+"""A program's own words are not lost among Spark's, as in its shell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,7 @@ class Launch:
 def plan_launch(kind: Kind, arguments: Sequence[str], environ: Mapping[str, str], *, agents: str | None) -> Launch:
     """Our settings come first, so that the user's win."""
     home = spark_home()
-    settings = [part for pair in spark_settings(agents).items() for part in ("--conf", "=".join(pair))]
+    settings = [part for pair in {**QUIET, **spark_settings(agents)}.items() for part in ("--conf", "=".join(pair))]
     environment = spark_environment(environ, agents=agents)
     return Launch(
         command=(str(home / "bin" / SCRIPTS[kind]), *settings, *arguments),

@@ -3,7 +3,7 @@
 Data path   none; called once in a program
 Owns        a session's settings and environment, and who goes first: what the program says, what Spark was started
             with, what we set
-Leaves      which settings to `session`, making the format known to `registering`
+Leaves      which settings to `session`; the format is known by `pyspark_streamhouse`, which is where this is
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from streamhouse.spark.registering import register
+from streamhouse.spark.registering import PUSH_DOWN
 from streamhouse.spark.session import spark_environment, spark_settings
 
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
@@ -36,7 +36,7 @@ def open_session(
     for key, value in _settings(agents, settings or {}).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    register(spark)
+    spark.conf.set(PUSH_DOWN, "true")
     return spark
 
 
