@@ -109,6 +109,10 @@ async def test_text_is_text_and_other_values_are_json(client: Client, topic: str
             await producer.enqueue(value)
         with pytest.raises(Rejected, match="neither bytes, text nor JSON"):
             await producer.send(object())
+        with pytest.raises(Rejected, match="half a character"):
+            await producer.send("\ud800")
+        with pytest.raises(Rejected, match="half a character"):
+            await producer.send(b"v", headers={"h": "\ud800"})
         with pytest.raises(Rejected, match="a key is bytes or text"):
             await producer.send(b"v", key=1)
     records = [record async for record in client.consume(topic, until="end")]
@@ -343,3 +347,11 @@ async def test_parts_of_a_client_that_is_not_open_say_so(agent: LiveAgent) -> No
     async with client:
         assert "open" in repr(client)
     assert "closed" in repr(client)
+
+
+@pytest.mark.parametrize(("option", "value"), [("compression", "brotli"), ("acks", "2")])
+async def test_an_option_that_is_not_known_is_refused_with_those_that_are(
+    client: Client, topic: str, option: str, value: Any
+) -> None:
+    with pytest.raises(Rejected, match=f"no such {option}; {option}='{value}' allowed="):
+        client.producer(topic, **{option: value})

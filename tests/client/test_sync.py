@@ -155,3 +155,12 @@ def test_waiting_in_one_thread_does_not_stop_another(client: SyncClient, topic: 
         producer.send(b"v")
     reader.join(timeout=20)
     assert found == [b"v"]
+
+
+def test_a_client_that_is_not_open_says_how_to_open_it(agent: LiveAgent) -> None:
+    closed = SyncClient(agent.http)
+    for use in (lambda: closed.topics, lambda: closed.groups, lambda: closed.schemas, lambda: closed.cluster):
+        with pytest.raises(Rejected, match=r"use it in: with SyncClient"):
+            use()
+    with closed:
+        assert closed.cluster.agents()

@@ -68,6 +68,16 @@ class ProducerSettings:
     """How long a record may take, trying again included."""
 
 
+def _codec(settings: ProducerSettings) -> Codec:
+    if settings.acks not in _ACKS:
+        raise Rejected(f"no such acks; acks={settings.acks!r} allowed={', '.join(_ACKS)}")
+    try:
+        return Codec[settings.compression.upper()]
+    except KeyError:
+        known = ", ".join(codec.name.lower() for codec in Codec)
+        raise Rejected(f"no such compression; compression={settings.compression!r} allowed={known}") from None
+
+
 class Producer:
     """`send` returns when a record is stored; `enqueue` as soon as there is room, with a promise.
 
@@ -90,7 +100,7 @@ class Producer:
         self._write_value, self._write_key = write_value or plain_value, write_key or plain_key
         self._clock = clock or SystemClock()
         self._idempotent = self._settings.acks == "all"
-        self._codec = Codec[self._settings.compression.upper()]
+        self._codec = _codec(self._settings)
         self._admin: Admin | None = None
         self._layout: Topic | None = None
         self._refresh_at = 0.0

@@ -41,7 +41,7 @@ class _PlainValue:
         if isinstance(value, bytes):
             return value
         if isinstance(value, str):
-            return value.encode()
+            return _utf8(value)
         if isinstance(value, bytearray | memoryview):
             return bytes(value)
         try:
@@ -61,7 +61,7 @@ class _PlainKey:
         if isinstance(key, bytes):
             return key
         if isinstance(key, str):
-            return key.encode()
+            return _utf8(key)
         raise Rejected(f"a key is bytes or text; type={type(key).__name__}; or give a schema: key_schema=...")
 
 
@@ -71,7 +71,14 @@ plain_key: Final[Write] = _PlainKey()
 
 def header_pairs(headers: AnyHeaders) -> Headers:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+    return tuple((name, _utf8(value) if isinstance(value, str) else value) for name, value in pairs)
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise Rejected(f"the text has half a character, which UTF-8 can't hold; position={error.start}") from None
 
 
 class Registry(Protocol):

@@ -36,6 +36,7 @@ from streamhouse.client.schemas import Schemas
 from streamhouse.client.serde import AnySchema
 from streamhouse.client.sync_producer import SyncProducer
 from streamhouse.clock import SystemClock
+from streamhouse.errors import Rejected
 
 _DEFAULTS = ProducerSettings()
 
@@ -61,10 +62,6 @@ class SyncClient:
             loop.close()
             raise
         self._loop = loop
-        self.topics = SyncTopics(loop, self._client.topics)
-        self.groups = SyncGroups(loop, self._client.groups)
-        self.schemas = SyncSchemas(loop, self._client.schemas)
-        self.cluster = SyncCluster(loop, self._client.cluster)
         return self
 
     def __exit__(
@@ -78,8 +75,24 @@ class SyncClient:
 
     def _opened(self) -> LoopThread:
         if self._loop is None:
-            raise RuntimeError("the client is not open; use it in: with SyncClient(...) as client")
+            raise Rejected("the client is not open; use it in: with SyncClient(...) as client")
         return self._loop
+
+    @property
+    def topics(self) -> "SyncTopics":
+        return SyncTopics(self._opened(), self._client.topics)
+
+    @property
+    def groups(self) -> "SyncGroups":
+        return SyncGroups(self._opened(), self._client.groups)
+
+    @property
+    def schemas(self) -> "SyncSchemas":
+        return SyncSchemas(self._opened(), self._client.schemas)
+
+    @property
+    def cluster(self) -> "SyncCluster":
+        return SyncCluster(self._opened(), self._client.cluster)
 
     def producer(
         self,
