@@ -10,6 +10,7 @@ from typing import Any, Final
 from streamhouse.broker.gate import Gate
 from streamhouse.broker.placing import holds
 from streamhouse.broker.placing.holds import Holds
+from streamhouse.stores.metadata.rows import commit_of
 from streamhouse.stores.metadata.transaction import Transaction
 from streamhouse.stores.metadata.transactions import placing
 
@@ -44,7 +45,7 @@ def repeated_placements_are_not_recognised(patch: Patch) -> None:
     async def remember(tx: Transaction, placement: Any, placed: Any, *, now_ms: int) -> Any:
         known = await tx.row(tx.sql.find_commit, {"query": placement.query, "epoch": placement.epoch})
         if known is not None:
-            return placing.commit_of(known)
+            return commit_of(known)
         return await written(tx, placement, placed, now_ms=now_ms)
 
     written = placing._remember

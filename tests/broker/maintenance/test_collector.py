@@ -8,12 +8,13 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.maintenance import collector as module
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config import RetentionSettings
-from streamhouse.errors import OffsetOutOfRange, SessionLost, Unavailable
+from streamhouse.errors import CommitRefused, OffsetOutOfRange, SessionLost, Unavailable
 from streamhouse.format.keys import segment_key, wal_key
 from streamhouse.model.lease import Address
 from streamhouse.model.names import SessionId, TopicPartition
 from streamhouse.stores.metadata.base import NewSession
 from tests.broker.conftest import MakeWorld
+from tests.broker.placing.support import until_done, written
 from tests.broker.support import (
     CLICKS,
     NOW_MS,
@@ -367,3 +368,60 @@ async def test_looking_after_many_partitions_takes_as_many_questions_as_after_on
         await broker.compactor.look()
         asked[partitions] = len(world.metadata.calls)
     assert asked[300] <= asked[1] + 2
+
+
+# --- segments that others wrote
+
+
+async def test_a_segment_that_nobody_committed_for_long_is_given_up_and_then_deleted(world: World) -> None:
+    broker = await world.start_with(ORDERS)
+    placed = await written(broker, world.bucket, {ORDERS: [b"x"]}, epoch=1)
+    left = await written(broker, world.bucket, {ORDERS: [b"y"]}, epoch=2)
+    await until_done(world, broker.commits.commit(placed))
+    world.clock.skip(ORPHAN_AGE_S - 60)
+    assert await broker.collector.sweep() == 0
+    world.clock.skip(120)
+    assert await broker.collector.sweep() == 1
+    (key,) = (each.segment.key for each in left.segments)
+    assert [meta.key async for meta in world.bucket.list("placed/")] == sorted(
+        [key, *(each.segment.key for each in placed.segments)]
+    )
+    world.clock.skip(GRACE_S + 1)
+    assert await broker.collector.collect() == 1
+    assert [meta.key async for meta in world.bucket.list("placed/")] == [each.segment.key for each in placed.segments]
+    assert await values_of(broker) == {0: b"x"}
+
+
+async def test_a_segment_that_was_given_up_is_placed_no_more_though_its_bytes_are_there(world: World) -> None:
+    broker = await world.start_with(ORDERS)
+    late = await written(broker, world.bucket, {ORDERS: [b"x"]})
+    world.clock.skip(ORPHAN_AGE_S + 60)
+    assert await broker.collector.sweep() == 1
+    with pytest.raises(CommitRefused, match="given up"):
+        await until_done(world, broker.commits.commit(late))
+
+
+async def test_a_commit_that_races_with_the_sweep_has_its_objects_or_is_refused(world: World) -> None:
+    """It has looked at its objects; they are given up, and deleted, before its transaction comes."""
+    broker = await world.start_with(ORDERS)
+    late = await written(broker, world.bucket, {ORDERS: [b"x"]})
+    going_on = world.metadata.hold("place_segments")
+    placing = asyncio.ensure_future(broker.commits.commit(late))
+    await settle()
+    world.clock.skip(ORPHAN_AGE_S + 60)
+    assert await broker.collector.sweep() == 1
+    going_on.set()
+    with pytest.raises(CommitRefused, match="given up"):
+        await until_done(world, placing)
+    assert await values_of(broker) == {}
+
+
+async def test_queries_that_were_silent_for_long_are_forgotten(world: World) -> None:
+    broker = await world.start_with(ORDERS)
+    commit = await written(broker, world.bucket, {ORDERS: [b"x"]})
+    await until_done(world, broker.commits.commit(commit))
+    await broker.collector.sweep_logs()
+    assert await world.sqlite.last_commit(commit.query) is not None
+    world.clock.skip(world.settings.placing.remember_s + 1)
+    await broker.collector.sweep_logs()
+    assert await world.sqlite.last_commit(commit.query) is None

@@ -80,7 +80,7 @@ async def test_refusals_say_whether_it_may_be_asked_for_again(
     run = body["segments"][0]["runs"][0] | {"topic": "nothing"}
     strange = [body["segments"][0] | {"runs": [run]}]
     assert (await http.post("/v1/commits", json=body | {"epoch": 7, "segments": strange})).status_code == 422
-    world.metadata.refuse("find_commit")
+    world.metadata.refuse("last_commit")
     refused = await http.post("/v1/commits", json=body)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
 
