@@ -17,7 +17,8 @@ from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.spark.agents import RunRow
-from streamhouse.spark.columns import Shape, record_schema
+from streamhouse.spark.columns import Shape
+from streamhouse.spark.fields import record_schema
 from streamhouse.spark.objects import opened
 from streamhouse.spark.options import read_options
 from streamhouse.spark.plan import Piece, Split

@@ -1,8 +1,8 @@
 """Columns: records as Spark's Kafka source shows them, from the buffers that `format.columns` fills.
 
 Data path   reading, tail -> read_columns -> **record_batch** -> Spark
-Owns        the columns' names and types, which of them a narrower schema wants, and Arrow's arrays
-Leaves      the buffers to `format.columns`; typed columns to `typed`
+Owns        what a narrower schema needs of records, and Arrow's arrays
+Leaves      names and types to `fields`, the buffers to `format.columns`, typed columns to `typed`
 """
 
 from collections.abc import Callable, Mapping
@@ -12,33 +12,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
-from streamhouse.errors import Misconfigured
 from streamhouse.format.columns import Binary, Column, Columns, Headers
 from streamhouse.model.names import TopicPartition
 
-_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-TYPES: Final[Mapping[str, DataType]] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    "headers": ArrayType(_HEADER),
-}
 _WANTED: Final = {
     "key": Column.KEY,
     "value": Column.VALUE,
@@ -49,28 +27,6 @@ _WANTED: Final = {
 }
 _MAX_MS: Final = (2**63 - 1) // 1000
 """Times beyond what microseconds in 64 bits can say are shown as the last that they can: year 294247."""
-
-
-def record_schema(*, include_headers: bool) -> StructType:
-    """Spark's Kafka source has the same columns, the headers only when asked for."""
-    return StructType([StructField(name, kind) for name, kind in TYPES.items() if include_headers or name != "headers"])
-
-
-def check_schema(schema: StructType) -> None:
-    """Raise `Misconfigured` unless these are columns that records have; fewer of them are read faster."""
-    for field in schema.fields:
-        kind = TYPES.get(field.name)
-        if kind is None:
-            raise Misconfigured(f"records have no such column; column={field.name} columns={','.join(TYPES)}")
-        if not _same(field.dataType, kind):
-            wanted = kind.simpleString()
-            raise Misconfigured(
-                f"a column has another type; column={field.name} type={wanted} do=read it so, then cast"
-            )
-
-
-def _same(given: DataType, kind: DataType) -> bool:
-    return given.simpleString() == kind.simpleString()
 
 
 def wanted_columns(names: Mapping[str, object] | list[str]) -> Column:

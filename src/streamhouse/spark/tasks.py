@@ -7,6 +7,8 @@ Leaves      reading to `reading`
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -17,7 +19,9 @@ from streamhouse.spark.options import ReadOptions
 from streamhouse.spark.plan import Split
 from streamhouse.spark.pushing import NOTHING, Pushed
 from streamhouse.spark.reading import Shaping, Task, read_split
-from streamhouse.spark.typed import ReaderSchema, TypedShape
+
+if TYPE_CHECKING:
+    from streamhouse.spark.typed import ReaderSchema
 
 
 class SplitPartition(InputPartition):
@@ -33,10 +37,14 @@ class Output:
     """What rows look like: the columns, and the schema that they are fields of, if they are."""
 
     columns: StructType
-    typed: ReaderSchema | None = None
+    typed: "ReaderSchema | None" = None
 
     def shape(self, address: str) -> Shaping:
-        return Shape.of(self.columns) if self.typed is None else TypedShape.of(self.columns, self.typed, address)
+        if self.typed is None:
+            return Shape.of(self.columns)
+        # The languages of schemas are loaded by tasks that need them.
+        typed = import_module("streamhouse.spark.typed")
+        return cast(Shaping, typed.TypedShape.of(self.columns, self.typed, address))
 
 
 def read(options: ReadOptions, output: Output, partition: InputPartition) -> Iterator[pa.RecordBatch]:

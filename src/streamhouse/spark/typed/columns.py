@@ -18,11 +18,11 @@ from streamhouse.client.serde import PREFIX_BYTES, schema_id_of
 from streamhouse.errors import InvalidRecordValue, Misconfigured
 from streamhouse.format.columns import Binary, Column, Columns
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.columns import ARRAYS, TYPES, wanted_columns
+from streamhouse.spark.columns import ARRAYS, wanted_columns
+from streamhouse.spark.fields import PREFIX, TYPES
 from streamhouse.spark.typed.kinds import Field, field_value
 from streamhouse.spark.typed.registry import ReaderSchema, fields_of, is_bare, writer_schema
 
-PREFIX: Final = "_"
 _ALWAYS: Final = ("key", "topic", "partition", "offset", "timestamp")
 
 

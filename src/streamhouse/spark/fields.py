@@ -1,0 +1,59 @@
+"""Fields: the columns of records, with the names and types that Spark's Kafka source gives them.
+
+Data path   none; Spark asks for it before anything is read
+Owns        names and types; which narrower schemas there can be
+Leaves      filling them to `columns`; columns of records' own to `typed`
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from streamhouse.errors import Misconfigured
+
+PREFIX: Final = "_"
+"""Before the names of these columns, where records have columns of their own."""
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+TYPES: Final[Mapping[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
+}
+
+
+def record_schema(*, include_headers: bool) -> StructType:
+    """Spark's Kafka source has the same columns, the headers only when asked for."""
+    return StructType([StructField(name, kind) for name, kind in TYPES.items() if include_headers or name != "headers"])
+
+
+def check_schema(schema: StructType) -> None:
+    """Raise `Misconfigured` unless these are columns that records have; fewer of them are read faster."""
+    for field in schema.fields:
+        kind = TYPES.get(field.name)
+        if kind is None:
+            raise Misconfigured(f"records have no such column; column={field.name} columns={','.join(TYPES)}")
+        if not _same(field.dataType, kind):
+            wanted = kind.simpleString()
+            raise Misconfigured(
+                f"a column has another type; column={field.name} type={wanted} do=read it so, then cast"
+            )
+
+
+def _same(given: DataType, kind: DataType) -> bool:
+    return given.simpleString() == kind.simpleString()
