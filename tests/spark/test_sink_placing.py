@@ -1,0 +1,242 @@
+"""What tasks wrote is placed by an agent: all of it at once, once, whatever was tried before."""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StringType, StructType
+
+from streamhouse.client.http import Answer
+from streamhouse.client.sync import SyncClient
+from streamhouse.clock import Ids
+from streamhouse.errors import CommitRefused, Misconfigured, Unavailable, UnknownTopic
+from streamhouse.model.placing import QueryId
+from streamhouse.spark.placing import Commit, Placed, PlacingAgents
+from streamhouse.spark.sink import BatchWriter, Destination, Written, batch_writer, place
+from streamhouse.spark.write_options import WriteOptions
+from streamhouse.spark.writing import Identity
+from tests.live import LiveAgent
+
+VALUES = StructType().add("value", StringType())
+
+
+@pytest.fixture(scope="module")
+def sink_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
+    flags = ("--set", "topics.auto_create=false", "--set", "flush.age_s=1h")
+    with LiveAgent(tmp_path_factory.mktemp("sink") / "data", *flags) as running:
+        yield running
+
+
+@pytest.fixture
+def sink_client(sink_agent: LiveAgent) -> Iterator[SyncClient]:
+    with SyncClient(sink_agent.http) as connected:
+        yield connected
+
+
+@pytest.fixture
+def topic(sink_client: SyncClient) -> str:
+    name = f"topic-{uuid.uuid4()}"
+    sink_client.topics.create(name, partitions=2)
+    return name
+
+
+@pytest.fixture
+def destination(sink_agent: LiveAgent, topic: str) -> Destination:
+    options = WriteOptions(agents=sink_agent.http, topic=topic, commit_timeout_s=10)
+    return Destination.find(options, VALUES, overwrite=False)
+
+
+def identity(epoch: int = 0) -> Identity:
+    return Identity(QueryId(str(uuid.uuid4())), epoch)
+
+
+def write(destination: Destination, values: Sequence[str], of: Identity) -> Written:
+    return destination.write(iter([pa.record_batch({"value": list(values)})] if values else []), of)
+
+
+def seen(client: SyncClient, topic: str) -> list[str]:
+    return sorted(record.text() for record in client.consume(topic, until="end"))
+
+
+def test_records_are_seen_when_they_are_committed_and_not_before(
+    destination: Destination, topic: str, sink_client: SyncClient
+) -> None:
+    of = identity()
+    written = [write(destination, ["a", "b"], of), write(destination, ["c"], of), write(destination, [], of)]
+    assert seen(sink_client, topic) == []
+    assert place(destination.options, [*written, None]) is not None
+    assert seen(sink_client, topic) == ["a", "b", "c"]
+
+
+def test_a_commit_that_is_repeated_places_nothing_twice(
+    destination: Destination, topic: str, sink_client: SyncClient
+) -> None:
+    of = identity(3)
+    first = place(destination.options, [write(destination, ["a", "b"], of)])
+    again = place(destination.options, [write(destination, ["a", "b"], of)])  # as tasks do after a restart
+    assert first is not None
+    assert again == Placed(placed=first.placed, replayed=True)
+    assert seen(sink_client, topic) == ["a", "b"]
+
+
+def test_tries_of_a_task_that_nobody_commits_are_never_seen(
+    destination: Destination, topic: str, sink_client: SyncClient, sink_agent: LiveAgent
+) -> None:
+    of = identity()
+    tries = [write(destination, ["a", "b"], of) for _ in range(3)]  # failed, speculative, and the one that counts
+    place(destination.options, tries[1:2])
+    assert seen(sink_client, topic) == ["a", "b"]
+    keys = {segment.key for each in tries for segment in each.segments}
+    assert len(keys) == 3
+    assert all((sink_agent.data / "objects" / key).is_file() for key in keys)
+
+
+def test_records_of_producers_and_of_the_sink_follow_each_other(
+    destination: Destination, topic: str, sink_client: SyncClient
+) -> None:
+    of = identity()
+    for epoch in range(3):
+        with sink_client.producer(topic) as producer:
+            producer.enqueue(f"produced-{epoch}", key="k")
+        place(destination.options, [write(destination, [f"placed-{epoch}"] * 2, of._replace(epoch=epoch))])
+    records = list(sink_client.consume(topic, until="end"))
+    assert sorted(record.text() for record in records) == sorted(
+        [f"produced-{n}" for n in range(3)] + [f"placed-{n}" for n in range(3)] * 2
+    )
+    for partition in (0, 1):
+        offsets = [record.offset for record in records if record.partition == partition]
+        assert sorted(offsets) == list(range(len(offsets)))
+
+
+def test_an_empty_micro_batch_asks_nobody(destination: Destination) -> None:
+    assert place(destination.options, []) is None
+    assert place(destination.options, [write(destination, [], identity()), None]) is None
+
+
+def test_a_write_job_is_one_commit_and_abort_deletes_nothing(
+    sink_agent: LiveAgent, topic: str, sink_client: SyncClient
+) -> None:
+    options = WriteOptions(agents=sink_agent.http, topic=topic)
+    job = batch_writer(options, VALUES, overwrite=False)
+    messages: list[WriterCommitMessage | None] = [job.write(iter([pa.record_batch({"value": ["a"]})]))]
+    job.abort(messages)
+    job.commit(messages)
+    job.commit(messages)
+    job.abort(messages)
+    assert seen(sink_client, topic) == ["a"]
+    assert isinstance(job, BatchWriter)
+
+
+def test_an_unknown_topic_is_told_before_any_work_where_agents_make_none(sink_agent: LiveAgent) -> None:
+    with pytest.raises(UnknownTopic, match="nowhere do=look at the option or column topic, or create it"):
+        Destination.find(WriteOptions(agents=sink_agent.http, topic="nowhere"), VALUES, overwrite=False)
+
+
+def test_an_unknown_topic_in_a_row_is_told(sink_agent: LiveAgent) -> None:
+    schema = StructType().add("topic", StringType()).add("value", StringType())
+    destination = Destination.find(WriteOptions(agents=sink_agent.http), schema, overwrite=False)
+    with pytest.raises(UnknownTopic, match="nowhere do="):
+        destination.write(iter([pa.record_batch({"topic": ["nowhere"], "value": ["a"]})]), identity())
+
+
+def test_a_topic_is_made_where_agents_do_that(agent: LiveAgent) -> None:
+    name = f"made-{uuid.uuid4()}"
+    found = Destination.find(WriteOptions(agents=agent.http, topic=name), VALUES, overwrite=False)
+    assert found.target is not None
+    assert found.target.name == name
+
+
+def test_topics_are_not_overwritten(sink_agent: LiveAgent, topic: str) -> None:
+    with pytest.raises(Misconfigured, match="only ever appended"):
+        Destination.find(WriteOptions(agents=sink_agent.http, topic=topic), VALUES, overwrite=True)
+
+
+def test_a_topic_whose_schemas_agents_judge_is_told(sink_agent: LiveAgent, sink_client: SyncClient) -> None:
+    name = f"judged-{uuid.uuid4()}"
+    sink_client.topics.create(name, partitions=1, config={"streamhouse.schema.validation": "id"})
+    with pytest.raises(Misconfigured, match=f"topic={name} do=write to a topic without"):
+        Destination.find(WriteOptions(agents=sink_agent.http, topic=name), VALUES, overwrite=False)
+
+
+def test_a_segment_that_is_gone_is_told_and_nothing_is_placed(
+    destination: Destination, topic: str, sink_client: SyncClient, sink_agent: LiveAgent
+) -> None:
+    written = write(destination, ["a"], identity())
+    (sink_agent.data / "objects" / written.segments[0].key).unlink()
+    with pytest.raises(CommitRefused, match="not in the object store"):
+        place(destination.options, [written])
+    assert seen(sink_client, topic) == []
+
+
+def test_a_bucket_that_may_not_be_written_is_told(tmp_path: Path, destination: Destination) -> None:
+    with pytest.raises(Misconfigured, match=r"where this executor can't see them.*do="):
+        Destination(options=destination.options, store=f"file://{tmp_path}/nowhere", target=destination.target).write(
+            iter([]), identity()
+        )
+
+
+# --- agents that are away ----------------------------------------------------------------------------------------
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.waits: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        return 0
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+class Scripted:
+    """An agent that answers as it is told, and then as the last time."""
+
+    def __init__(self, *answers: Answer | Exception) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    async def ask(self, *_: object, **__: object) -> Answer:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+COMMIT = Commit(query=str(uuid.uuid4()), epoch=0, segments=())
+DONE = Answer(200, b'{"placed": [], "replayed": true}')
+Agents = Callable[[Scripted, ManualClock], PlacingAgents]
+
+
+def agents(http: Scripted, clock: ManualClock) -> PlacingAgents:
+    return PlacingAgents(http, clock=clock, ids=Ids())  # type: ignore[arg-type]
+
+
+async def test_a_commit_is_asked_for_again_until_somebody_answers() -> None:
+    http, clock = Scripted(Unavailable("away"), Answer(503, b"{}"), Answer(429, b"{}"), DONE), ManualClock()
+    assert (await agents(http, clock).commit(COMMIT, timeout_s=60)).replayed
+    assert http.asked == 4
+    assert clock.waits == sorted(clock.waits)
+
+
+async def test_a_commit_that_nobody_answers_fails_in_time_and_says_what_to_do() -> None:
+    http, clock = Scripted(Unavailable("no agent answers")), ManualClock()
+    with pytest.raises(Unavailable, match=r"timeout_s=60.*do=start the query again.*commitTimeout"):
+        await agents(http, clock).commit(COMMIT, timeout_s=60)
+    assert clock.now <= 60
+
+
+async def test_a_commit_that_is_refused_is_not_asked_for_again() -> None:
+    http = Scripted(Answer(409, b'{"detail": "commit is older than the last one"}'))
+    with pytest.raises(CommitRefused, match="older than the last one"):
+        await agents(http, ManualClock()).commit(COMMIT, timeout_s=60)
+    assert http.asked == 1
