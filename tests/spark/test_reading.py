@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,9 +22,9 @@ from streamhouse.spark.columns import Shape
 from streamhouse.spark.fields import record_schema
 from streamhouse.spark.objects import opened
 from streamhouse.spark.options import read_options
-from streamhouse.spark.plan import Piece, Split
+from streamhouse.spark.plan import Piece, Split, splits_of
 from streamhouse.spark.planning import plan_batch
-from streamhouse.spark.pushing import NOTHING, Pushed
+from streamhouse.spark.pushing import NOTHING
 from streamhouse.spark.reading import Task, read_split
 from streamhouse.stores.objects.base import Refused
 from tests.live import LiveAgent
@@ -31,6 +32,9 @@ from tests.seaweed import RealS3
 from tests.spark.conftest import BUCKET, LAZY, client_of, send
 
 pytestmark = pytest.mark.spark
+
+NOBODY = Task(agents="localhost:1")
+"""Whoever asks an agent fails."""
 
 
 @pytest.fixture
@@ -46,9 +50,9 @@ def own(tmp_path: Path) -> Iterator[LiveAgent]:
         yield agent
 
 
-def splits(agent: LiveAgent, pushed: Pushed = NOTHING, **options: str) -> list[Split]:
-    given = {"topic": "orders", "agents": agent.http, **options}
-    return asyncio.run(plan_batch(read_options(given, streaming=False), pushed))
+def splits(agent: LiveAgent) -> list[Split]:
+    given = {"topic": "orders", "agents": agent.http}
+    return asyncio.run(plan_batch(read_options(given, streaming=False), NOTHING))
 
 
 def values(split: Split, task: Task) -> list[int]:
@@ -56,25 +60,15 @@ def values(split: Split, task: Task) -> list[int]:
     return [int(value) for batch in read_split(split, task, shape) for value in batch.column(0).to_pylist()]
 
 
-def test_splits_share_blocks_but_no_records(own: LiveAgent) -> None:
-    found = [values(split, Task(agents=own.http)) for split in splits(own, minPartitions="7")]
-    assert len(found) == 7
-    assert [value for each in found for value in each] == list(range(200))
-
-
-def test_segments_are_read_while_no_agent_is_there(own: LiveAgent) -> None:
-    (split,) = splits(own)
-    own.stop()
-    assert values(split, Task(agents=own.http)) == list(range(200))
-
-
-def test_the_tail_comes_from_the_agent_also_after_it_was_flushed(own: LiveAgent) -> None:
+def test_segments_are_read_without_an_agent_and_the_tail_once_it_is_back(own: LiveAgent) -> None:
     with client_of(own) as client:
         send(client, "orders", range(200, 250))
     (split,) = splits(own)
     assert [piece.run is None for piece in split.pieces] == [False, True]
     own.stop()
-    own.start()
+    flushed = replace(split, pieces=split.pieces[:1])
+    assert values(flushed, Task(agents=own.http)) == list(range(200))
+    own.start()  # what was the tail is in a segment now; agents have it still
     assert values(split, Task(agents=own.http)) == list(range(250))
 
 
@@ -102,18 +96,10 @@ def delete_records(agent: LiveAgent, *, before: int) -> None:
         future.result(30)
 
 
-def test_times_leave_records_out(own: LiveAgent) -> None:
-    pushed = Pushed(from_ms=2**60)
-    assert splits(own, pushed) == []
-    (split,) = splits(own)
-    assert values(split, Task(agents=own.http, until_ms=1)) == []
-    assert values(split, Task(agents=own.http, from_ms=1)) == list(range(200))
-
-
 def test_a_folder_that_is_not_here_says_so(tmp_path: Path) -> None:
     split = Split(store=f"file://{tmp_path}/nothing", pieces=())
     with pytest.raises(Misconfigured, match="run Spark on the agent's machine"):
-        list(read_split(split, Task(agents="localhost:1"), Shape.of(record_schema(include_headers=False))))
+        list(read_split(split, NOBODY, Shape.of(record_schema(include_headers=False))))
 
 
 def write_run(store: Path, *, base: int, records: int, block_bytes: int = 512) -> Piece:
@@ -148,18 +134,32 @@ def write_run(store: Path, *, base: int, records: int, block_bytes: int = 512) -
         records=records,
         max_timestamp_ms=entry.max_timestamp_ms,
     )
-    return Piece(place=TopicPartition("orders", 0), start=base + 15, end=base + 95, weight=1.0, run=run)
+    return Piece(place=TopicPartition("orders", 0), start=base + 15, end=base + 95, weight=1000.0, run=run)
 
 
 def test_offsets_of_a_run_count_from_where_it_was_placed(tmp_path: Path) -> None:
     piece = write_run(tmp_path, base=1_000_000, records=100)
     shape = Shape.of(StructType().add("offset", "long").add("value", "binary").add("timestamp", "timestamp"))
     split = Split(store=f"file://{tmp_path}", pieces=(piece,))
-    table = pa.Table.from_batches(list(read_split(split, Task(agents="localhost:1"), shape)))
+    table = pa.Table.from_batches(list(read_split(split, NOBODY, shape)))
     expected = list(range(1_000_015, 1_000_095))
     assert table["offset"].to_pylist() == expected
     assert [int(value) for value in table["value"].to_pylist()] == expected
     assert table["timestamp"].cast(pa.int64()).to_pylist() == [(1000 + n) * 1000 for n in range(15, 95)]
+
+
+def test_splits_share_blocks_but_no_records(tmp_path: Path) -> None:
+    piece = write_run(tmp_path, base=1_000_000, records=100)
+    cut = splits_of([piece], store=f"file://{tmp_path}", split_bytes=1 << 20, min_partitions=7)
+    found = [values(split, NOBODY) for split in cut]
+    assert {len(each) for each in found} == {11, 12}
+    assert [value for each in found for value in each] == list(range(1_000_015, 1_000_095))
+
+
+def test_times_leave_blocks_and_records_out(tmp_path: Path) -> None:
+    split = Split(store=f"file://{tmp_path}", pieces=(write_run(tmp_path, base=0, records=100),))
+    assert values(split, replace(NOBODY, from_ms=1042, until_ms=1077)) == list(range(42, 77))
+    assert values(split, replace(NOBODY, until_ms=1)) == []
 
 
 def test_a_bucket_without_rights_says_what_to_do(bucket: RealS3, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_a_bucket_without_rights_says_what_to_do(bucket: RealS3, monkeypatch: py
     split = Split(store=f"s3://{BUCKET}/no-rights", pieces=(piece,))
     shape = Shape.of(record_schema(include_headers=False))
     with pytest.raises(Refused, match="do="):
-        list(read_split(split, Task(agents="localhost:1"), shape))
+        list(read_split(split, NOBODY, shape))
 
 
 @pytest.fixture(autouse=True)
