@@ -69,6 +69,8 @@ async def test_a_bad_limit_is_refused_with_its_place_and_the_reason(http: httpx.
     assert answer.headers["content-type"] == "application/problem+json"
     (flaw,) = answer.json()["errors"]
     assert (flaw["path"], "int" in flaw["reason"]) == ("$.limit", True)
+    (flaw,) = (await http.get("/v1/topics/orders/partitions/-1/records")).json()["errors"]
+    assert flaw["path"] == "$.partition"
 
 
 async def test_an_unknown_topic_is_not_found(http: httpx.AsyncClient) -> None:

@@ -126,7 +126,7 @@ async def test_an_upload_faster_than_the_log_is_not_kept_in_memory(start_site: S
     for _ in range(4):
         writer.write(chunk)
     status, told = await answer_of(reader)
-    assert (status, "http.max_line_bytes" in told["detail"]) == (400, True)
+    assert (status, "http.max_line_bytes" in told["detail"]) == (413, True)
 
 
 @pytest.mark.parametrize("chunked", [False, True])

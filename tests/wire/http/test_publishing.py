@@ -266,6 +266,7 @@ async def test_an_upload_that_ends_inside_a_line_says_so(broker: Broker, http: h
 async def test_an_upload_without_a_good_line_is_refused(http: httpx.AsyncClient) -> None:
     answer = await http.post(RECORDS, content=b"nonsense\n", headers=NDJSON)
     assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
+    assert answer.json()["errors"][0]["reason"].startswith("line 1: ")
     empty = await http.post(RECORDS, content=b"", headers=NDJSON)
     assert (empty.status_code, empty.json()["records"]) == (200, 0)
 

@@ -72,3 +72,36 @@ async def test_what_no_schema_can_read_is_told_as_it_is(http: httpx.AsyncClient,
     assert answer.status_code == 200
     (record,) = (await http.get(PAGE, params={"format": "schema"})).json()["records"]
     assert (record["value_format"], "value_schema_id" in record) == ("base64", False)
+
+
+async def test_an_upload_is_written_with_the_schema_that_its_query_names(
+    http: httpx.AsyncClient, schema_id: int
+) -> None:
+    body = b'{"value": {"id": 1}, "partition": 0}\n{"value": {"id": "x"}}\n{"value": {"id": 2}, "partition": 0}\n'
+    for named in ({"value_schema_id": schema_id}, {"value_subject": "orders-value"}):
+        answer = await http.post(RECORDS, content=body, params=named, headers={"content-type": "application/x-ndjson"})
+        told = answer.json()
+        assert (answer.status_code, told["records"], [each["line"] for each in told["errors"]]) == (200, 2, [2])
+    read = (await http.get(PAGE, params={"format": "schema"})).json()["records"]
+    assert [record["value"]["id"] for record in read] == [1, 2, 1, 2]
+    assert {record["value_schema_id"] for record in read} == {schema_id}
+
+
+async def test_the_nearest_word_about_a_value_holds(http: httpx.AsyncClient, schema_id: int) -> None:
+    query = {"value_schema_id": schema_id}
+    records = [{"value": "eA==", "partition": 0}]
+    assert (await http.post(RECORDS, json={"records": records, "format": "base64"}, params=query)).status_code == 200
+    records = [{"value": "eA==", "value_format": "base64", "partition": 0}, {"value": {"id": 1}, "partition": 0}]
+    assert (await http.post(RECORDS, json={"records": records}, params=query)).status_code == 200
+    read = (await http.get(PAGE, params={"format": "schema"})).json()["records"]
+    assert [record["value"] for record in read] == ["x", "x", {"id": 1, "note": None}]
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/octet-stream"])
+async def test_a_value_that_is_stored_as_it_stands_has_no_schema(
+    http: httpx.AsyncClient, schema_id: int, media_type: str
+) -> None:
+    params = {"value_schema_id": schema_id}
+    answer = await http.post(RECORDS, content=b"x", params=params, headers={"content-type": media_type})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["path"] == "$.value_schema_id"

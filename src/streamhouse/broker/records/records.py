@@ -63,7 +63,7 @@ class Records:
         """One receipt, or error, per record, in order. Raises `UnknownTopic` for all of them at once.
 
         Records of one call keep their order in each partition. A retry with the same idempotency key and the same
-        records stores nothing twice and gets the same receipts; with other records it is `IdempotencyKeyReused`.
+        records stores nothing twice and gets the same offsets; with other records it is `IdempotencyKeyReused`.
         """
         return await self._publishing.publish(
             topic, records, acks=acks, idempotency_key=idempotency_key, timeout_s=timeout_s

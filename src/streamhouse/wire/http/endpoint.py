@@ -78,12 +78,13 @@ def make_routes(operations: Iterable[Operation[Any, Any]], bodies: Bodies) -> li
 
 
 def read_path(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        return {name: msgspec.convert(value, type=PATH_PARAMETERS[name], strict=False) for name, value in given.items()}
-    except msgspec.ValidationError as error:
-        raise Malformed(
-            f"the path is not as it should be; why={error}", flaws=[Flaw(path="$", reason=str(error))]
-        ) from None
+    read: dict[str, Any] = {}
+    for name, value in given.items():
+        try:
+            read[name] = msgspec.convert(value, type=PATH_PARAMETERS[name], strict=False)
+        except msgspec.ValidationError as error:
+            raise malformed("the path is not as it should be", error, at=f"$.{name}") from None
+    return read
 
 
 def read_query(request: Request, kind: type[T]) -> T:

@@ -5,8 +5,9 @@ Owns        which of the query, the body and the record decides; every flaw with
 Leaves      bytes to `payloads` and `schemas`
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
 from msgspec import UNSET, Raw
 
@@ -17,10 +18,13 @@ from .payloads import BAD_VALUE, bytes_of, flaw_of, headers_of, refuse
 from .schemas import Writer
 from .shapes import Format, Publication, PublicationQuery, RecordShape
 
+Part = Literal["key", "value"]
+PARTS: Final[Sequence[Part]] = ("key", "value")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What holds for records that don't say otherwise. A writer, where there is one, decides before any format."""
+    """What holds for records that don't say otherwise. A writer, where there is one, decides before these formats."""
 
     acks: Acks
     key: bytes | None = None
@@ -46,22 +50,35 @@ def defaults_of(
         key=None if query.key is UNSET else query.key.encode(),
         partition=None if query.partition is UNSET else query.partition,
         timestamp_ms=None if query.timestamp_ms is UNSET else query.timestamp_ms,
-        key_format=said.key_format or query.key_format,
+        key_format=said.key_format or query.key_format or "text",
         value_format=said.value_format or said.format or query.value_format or query.format or "json",
         key_writer=key_writer,
         value_writer=value_writer,
     )
 
 
-def check_schemas(body: Publication) -> None:
-    """Raise where a part has more than one thing that says how it is written."""
-    for part, ways in (
-        ("key", (body.key_schema_id, body.key_subject, body.key_format)),
-        ("value", (body.value_schema_id, body.value_subject, body.value_format or body.format)),
-    ):
-        if sum(way is not None for way in ways) > 1:
+class Way(NamedTuple):
+    """How keys or values are written: by one of these, or nobody says."""
+
+    schema_id: int | None = None
+    subject: str | None = None
+    format: Format | None = None
+
+
+def way_of(part: Part, query: PublicationQuery, body: Publication | None) -> Way:
+    """What the body says, else the query; raises where one of them says two things."""
+    ways = [_said(part, each) for each in (body, query) if each is not None]
+    for way in ways:
+        if sum(each is not None for each in way) > 1:
             reason = f"give one of {part}_schema_id, {part}_subject and {part}_format"
             raise Unprocessable(reason, flaws=[Flaw(path="$", reason=reason)])
+    return next((way for way in ways if any(way)), Way())
+
+
+def _said(part: Part, given: Publication | PublicationQuery) -> Way:
+    if part == "key":
+        return Way(given.key_schema_id or None, given.key_subject or None, given.key_format or None)
+    return Way(given.value_schema_id or None, given.value_subject or None, given.value_format or given.format or None)
 
 
 def new_records(shapes: Iterable[RecordShape], defaults: Defaults) -> list[NewRecord]:
@@ -83,7 +100,7 @@ def new_records(shapes: Iterable[RecordShape], defaults: Defaults) -> list[NewRe
 def new_record(shape: RecordShape, defaults: Defaults) -> NewRecord:
     key = _key(shape, defaults) if shape.key else None  # an empty part is one that isn't there
     return NewRecord(
-        _part(shape.value, shape.value_format or defaults.value_format, defaults.value_writer),
+        _value(shape, defaults),
         defaults.key if key is None else key,
         headers_of(shape.headers) if shape.headers else (),
         defaults.timestamp_ms if shape.timestamp_ms is None else shape.timestamp_ms,
@@ -92,19 +109,22 @@ def new_record(shape: RecordShape, defaults: Defaults) -> NewRecord:
 
 
 def _key(shape: RecordShape, defaults: Defaults) -> bytes | None:
-    return _part(shape.key, shape.key_format or defaults.key_format, defaults.key_writer)
+    return _part(shape.key, shape.key_format, defaults.key_format, defaults.key_writer)
 
 
-def _part(raw: Raw, form: Format, writer: Writer | None) -> bytes | None:
-    return bytes_of(raw, form) if writer is None else writer.bytes_of(raw)
+def _value(shape: RecordShape, defaults: Defaults) -> bytes | None:
+    return _part(shape.value, shape.value_format, defaults.value_format, defaults.value_writer)
+
+
+def _part(raw: Raw, own: Format | None, form: Format, writer: Writer | None) -> bytes | None:
+    return bytes_of(raw, own or form) if own or writer is None else writer.bytes_of(raw)
 
 
 def _flaws(number: int, shape: RecordShape, defaults: Defaults) -> list[Flaw]:
     """Which parts of a record are wrong; asked only when one is."""
-    form = shape.value_format or defaults.value_format
     parts: list[tuple[str, Callable[[], object]]] = [
         ("key", lambda: _key(shape, defaults)),
-        ("value", lambda: _part(shape.value, form, defaults.value_writer)),
+        ("value", lambda: _value(shape, defaults)),
         ("headers", lambda: headers_of(shape.headers)),
     ]
     found: list[Flaw] = []

@@ -73,8 +73,12 @@ class PublicationQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     partition: Annotated[int, Meta(ge=0, le=MAX_INT, description="where they go")] | UnsetType = UNSET
     timestamp_ms: Annotated[int, Meta(ge=0, le=MAX_LONG, description="their time; now")] | UnsetType = UNSET
     format: Annotated[Format, Meta(description="the same as value_format")] | UnsetType = UNSET
-    key_format: Annotated[Format, Meta(description="how keys are written")] = "text"
+    key_format: Annotated[Format, Meta(description="how keys are written; text")] | UnsetType = UNSET
     value_format: Annotated[Format, Meta(description="how values are written; json")] | UnsetType = UNSET
+    key_schema_id: SchemaId | UnsetType = UNSET
+    value_schema_id: SchemaId | UnsetType = UNSET
+    key_subject: Subject | UnsetType = UNSET
+    value_subject: Subject | UnsetType = UNSET
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -19,7 +19,7 @@ from streamhouse.config import HttpSettings
 from streamhouse.errors import Retriable, StreamhouseError
 from streamhouse.model.record import NewRecord, Receipt
 from streamhouse.wire.http.endpoint import decode_json
-from streamhouse.wire.http.errors import MAX_FLAWS, Malformed, Refusal
+from streamhouse.wire.http.errors import MAX_FLAWS, BodyTooLarge, Malformed, Refusal
 
 from .payloads import BAD_VALUE
 from .publication import Defaults, new_record
@@ -122,7 +122,7 @@ class Upload:
     def _check_length(self, size: int) -> None:
         limit = self._settings.max_line_bytes
         if size > limit:
-            raise Refusal(f"a line is too long; limit={limit} setting=http.max_line_bytes")
+            raise BodyTooLarge(f"a line is too long; limit={limit} setting=http.max_line_bytes")
 
     async def _publish(self) -> None:
         if not self._waiting:

@@ -27,14 +27,13 @@ from streamhouse.wire.http.errors import (
     MAX_FLAWS,
     Flaw,
     Unprocessable,
-    answer_error,
     answer_problem,
     headers_of_error,
     problem_of,
 )
 from streamhouse.wire.http.exchange import json_answer
 from streamhouse.wire.http.operations import BATCHES, BYTES, JSON, NDJSON, TEXT, Call, Header, Media, Operation
-from streamhouse.wire.http.records.publication import Defaults, check_schemas, defaults_of, new_records
+from streamhouse.wire.http.records.publication import PARTS, Defaults, Part, Way, defaults_of, new_records, way_of
 from streamhouse.wire.http.records.schemas import Registry, Writer
 from streamhouse.wire.http.records.shapes import Publication, PublicationQuery, Published, PublishedRecords, Uploaded
 from streamhouse.wire.http.records.upload import Upload
@@ -76,9 +75,10 @@ def operations(broker: Broker, bodies: Bodies, registry: Registry) -> list[Opera
         if call.media_type == JSON:
             defaults = await with_writers(registry, call.query, call.body)
             return await publish(call, new_records(call.body.records, defaults), defaults.acks)
-        defaults = defaults_of(call.query)
         if call.media_type == NDJSON:
-            return await upload(call, defaults)
+            return await upload(call, await with_writers(registry, call.query))
+        check_plain(call.query)
+        defaults = defaults_of(call.query)
         value = await bodies.read(call.request)
         record = NewRecord(value, defaults.key, (), defaults.timestamp_ms, defaults.partition)
         return await publish(call, [record], defaults.acks)
@@ -95,7 +95,9 @@ def operations(broker: Broker, bodies: Bodies, registry: Registry) -> list[Opera
         told = await running.run(bodies.pieces(call.request))
         if told.records or running.first_error is None:
             return json_answer(told)
-        return answer_error(running.first_error)
+        flaws = [Flaw(path="$", reason=f"line {each.line}: {each.reason}") for each in told.errors]
+        problem = msgspec.structs.replace(problem_of(running.first_error), errors=flaws)
+        return answer_problem(problem, headers_of_error(running.first_error))
 
     async def publish_batches(call: Call[BatchesQuery, None]) -> Response:
         body = memoryview(await bodies.read(call.request))
@@ -146,20 +148,18 @@ def operations(broker: Broker, bodies: Bodies, registry: Registry) -> list[Opera
     ]
 
 
-async def with_writers(registry: Registry, query: PublicationQuery, body: Publication) -> Defaults:
+async def with_writers(registry: Registry, query: PublicationQuery, body: Publication | None = None) -> Defaults:
     """What holds for the records of a body, its schemas looked up."""
-    if not (body.key_schema_id or body.value_schema_id or body.key_subject or body.value_subject):
-        return defaults_of(query, body)
-    check_schemas(body)
     return defaults_of(
         query,
         body,
-        key_writer=await _writer(registry, body.key_schema_id, body.key_subject, part="key"),
-        value_writer=await _writer(registry, body.value_schema_id, body.value_subject, part="value"),
+        key_writer=await _writer(registry, way_of("key", query, body), part="key"),
+        value_writer=await _writer(registry, way_of("value", query, body), part="value"),
     )
 
 
-async def _writer(registry: Registry, schema_id: int | None, subject: str | None, *, part: str) -> Writer | None:
+async def _writer(registry: Registry, way: Way, *, part: Part) -> Writer | None:
+    schema_id, subject, _ = way
     named = "schema_id" if subject is None else "subject"
     try:
         if subject is not None:
@@ -167,6 +167,16 @@ async def _writer(registry: Registry, schema_id: int | None, subject: str | None
         return None if schema_id is None else Writer(schema_id, await registry.schema(schema_id))
     except RegistryRefusal as error:
         raise Unprocessable(str(error), flaws=[Flaw(path=f"$.{part}_{named}", reason=str(error))]) from None
+
+
+def check_plain(query: PublicationQuery) -> None:
+    """Raise where a body that is stored as it stands should be written by a schema."""
+    for part in PARTS:
+        way = way_of(part, query, None)
+        if way.schema_id is not None or way.subject is not None:
+            reason = f"a body of this media type is stored as it stands; schemas are for {JSON} and {NDJSON}"
+            named = "schema_id" if way.subject is None else "subject"
+            raise Unprocessable(reason, flaws=[Flaw(path=f"$.{part}_{named}", reason=reason)])
 
 
 def published(answers: Answers) -> list[Published]:
