@@ -82,6 +82,13 @@ async def test_a_request_that_comes_again_under_its_key_is_stored_once(client: C
     assert refused.value.metadata["streamhouse-error"] == "IdempotencyKeyReused"
 
 
+async def test_a_key_that_is_too_long_is_refused(client: Client) -> None:
+    request = pb.ProduceRequest(topic="orders", records=[pb.Record(value=b"a")], idempotency_key="k" * 256)
+    with pytest.raises(Refused, match="field=idempotency_key") as refused:
+        await client(request, pb.ProduceResponse)
+    assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
 async def test_records_that_can_not_be_stored_are_named_and_the_others_are_stored(client: Client) -> None:
     await client.create("orders", 1)
     records = [pb.Record(value=b"good", partition=0), pb.Record(value=b"lost", partition=7)]

@@ -6,7 +6,7 @@ Leaves      where records go, forwarding and idempotence to `broker.records`; st
 """
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import Rejected, StreamhouseError
@@ -19,6 +19,9 @@ from .generated import streamhouse_pb2 as pb
 from .requests import acks_of, named, new_records, partition_of
 
 Results = Sequence[Receipt | StreamhouseError]
+
+MAX_KEY_CHARS: Final = 255
+"""Of an idempotency key, as over HTTP."""
 
 
 class RecordsAim(NamedTuple):
@@ -47,6 +50,8 @@ class BatchesAim(NamedTuple):
 
 def read_records(request: pb.ProduceRequest) -> tuple[RecordsAim, list[NewRecord]]:
     key = request.idempotency_key or None
+    if key is not None and len(key) > MAX_KEY_CHARS:
+        raise Rejected(f"the key is too long; field=idempotency_key chars={len(key)} limit={MAX_KEY_CHARS}")
     aim = RecordsAim(named(request.topic, "topic"), acks_of(request.acks), key)
     return aim, new_records(request.records)
 
