@@ -1,6 +1,8 @@
 """Offsets: where reads begin and end, what a trigger takes, what a checkpoint remembers."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamhouse.errors import DataLost, Misconfigured
 from streamhouse.model.names import TopicPartition
@@ -78,8 +80,18 @@ def test_a_limit_is_shared_by_what_is_waiting() -> None:
     assert limited({A: 10}, {A: 20}, None) == {A: 20}
 
 
-def test_a_limit_below_the_number_of_partitions_still_gets_on() -> None:
-    assert limited({A: 0, B: 0}, {A: 3, B: 4}, 1) == {A: 0, B: 1}
+@given(
+    waiting=st.lists(st.tuples(st.integers(0, 100), st.integers(0, 1000)), min_size=1, max_size=8),
+    most=st.floats(0.1, 500),
+)
+def test_a_limit_holds_and_a_stream_gets_on_whatever_waits(waiting: list[tuple[int, int]], most: float) -> None:
+    starts = {TopicPartition("t", number): start for number, (start, _) in enumerate(waiting)}
+    ends = {TopicPartition("t", number): start + more for number, (start, more) in enumerate(waiting)}
+    found = limited(starts, ends, most)
+    assert all(starts[place] <= found[place] <= ends[place] for place in ends)
+    taken = sum(found[place] - starts[place] for place in ends)
+    assert taken <= max(1, most)
+    assert taken > 0 or starts == ends
 
 
 def test_a_checkpoint_is_read_as_it_was_written() -> None:

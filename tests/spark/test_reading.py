@@ -50,8 +50,8 @@ def own(tmp_path: Path) -> Iterator[LiveAgent]:
         yield agent
 
 
-def splits(agent: LiveAgent) -> list[Split]:
-    given = {"topic": "orders", "agents": agent.http}
+def splits(agent: LiveAgent, topic: str = "orders") -> list[Split]:
+    given = {"topic": topic, "agents": agent.http}
     return asyncio.run(plan_batch(read_options(given, streaming=False), NOTHING))
 
 
@@ -76,7 +76,7 @@ def test_records_that_expired_under_the_reader_fail_it_or_are_left_out(own: Live
     (split,) = splits(own)
     with client_of(own) as client:
         send(client, "orders", [200])
-    delete_records(own, before=150)
+    delete_records(own, "orders", before=150)
     for segments in own.data.rglob("segments"):
         shutil.rmtree(segments)
     with pytest.raises(DataLost, match=r"offsets=0 to 150.*failOnDataLoss=false"):
@@ -84,15 +84,27 @@ def test_records_that_expired_under_the_reader_fail_it_or_are_left_out(own: Live
     # What is left of the run is named by the plan still, and is gone as well: nobody is told that all is fine.
     with pytest.raises(Unavailable, match="an object is gone"):
         values(split, Task(agents=own.http, fail_on_data_loss=False))
-    delete_records(own, before=200)
+    delete_records(own, "orders", before=200)
     assert values(split, Task(agents=own.http, fail_on_data_loss=False)) == []
 
 
-def delete_records(agent: LiveAgent, *, before: int) -> None:
+def test_a_tail_that_expired_under_the_reader_fails_it_or_is_left_out(agent: LiveAgent) -> None:
+    with client_of(agent) as client:
+        client.topics.create("short", partitions=1)
+        send(client, "short", range(20))
+    run_less = Piece(place=TopicPartition("short", 0), start=0, end=20, weight=1.0)
+    split = Split(store=splits(agent, "short")[0].store, pieces=(run_less,))
+    delete_records(agent, "short", before=15)
+    with pytest.raises(DataLost, match=r"offset=0 .*failOnDataLoss=false"):
+        values(split, Task(agents=agent.http))
+    assert values(split, Task(agents=agent.http, fail_on_data_loss=False)) == list(range(15, 20))
+
+
+def delete_records(agent: LiveAgent, topic: str, *, before: int) -> None:
     admin = pytest.importorskip("confluent_kafka.admin")
     kafka = pytest.importorskip("confluent_kafka")
     connected = admin.AdminClient({"bootstrap.servers": agent.bootstrap})
-    for future in connected.delete_records([kafka.TopicPartition("orders", 0, before)]).values():
+    for future in connected.delete_records([kafka.TopicPartition(topic, 0, before)]).values():
         future.result(30)
 
 

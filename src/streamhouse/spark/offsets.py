@@ -125,9 +125,9 @@ def limited(starts: Offsets, ends: Offsets, most: float | None) -> Offsets:
         return dict(ends)
     share = most / total
     found = {place: starts.get(place, 0) + int(waiting[place] * share) for place in ends}
-    if all(found[place] == starts.get(place, 0) for place in ends):  # fewer than partitions: the fullest one goes first
-        fullest = max(waiting, key=lambda place: waiting[place])
-        found[fullest] += max(1, int(most))
+    if all(found[place] == starts.get(place, 0) for place in ends):  # less than one for each: the fullest go first
+        fullest = sorted(waiting, key=lambda place: -waiting[place])[: max(1, int(most))]
+        found.update({place: found[place] + min(1, waiting[place]) for place in fullest})
     return found
 
 

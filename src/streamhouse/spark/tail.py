@@ -7,19 +7,20 @@ Leaves      finding the leader to the agent that is asked; decoding to `reading`
 What was flushed meanwhile is no matter: agents serve it just as well.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
-from streamhouse.client.http import Answer
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.errors import DataLost, Rejected, Unavailable
 from streamhouse.format.batch import spans
-from streamhouse.model.names import TopicPartition
 from streamhouse.spark.agents import Agents, told_why
 from streamhouse.spark.plan import Piece
+
+log = logging.getLogger(__name__)
 
 OUT_OF_RANGE: Final = 416
 EMPTY_ANSWERS: Final = 10
@@ -28,13 +29,21 @@ EMPTY_ANSWERS: Final = 10
 Decode = Callable[[Sequence[bytes], Piece], "pa.RecordBatch | None"]
 
 
-def read_tail(loop: LoopThread, piece: Piece, address: str, decode: Decode) -> Iterator[pa.RecordBatch]:
+def read_tail(
+    loop: LoopThread, piece: Piece, address: str, decode: Decode, *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
     """The records of a piece, in batches as the agent answers."""
     agents = loop.run(_connect(address))
     try:
         offset, empty = piece.start, 0
         while offset < piece.end:
-            data = _batches(loop.run(agents.batches(piece.place, offset)), piece.place, offset)
+            answer = loop.run(agents.batches(piece.place, offset))
+            if answer.status == OUT_OF_RANGE:
+                offset = _after_lost(loop, agents, piece, offset, told_why(answer), fails=fail_on_data_loss)
+                continue
+            if answer.status >= 400:
+                raise Rejected(told_why(answer))
+            data = answer.content
             following = max((span.end for span in spans(data)), default=offset)
             empty = 0 if following > offset else empty + 1
             if empty >= EMPTY_ANSWERS:
@@ -53,12 +62,11 @@ async def _connect(address: str) -> Agents:
     return Agents(address)
 
 
-def _batches(answer: Answer, place: TopicPartition, offset: int) -> bytes:
-    if answer.status == OUT_OF_RANGE:
-        raise DataLost(
-            f"records are gone; partition={place} offset={offset} why={told_why(answer)}"
-            " do=keep them longer (retention.ms), or start later (startingOffsets)"
-        )
-    if answer.status >= 400:
-        raise Rejected(told_why(answer))
-    return answer.content
+def _after_lost(loop: LoopThread, agents: Agents, piece: Piece, offset: int, why: str, *, fails: bool) -> int:
+    """Where reading goes on after records that expired, or that are gone with their topic."""
+    lost = f"records are gone; partition={piece.place} offset={offset} why={why}"
+    if fails:
+        raise DataLost(f"{lost} do=keep them longer (retention.ms), or set failOnDataLoss=false to go on without them")
+    log.warning(lost)
+    extent = loop.run(agents.extents([piece.place]))[piece.place]
+    return extent.log_start if offset < extent.log_start else piece.end
