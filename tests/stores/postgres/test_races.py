@@ -8,7 +8,7 @@ from itertools import count
 import asyncpg
 import pytest
 
-from streamhouse.errors import LeaseLost, SessionLost, UnknownTopicId
+from streamhouse.errors import CommitRefused, LeaseLost, SessionLost, UnknownTopicId
 from streamhouse.model.group import CommittedOffset, GroupOffset, PutOffset, ShardCommit
 from streamhouse.model.names import SessionId
 from streamhouse.model.topic import Topic
@@ -16,6 +16,7 @@ from streamhouse.stores.metadata.base import OffsetsAsked
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
 from streamhouse.stores.metadata.postgres.connection import PostgresSettings
 from streamhouse.stores.metadata.transaction import Transaction
+from tests.contracts.metadata_placing import placed_run, placement
 from tests.contracts.metadata_scene import (
     ALICE,
     BOB,
@@ -242,3 +243,28 @@ async def test_calls_that_need_more_connections_than_there_are_take_turns(databa
     assert len(set(results)) == 50
     assert store._database._pool.get_size() <= 2
     await store.aclose()
+
+
+async def test_an_object_is_placed_or_given_up_and_never_both(pair: Pair) -> None:
+    [state] = await lead(pair[0], ALICE, part(0))
+    for number in range(20):
+        base = (await state_of(pair[0], part(0))).flushed_end
+        key = f"k{number}"
+        placed, given_up = await asyncio.gather(
+            pair[0].place_segments(placement(placed_run(state, base, base + 1, key), epoch=number)),
+            pair[1].give_up_objects([key]),
+            return_exceptions=True,
+        )
+        assert given_up is None
+        doomed = key in {item.key for item in await pair[0].doomed_objects(grace_ms=0, limit=100)}
+        assert isinstance(placed, CommitRefused) == doomed
+
+
+async def test_one_placement_that_two_agents_make_at_once_happens_once(pair: Pair) -> None:
+    [state] = await lead(pair[0], ALICE, part(0))
+    for number in range(20):
+        rivals = [placement(placed_run(state, number, number + 1, f"{number}-{who}"), epoch=number) for who in range(2)]
+        done = await asyncio.gather(*(store.place_segments(each) for store, each in zip(pair, rivals, strict=True)))
+        assert sorted(each.is_replayed for each in done) == [False, True]
+        assert done[0].placed == done[1].placed
+    assert await spans(pair[0], part(0)) == [(n, n + 1) for n in range(20)]
