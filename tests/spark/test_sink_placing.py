@@ -14,11 +14,14 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.clock import Ids
 from streamhouse.errors import CommitRefused, Misconfigured, Unavailable, UnknownTopic
 from streamhouse.model.placing import QueryId
-from streamhouse.spark.placing import Commit, Placed, PlacingAgents
+from streamhouse.spark.placing import FRESH_S, Commit, Placed, PlacingAgents
 from streamhouse.spark.sink import BatchWriter, Destination, Written, batch_writer, place
 from streamhouse.spark.write_options import WriteOptions
 from streamhouse.spark.writing import Identity
+from streamhouse.stores.objects.base import Refused
 from tests.live import LiveAgent
+from tests.seaweed import RealS3
+from tests.spark.conftest import BUCKET
 
 VALUES = StructType().add("value", StringType())
 
@@ -178,6 +181,17 @@ def test_a_bucket_that_may_not_be_written_is_told(tmp_path: Path, destination: D
         )
 
 
+@pytest.mark.s3
+def test_a_bucket_that_refuses_is_told(
+    bucket: RealS3, destination: Destination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**bucket.environment, "AWS_SECRET_ACCESS_KEY": "wrong"}.items():
+        monkeypatch.setenv(name, value)
+    refusing = Destination(options=destination.options, store=f"s3://{BUCKET}/refused", target=destination.target)
+    with pytest.raises(Refused, match="do="):
+        write(refusing, ["a"], identity())
+
+
 # --- agents that are away ----------------------------------------------------------------------------------------
 
 
@@ -240,3 +254,19 @@ async def test_a_commit_that_is_refused_is_not_asked_for_again() -> None:
     with pytest.raises(CommitRefused, match="older than the last one"):
         await agents(http, ManualClock()).commit(COMMIT, timeout_s=60)
     assert http.asked == 1
+
+
+TOPIC = Answer(
+    200, b'{"name": "a", "id": "01234567-89ab-cdef-0123-456789abcdef", "partitions": 2, "effective_settings": {}}'
+)
+
+
+async def test_an_answer_about_a_topic_holds_for_a_moment() -> None:
+    http, clock = Scripted(TOPIC), ManualClock()
+    asked = agents(http, clock)
+    assert (await asked.target("a", timeout_s=1)).partitions == 2
+    await asked.target("a", timeout_s=1)
+    assert http.asked == 1
+    clock.now += FRESH_S + 0.1
+    await asked.target("a", timeout_s=1)
+    assert http.asked == 2

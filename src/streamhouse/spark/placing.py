@@ -32,6 +32,9 @@ MAX_WAIT_S: Final = 5.0
 REQUEST_TIMEOUT_S: Final = 60.0
 """Longer than agents try a commit themselves (`placing.timeout_s`)."""
 MAX_CONNECTED: Final = 8
+FRESH_S: Final = 2.0
+"""For so long an answer about a topic or the store holds: quick micro-batches ask once for many."""
+MAX_FRESH: Final = 1000
 NOT_FOUND: Final = 404
 
 
@@ -128,12 +131,31 @@ class PlacingAgents:
         self._http = http
         self._clock = clock
         self._ids = ids
+        self._targets: dict[str, tuple[float, Target]] = {}
+        self._store: tuple[float, str] | None = None
 
     def __repr__(self) -> str:
         return f"<PlacingAgents {self._http!r}>"
 
     async def target(self, topic: str, *, timeout_s: float) -> Target:
         """What there is to know of a topic, which is made where agents do that; raises `UnknownTopic`."""
+        known = self._targets.get(topic)
+        if known is None or self._clock.monotonic() > known[0]:
+            if len(self._targets) >= MAX_FRESH:
+                self._targets.clear()
+            known = self._clock.monotonic() + FRESH_S, await self._find_target(topic, timeout_s)
+            self._targets[topic] = known
+        return known[1]
+
+    async def store_url(self, *, timeout_s: float) -> str:
+        """Where segments are to be stored."""
+        if self._store is None or self._clock.monotonic() > self._store[0]:
+            ask = self._http.ask
+            answer = await self._patiently(lambda: ask("POST", "/v1/read-plans", body={"topics": []}), timeout_s)
+            self._store = self._clock.monotonic() + FRESH_S, _decoded(answer, _Store).store
+        return self._store[1]
+
+    async def _find_target(self, topic: str, timeout_s: float) -> Target:
         path = f"/v1/topics/{quote(topic, safe='')}"
         answer = await self._patiently(lambda: self._http.ask("GET", path), timeout_s)
         if answer.status == NOT_FOUND:
@@ -145,12 +167,6 @@ class PlacingAgents:
                 f"{topic} do=look at the option or column topic, or create it: streamhouse topics create {topic}"
             )
         return _target(_decoded(answer, _Topic))
-
-    async def store_url(self, *, timeout_s: float) -> str:
-        """Where segments are to be stored."""
-        ask = self._http.ask
-        answer = await self._patiently(lambda: ask("POST", "/v1/read-plans", body={"topics": []}), timeout_s)
-        return _decoded(answer, _Store).store
 
     async def commit(self, commit: Commit, *, timeout_s: float) -> Placed:
         """Have segments placed; raises `Unavailable` when nobody answers in time, and it may or may not have happened:
