@@ -12,6 +12,7 @@ from tests.broker.support import ORDERS as PARTITION
 
 VALUES = "streamhouse.schema.validation"
 KEYS = "streamhouse.schema.validation.key"
+BY_ID = {"id": "schema_of_id", "subject": "versions_of_schema"}
 
 
 def framed(schema_id: int, payload: bytes = b"\x02") -> bytes:
@@ -56,6 +57,15 @@ async def test_an_unknown_id_is_refused_by_name(world: World) -> None:
     with pytest.raises(InvalidRecord, match="ids=99") as refused:
         await produce(broker, batch(framed(1), framed(99), framed(2), framed(99)))
     assert list(refused.value.records) == [1, 3]
+
+
+@pytest.mark.parametrize("check", ["id", "subject"])
+async def test_a_batch_full_of_ids_that_were_never_given_is_one_question(world: World, check: str) -> None:
+    broker = await start(world, **{VALUES: check})
+    with pytest.raises(InvalidRecord, match="ids=100,101,102") as refused:
+        await produce(broker, batch(framed(1), *(framed(number) for number in range(100, 1100))))
+    assert list(refused.value.records) == list(range(1, 1001))
+    assert [world.metadata.count(each) for each in ("schema_contexts", BY_ID[check])] == [1, 1]
 
 
 async def test_any_known_id_will_do_unless_the_subjects_own_is_asked_for(world: World) -> None:

@@ -93,6 +93,13 @@ class Library:
         resolved = await self.resolve(Subject(stored.context, ""), stored.references, live=False)
         return await self.parse(stored.type, stored.text, resolved.texts)
 
+    async def last_id(self, context: str) -> int | None:
+        """The last id that was given, 0 when none was; None while the store is away."""
+        try:
+            return (await self._doors.metadata.schema_contexts()).get(context, 0)
+        except Unavailable:
+            return None
+
     # --- which subjects have it
 
     def surely_known(self, context: str, schema_id: int) -> bool:

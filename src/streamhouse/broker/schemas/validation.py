@@ -5,7 +5,8 @@ Owns        what an id must be, known or of the topic's subject, and which recor
 Leaves      finding ids in a batch to `format.records`, memory and the store to `library`
 
 Ids that are in memory cost no wait. One that isn't is asked for, however often it comes: it may have been registered
-through another agent a moment ago.
+through another agent a moment ago. Of many in one batch, those that were never given to any schema are told by one
+question, so that a batch full of nonsense costs no more than a good one.
 """
 
 import asyncio
@@ -28,6 +29,9 @@ INLINE_BYTES: Final = 256 * 1024
 
 PREFIX_BYTES: Final = 5
 """A zero byte and the id."""
+
+FEW: Final = 8
+"""Ids up to which each is asked for by itself."""
 
 NAMED_IDS: Final = 5
 """Unknown ids that a refusal names."""
@@ -70,9 +74,17 @@ class SchemaCheck:
         library = self._library
         if check is Check.SUBJECT:
             unsure = [each for each in ids if not library.surely_belongs(subject, each)]
-            return [each for each in unsure if not await library.belongs(subject, each)]
+            never = await self._never_given(unsure)
+            return [each for each in unsure if each in never or not await library.belongs(subject, each)]
         unsure = [each for each in ids if not library.surely_known(DEFAULT_CONTEXT, each)]
-        return [each for each in unsure if not await library.is_known(DEFAULT_CONTEXT, each)]
+        never = await self._never_given(unsure)
+        return [each for each in unsure if each in never or not await library.is_known(DEFAULT_CONTEXT, each)]
+
+    async def _never_given(self, ids: Collection[int]) -> Collection[int]:
+        """Those beyond the last id that there is; nobody is asked for a few, which are looked up anyway."""
+        if len(ids) <= FEW or (last := await self._library.last_id(DEFAULT_CONTEXT)) is None:
+            return ()
+        return frozenset(each for each in ids if not 1 <= each <= last)
 
 
 def without_id(part: RecordPart) -> Callable[[Record], bool]:
