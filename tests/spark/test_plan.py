@@ -53,7 +53,15 @@ def test_runs_that_are_too_old_are_left_out_but_the_tail_is_not() -> None:
 
 @pytest.mark.parametrize(
     ("total_bytes", "min_partitions", "count"),
-    [(1, 1, 1), (LEAST_SPLIT_BYTES, 1, 1), (100 * MIB, 1, 16), (3200 * MIB, 1, 100), (1, 5, 5), (100 * MIB, 40, 40)],
+    [
+        (1, 1, 1),
+        (LEAST_SPLIT_BYTES, 1, 1),
+        (64 * MIB, 1, 4),
+        (400 * MIB, 1, 16),
+        (3200 * MIB, 1, 100),
+        (1, 5, 5),
+        (100 * MIB, 40, 40),
+    ],
 )
 def test_as_many_splits_as_the_bytes_are_worth(total_bytes: float, min_partitions: int, count: int) -> None:
     assert count_splits(total_bytes, split_bytes=32 * MIB, min_partitions=min_partitions) == count

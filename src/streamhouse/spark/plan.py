@@ -16,8 +16,8 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.spark.agents import PartitionPlan, RunRow, Span
 
 MIB: Final = 1024 * 1024
-LEAST_SPLIT_BYTES: Final = 4 * MIB
-"""Less than this is not worth a task of its own."""
+LEAST_SPLIT_BYTES: Final = 16 * MIB
+"""Less than this is not worth a task of its own: a task costs Spark some 75 ms of CPU, in which it decodes 8 MiB."""
 WANTED_SPLITS: Final = 16
 """Of reads in between: enough for the cores of a small machine to end at the same time."""
 TAIL_RECORD_BYTES: Final = 256
