@@ -3,9 +3,9 @@
     .venv/bin/python -m benchmarks.spark_read [--records N] [--bytes B] [--cores C] [--repeat R] [--json]
 
 One agent (embedded stores) with a topic of 4 partitions, all of it flushed; Spark in local mode. Rows go to Spark's
-`noop` sink, which takes all columns and does nothing with them. `CPU` is that of Spark, Java and Python, for a million
-records: it says more than the time where the machine has other work, too. `agent` is the agent's CPU during the read, as a share
-of one core: it should be near nothing, because executors read the object store themselves. The best of R rounds counts.
+`noop` sink, which takes all columns and does nothing with them. The best of R rounds counts. `CPU` is that of Spark,
+Java and Python, for a million records: it says more than the time where the machine has other work, too. `agent` is the
+agent's CPU during the read, in cores: near nothing, because executors read the object store themselves.
 """
 
 import argparse
