@@ -7,6 +7,8 @@ import httpx
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.errors import Unavailable
+from streamhouse.format.schemas.base import ParsedSchema
 from streamhouse.model.names import TopicPartition
 from tests.broker.support import fetch, records_of
 
@@ -72,6 +74,18 @@ async def test_what_no_schema_can_read_is_told_as_it_is(http: httpx.AsyncClient,
     assert answer.status_code == 200
     (record,) = (await http.get(PAGE, params={"format": "schema"})).json()["records"]
     assert (record["value_format"], "value_schema_id" in record) == ("base64", False)
+
+
+async def test_while_a_schema_can_not_be_looked_up_the_page_can_not_be_read(
+    broker: Broker, http: httpx.AsyncClient, schema_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await publish(http, {"id": 1}, value_schema_id=schema_id)).status_code == 200
+
+    async def away(schema_id: int, *, context: str = "") -> ParsedSchema:
+        raise Unavailable("the store is away")
+
+    monkeypatch.setattr(broker.schemas, "schema", away)
+    assert (await http.get(PAGE, params={"format": "schema"})).status_code == 503
 
 
 async def test_an_upload_is_written_with_the_schema_that_its_query_names(

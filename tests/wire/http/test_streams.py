@@ -53,6 +53,21 @@ async def test_a_stream_goes_on_with_what_is_published_later(start_site: StartSi
     await until(site, STREAMS, 0)
 
 
+async def test_a_stream_reads_by_a_schema_that_was_not_there_when_it_began(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(), partitions=1)
+    raw = {"content-type": "application/octet-stream"}
+    framed = b"\0\0\0\0\1\x02"  # the number 1, by the schema with the id 1
+    async with site.http.stream("GET", RECORDS, params={"format": "schema"}, headers=EVENTS) as answer:
+        events = data_of(answer)
+        await site.http.post(RECORDS, content=framed, headers=raw)
+        assert "value_schema_id" not in await anext(events)
+        made = await site.http.post("/subjects/orders-value/versions", json={"schema": '"long"'})
+        assert made.json()["id"] == 1
+        await site.http.post(RECORDS, content=framed, headers=raw)
+        told = await anext(events)
+        assert (told["value"], told["value_schema_id"]) == (1, 1)
+
+
 async def test_a_stream_says_that_it_is_alive(start_site: StartSite) -> None:
     site = await with_topic(await start_site(keep_alive_s=0.05))
     async with site.http.stream("GET", RECORDS, headers=EVENTS) as answer:

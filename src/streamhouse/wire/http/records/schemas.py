@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 from msgspec import UNSET, Raw
 
-from streamhouse.errors import InvalidRecordValue, StreamhouseError
+from streamhouse.errors import InvalidRecordValue, RegistryRefusal
 from streamhouse.format.schemas.base import ParsedSchema
 from streamhouse.model.record import StoredRecord
 
@@ -59,7 +59,7 @@ def schema_id_of(data: bytes | None) -> int | None:
 
 
 class Reader:
-    """Reads records whose parts may carry schema ids; each schema is asked for once."""
+    """Reads records whose parts may carry schema ids; each schema is asked for once. Raises what may go well later."""
 
     def __init__(self, registry: Registry, *, key: bool, value: bool, key_format: Format, value_format: Format) -> None:
         self._registry = registry
@@ -91,6 +91,6 @@ class Reader:
         if schema_id not in self._known:
             try:
                 self._known[schema_id] = await self._registry.schema(schema_id)
-            except StreamhouseError:
+            except RegistryRefusal:
                 self._known[schema_id] = None
         return self._known[schema_id]

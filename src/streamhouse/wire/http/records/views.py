@@ -27,23 +27,27 @@ class Viewer:
     ) -> None:
         self._key_format = _plain(key_format, "text")
         self._value_format = _plain(value_format, "json")
-        self._reader: Reader | None = None
-        if SCHEMA in (value_format, key_format):
-            self._reader = Reader(
-                registry,
-                key=key_format == SCHEMA,
-                value=value_format == SCHEMA,
-                key_format=self._key_format,
-                value_format=self._value_format,
-            )
+        self._registry = registry
+        self._key_schema, self._value_schema = key_format == SCHEMA, value_format == SCHEMA
 
     async def views(self, partition: int, records: Sequence[StoredRecord]) -> list[RecordView]:
-        if self._reader is not None:
-            return [await self._reader.view_of(partition, record) for record in records]
+        if self._key_schema or self._value_schema:
+            reader = self._reader()
+            return [await reader.view_of(partition, record) for record in records]
         return [
             view_of(partition, record, key_format=self._key_format, value_format=self._value_format)
             for record in records
         ]
+
+    def _reader(self) -> Reader:
+        """A new one for each piece: a stream may go on for months, and ids that nobody knows become known."""
+        return Reader(
+            self._registry,
+            key=self._key_schema,
+            value=self._value_schema,
+            key_format=self._key_format,
+            value_format=self._value_format,
+        )
 
 
 def _plain(form: ReadFormat, instead: Format) -> Format:
