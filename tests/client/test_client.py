@@ -1,5 +1,7 @@
 """The async client against a live agent: what its page promises."""
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
@@ -355,3 +357,9 @@ async def test_an_option_that_is_not_known_is_refused_with_those_that_are(
 ) -> None:
     with pytest.raises(Rejected, match=f"no such {option}; {option}='{value}' allowed="):
         client.producer(topic, **{option: value})
+
+
+def test_a_program_without_logging_is_not_told_about_every_try() -> None:
+    program = "import logging, streamhouse.client; logging.getLogger('aiokafka.conn').error('noise')"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert told.stderr == b""

@@ -6,6 +6,11 @@ Leaves      connections and being a member of a group to aiokafka, HTTP to httpx
 
 `client` puts the parts together and `sync` is its twin for threads; both are exported by `streamhouse`. Records go
 through `producer` and its lanes, and come through `consumer` and `reading`, or `group_consumer`; `serde` knows schemas.
-The command line takes the parts by themselves, so that one doesn't cost the start-up time of the others: nothing is
+The command line takes the parts by themselves, so that one doesn't cost the start-up time of the others: no part is
 imported here.
 """
+
+import logging
+
+# While an agent is away, aiokafka reports every try. Programs that set up logging see it; others keep their terminal.
+logging.getLogger("aiokafka").addHandler(logging.NullHandler())
