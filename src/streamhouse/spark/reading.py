@@ -85,7 +85,7 @@ def read_split(split: Split, task: Task, shape: Shaping) -> Iterator[pa.RecordBa
     for runs, piece in _in_turns(split.pieces):
         if piece is not None:
             decode, fails = partial(_shaped, task, shape), task.fail_on_data_loss
-            yield from read_tail(place.loop, piece, task.agents, decode, fail_on_data_loss=fails)
+            yield from read_tail(piece, task.agents, decode, fail_on_data_loss=fails)
         if runs:
             yield from _read_runs(place.loop, place.store, runs, task, shape, is_last_try=False)
 
