@@ -71,7 +71,7 @@ types: $(STAMP) ## mypy --strict
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## tests without real clients and without kills: seconds; ARGS='-k wal -x'
-	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash and not chaos and not java and not s3 and not postgres' $(ARGS)
+	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash and not chaos and not java and not s3 and not postgres and not spark' $(ARGS)
 
 .PHONY: test
 test: lint types ## everything that must be green: lint, types, all tests that need no Java
@@ -87,6 +87,10 @@ test-compat: $(STAMP) ## real Kafka clients against a live agent
 .PHONY: test-java
 test-java: $(STAMP) ## Kafka's Java client and command-line tools against a live agent; needs Java 17, and Maven once
 	$(BIN)/pytest -m java $(ARGS)
+
+.PHONY: test-spark
+test-spark: $(STAMP) ## topics in a real Spark on this machine, the example among them
+	$(BIN)/pytest -m spark $(ARGS)
 
 .PHONY: simulate
 simulate: $(STAMP) ## one agent, or a team, on a seeded event loop with faults; SEEDS=200 PROFILE=team-zombies; one again: ARGS='--seed 17 --trace'

@@ -64,6 +64,7 @@ def test_a_pages_commands_run(page: Path, agent: LiveAgent) -> None:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "STREAMHOUSE_KAFKA_LISTEN": agent.bootstrap,
         "STREAMHOUSE_HTTP_LISTEN": agent.http,
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # Spark lives shortly here: compiling it well takes longer
     }
     done = subprocess.run(
         ["bash", "-c", script_of(page, agent)],

@@ -1,6 +1,5 @@
 """A real Spark on this machine, an agent in a process of its own, and a bucket; all of them once for all tests."""
 
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
@@ -10,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 import streamhouse.spark
 from streamhouse.client.sync import SyncClient
 from streamhouse.dev.s3 import find_weed
+from streamhouse.spark.java import java_home
 from tests.live import LiveAgent
 from tests.seaweed import RealS3
 
@@ -32,10 +32,12 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealS3]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, bucket: RealS3) -> Iterator[SparkSession]:
     """Executors find the bucket as they would anywhere: by the environment."""
-    if shutil.which("java") is None:
-        pytest.skip("no Java here")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**bucket.environment, "PYSPARK_PYTHON": sys.executable}.items():
+        for name, value in {
+            **bucket.environment,
+            "PYSPARK_PYTHON": sys.executable,
+            "JAVA_HOME": str(java_home()),
+        }.items():
             patch.setenv(name, value)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         builder = SparkSession.builder.master("local[2]").appName("streamhouse-tests")
