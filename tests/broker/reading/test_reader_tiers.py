@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -196,8 +196,12 @@ STEPS = st.lists(
 )
 
 
+DAMAGED_FILE_THAT_STAYS = [("read", 1), ("read", 0), ("flip", 0), ("fail", 230), ("burst", 3)]
+
+
 @hypothesis_settings(max_examples=150, deadline=None)
 @given(steps=STEPS, blocks=st.integers(1, 6), cache_bytes=st.sampled_from([1, 200, 10_000]))
+@example(steps=DAMAGED_FILE_THAT_STAYS, blocks=2, cache_bytes=1)
 def test_whatever_happens_to_the_disk_readers_get_the_right_bytes(
     steps: list[tuple[str, int]], blocks: int, cache_bytes: int
 ) -> None:

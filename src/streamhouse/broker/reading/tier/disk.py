@@ -54,6 +54,7 @@ class DiskTier:
         self._readers = ThreadPoolExecutor(settings.disk_cache_threads, thread_name_prefix="disk-cache-read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="disk-cache-write")
         self._turns = Turns(settings.disk_cache_threads)
+        self._failure: Exception | None = None
         self._is_closed = False
         self.is_on = False
         self.hits = self.misses = self.evictions = self.damaged = self.dropped = self.errors = 0
@@ -243,10 +244,20 @@ class DiskTier:
 
     def _begin(self, change: Callable[[], None]) -> "asyncio.Future[None]":
         """Have the one thread that changes files do it, after everything that it was told before."""
-        changing = asyncio.get_running_loop().run_in_executor(self._writer, change)
+        changing = asyncio.get_running_loop().run_in_executor(self._writer, self._change, change)
         self._under_way.add(changing)
         changing.add_done_callback(self._changed)
         return changing
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """In the one thread: after a change that failed none is made, or a file that did not go would be one too many."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        try:
+            change()
+        except Exception as error:
+            self._failure = error
+            raise
 
     def _changed(self, changing: "asyncio.Future[None]") -> None:
         self._under_way.discard(changing)
