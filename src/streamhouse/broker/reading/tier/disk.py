@@ -250,7 +250,7 @@ class DiskTier:
         return changing
 
     def _change(self, change: Callable[[], None]) -> None:
-        """In the one thread: after a change that failed none is made, or a file that did not go would be one too many."""
+        """In the one thread: none is made after one that failed, or a file that did not go would be one too many."""
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         try:
