@@ -56,3 +56,16 @@ def test_a_bucket_and_three_leaders_are_read_as_one_topic(spark: SparkSession, c
     frame = spark.read.format("streamhouse").option("agents", agents).option("subscribe", "orders,lately").load()
     rows = frame.selectExpr("int(string(value)) as number", "string(key) as key").collect()
     assert sorted((row.number, row.key) for row in rows) == [(n, f"key-{n}") for n in range(RECORDS + 30)]
+
+
+def test_rows_are_placed_with_three_leaders_at_once(spark: SparkSession, cluster: ClusterReady) -> None:
+    agents = ",".join(str(agent.http) for agent in cluster.agents)
+    rows = spark.range(RECORDS).selectExpr("concat('key-', id) AS key", "string(id) AS value").repartition(2)
+    with SyncClient(agents) as client:
+        client.topics.create("written", partitions=6)
+        send(client, "written", range(RECORDS, RECORDS + 30))
+        rows.write.format("streamhouse").option("agents", agents).option("topic", "written").mode("append").save()
+        leaders = {each.leader for each in client.cluster.partitions("written")}
+        found = [(int(record.text()), record.key) for record in client.consume("written", until="end")]
+    assert len(leaders) > 1
+    assert sorted(found) == [(n, f"key-{n}".encode()) for n in range(RECORDS + 30)]

@@ -77,6 +77,7 @@ def _end_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
+@pytest.mark.timeout(600)
 def test_each_row_comes_once_whatever_is_killed(killed_agent: LiveAgent, lines: Path, tmp_path: Path) -> None:
     drivers = Drivers(killed_agent, lines, tmp_path)
     with SyncClient(killed_agent.http) as client:

@@ -15,9 +15,8 @@ from streamhouse.clock import Ids
 from streamhouse.errors import CommitRefused, Misconfigured, Unavailable, UnknownTopic
 from streamhouse.model.placing import QueryId
 from streamhouse.spark.placing import FRESH_S, Commit, Placed, PlacingAgents
-from streamhouse.spark.sink import BatchWriter, Destination, Written, batch_writer, place
-from streamhouse.spark.write_options import WriteOptions
-from streamhouse.spark.writing import Identity
+from streamhouse.spark.sink import BatchWriter, Destination, Written, batch_writer, place, stream_writer
+from streamhouse.spark.write_options import Identity, WriteOptions
 from streamhouse.stores.objects.base import Refused
 from tests.live import LiveAgent
 from tests.seaweed import RealS3
@@ -131,6 +130,20 @@ def test_a_write_job_is_one_commit_and_abort_deletes_nothing(
     job.abort(messages)
     assert seen(sink_client, topic) == ["a"]
     assert isinstance(job, BatchWriter)
+
+
+def test_a_batch_that_says_which_commit_it_is_is_written_once(
+    sink_agent: LiveAgent, topic: str, sink_client: SyncClient
+) -> None:
+    """As `foreachBatch` needs it."""
+    of = identity(4)
+    options = WriteOptions(agents=sink_agent.http, topic=topic, identity=of)
+    for _ in range(2):
+        job = batch_writer(options, VALUES, overwrite=False)
+        job.commit([job.write(iter([pa.record_batch({"value": ["a"]})]))])
+    assert seen(sink_client, topic) == ["a"]
+    with pytest.raises(Misconfigured, match="leave these options to batches"):
+        stream_writer(options, VALUES, overwrite=False)
 
 
 def test_an_unknown_topic_is_told_before_any_work_where_agents_make_none(sink_agent: LiveAgent) -> None:

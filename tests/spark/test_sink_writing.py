@@ -42,8 +42,8 @@ from streamhouse.model.record import StoredRecord
 from streamhouse.model.topic import parse_topic_config
 from streamhouse.spark.placing import SegmentRow, Target
 from streamhouse.spark.write_columns import check_schema
-from streamhouse.spark.write_options import WriteOptions, write_options
-from streamhouse.spark.writing import GATHER_BYTES, Identity, TaskWriter
+from streamhouse.spark.write_options import Identity, WriteOptions, write_options
+from streamhouse.spark.writing import GATHER_BYTES, TaskWriter
 
 NOW_MS = 1_750_000_000_000
 QUERY = QueryId("01234567-89ab-cdef-0123-456789abcdef")
@@ -149,8 +149,9 @@ def test_rows_without_a_key_spread_evenly_over_all_batches() -> None:
 
 def test_headers_times_and_partitions_come_as_they_are_given() -> None:
     bucket = Bucket()
+    own = next(key for key in (b"%d" % n for n in range(100)) if partition_for(key, 5) == 1)
     batch = rows(
-        key=pa.array([b"a", None, b"c"], pa.binary()),
+        key=pa.array([b"a", own, b"c"], pa.binary()),
         value=pa.array([None, b"", b"\xff"], pa.binary()),
         partition=pa.array([3, None, 0], pa.int32()),
         timestamp=pa.array([1_700_000_000_123_999, None, 0], pa.timestamp("us", "UTC")),
@@ -158,10 +159,9 @@ def test_headers_times_and_partitions_come_as_they_are_given() -> None:
         ignored=[1, 2, 3],
     )
     found = bucket.records(writer(bucket, target(partitions=5)).write([batch]))
-    (middle,) = (name for name, records in found.items() if records[0].value == b"")
     assert found == {
         TopicPartition("orders", 3): [StoredRecord(0, 1_700_000_000_123, b"a", None, (("h", b"1"), ("h", None)))],
-        middle: [StoredRecord(0, NOW_MS, None, b"", ())],
+        TopicPartition("orders", 1): [StoredRecord(0, NOW_MS, own, b"", ())],
         TopicPartition("orders", 0): [StoredRecord(0, 0, b"c", b"\xff", ())],
     }
 
@@ -357,6 +357,7 @@ def test_a_stream_that_was_read_can_be_written_as_it_is() -> None:
 
 
 def test_options_are_understood_or_told() -> None:
+    assert write_options({"queryId": QUERY.upper(), "epochId": "7"}).identity == Identity(QUERY, 7)
     given = {
         "Topic": "orders",
         "compression": "ZSTD",
@@ -375,6 +376,8 @@ def test_options_are_understood_or_told() -> None:
         ({"topik": "a"}, "did you mean topic"),
         ({"compression": "rar"}, "none, gzip, snappy, lz4, zstd"),
         ({"batchBytes": "-1"}, "option=batchBytes"),
+        ({"queryId": QUERY}, "go together"),
+        ({"queryId": "x", "epochId": "1"}, "not a UUID"),
     ):
         with pytest.raises(Misconfigured, match=text):
             write_options(wrong)

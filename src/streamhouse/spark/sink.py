@@ -26,8 +26,8 @@ from streamhouse.model.placing import QueryId
 from streamhouse.spark.objects import Opened, opened
 from streamhouse.spark.placing import Commit, Placed, SegmentRow, Target, connected
 from streamhouse.spark.write_columns import check_schema
-from streamhouse.spark.write_options import WriteOptions
-from streamhouse.spark.writing import Identity, Put, TaskWriter
+from streamhouse.spark.write_options import Identity, WriteOptions
+from streamhouse.spark.writing import Put, TaskWriter
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 EPOCH_PROPERTY: Final = "streaming.sql.batchId"
@@ -117,14 +117,14 @@ def place(options: WriteOptions, messages: Sequence[WriterCommitMessage | None])
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """A write job is a query of its own with a single commit."""
+    """A write job is a query of its own with a single commit, unless it is told which commit it is."""
 
-    def __init__(self, destination: Destination, query: QueryId) -> None:
+    def __init__(self, destination: Destination, identity: Identity) -> None:
         self._destination = destination
-        self._query = query
+        self._identity = identity
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._destination.write(iterator, Identity(self._query, 0))
+        return self._destination.write(iterator, self._identity)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         place(self._destination.options, messages)
@@ -160,8 +160,11 @@ def stream_identity() -> Identity:
 
 
 def batch_writer(options: WriteOptions, schema: StructType, *, overwrite: bool) -> BatchWriter:
-    return BatchWriter(Destination.find(options, schema, overwrite=overwrite), QueryId(str(Ids().uuid())))
+    destination = Destination.find(options, schema, overwrite=overwrite)
+    return BatchWriter(destination, options.identity or Identity(QueryId(str(Ids().uuid())), 0))
 
 
 def stream_writer(options: WriteOptions, schema: StructType, *, overwrite: bool) -> StreamWriter:
+    if options.identity is not None:
+        raise Misconfigured("a stream has its own queryId and epochId; do=leave these options to batches")
     return StreamWriter(Destination.find(options, schema, overwrite=overwrite))

@@ -8,19 +8,28 @@ Leaves      whether the topic exists to `placing`; which columns there are to `w
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamhouse.errors import Misconfigured
 from streamhouse.format.compression import Codec
+from streamhouse.format.keys import MAX_EPOCH, is_query_id
+from streamhouse.model.placing import QueryId
 from streamhouse.spark.options import DEFAULT_AGENTS, default_agents
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-_KNOWN: Final = ("agents", "topic", "compression", "batchBytes", "segmentBytes", "commitTimeout")
+_KNOWN: Final = ("agents", "topic", "compression", "batchBytes", "segmentBytes", "commitTimeout", "queryId", "epochId")
 # What Spark itself hands on, and what jobs that come from Kafka's connector tune.
 _WITHOUT_MEANING: Final = ("kafka.", "path", "checkpointlocation", "queryname", "includeheaders")
 _MAX_SEGMENT_BYTES: Final = 1024 * MIB
+
+
+class Identity(NamedTuple):
+    """Whose rows these are: the commit that will place them."""
+
+    query: QueryId
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +45,8 @@ class WriteOptions:
     """A task's object is ended above this, and the next one begun."""
     commit_timeout_s: float = 120.0
     """How long agents that are away are waited for before the query fails; it can be started again."""
+    identity: Identity | None = None
+    """The commit that a batch is, where somebody says so: the same one again is not written again."""
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -50,6 +61,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         batch_bytes=_number(options, "batchBytes", defaults.batch_bytes, least=1, most=64 * MIB),
         segment_bytes=_number(options, "segmentBytes", defaults.segment_bytes, least=1, most=_MAX_SEGMENT_BYTES),
         commit_timeout_s=_number(options, "commitTimeout", int(defaults.commit_timeout_s), least=0, most=86_400),
+        identity=_identity(options),
     )
 
 
@@ -60,6 +72,17 @@ def _check_names(given: Mapping[str, str]) -> None:
             close = difflib.get_close_matches(name.lower(), known, n=1)
             meant = f"did you mean {known[close[0]]}" if close else f"known are {', '.join(_KNOWN)}"
             raise Misconfigured(f"unknown option of the sink; option={name} do={meant}")
+
+
+def _identity(options: Mapping[str, str]) -> Identity | None:
+    query = options.get("queryid")
+    if (query is None) != ("epochid" not in options):
+        raise Misconfigured("queryId and epochId go together; do=give both, or neither")
+    if query is None:
+        return None
+    if not is_query_id(query.lower()):
+        raise Misconfigured(f"not a UUID; option=queryId value={query!r}")
+    return Identity(QueryId(query.lower()), _number(options, "epochId", 0, least=0, most=MAX_EPOCH))
 
 
 def _codec(text: str) -> Codec:

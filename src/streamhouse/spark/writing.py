@@ -9,7 +9,7 @@ Invariant   every try of a task writes objects of its own; nobody reads them bef
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,7 +20,6 @@ from streamhouse.format.compression import Codec
 from streamhouse.format.keys import placed_segment_key
 from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
-from streamhouse.model.placing import QueryId
 from streamhouse.spark.placing import RunRow, SegmentRow, Target
 from streamhouse.spark.write_columns import (
     TopicRows,
@@ -33,20 +32,13 @@ from streamhouse.spark.write_columns import (
     time_range,
     wanted_partitions,
 )
-from streamhouse.spark.write_options import WriteOptions
+from streamhouse.spark.write_options import Identity, WriteOptions
 
 GATHER_BYTES: Final = 16 * 1024 * 1024
 """Of Arrow's columns, encoded at once: enough for full batches of many partitions, little beside an object."""
 
 Put = Callable[[str, EncodedSegment], "Future[None]"]
 """Begins to store an object."""
-
-
-class Identity(NamedTuple):
-    """Whose rows these are: the commit that will place them."""
-
-    query: QueryId
-    epoch: int
 
 
 @dataclass(slots=True)
