@@ -162,7 +162,9 @@ def test_what_is_no_record_is_a_type_error(encode: Encode, strange: NewRecord) -
 
 
 @pytest.mark.parametrize("encode", ENCODERS)
-@pytest.mark.parametrize("strange", [None, 7, b"bytes", {}, iter([NewRecord(b"v")])], ids=lambda strange: type(strange).__name__)
+@pytest.mark.parametrize(
+    "strange", [None, 7, b"bytes", {}, iter([NewRecord(b"v")])], ids=["none", "number", "bytes", "dict", "iterator"]
+)
 def test_what_is_no_list_of_records_is_a_type_error(encode: Encode, strange: Sequence[NewRecord]) -> None:
     with pytest.raises(TypeError):
         encode(strange, NOW_MS, 61)
