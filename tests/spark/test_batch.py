@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 
 from streamhouse.client.sync import SyncClient
+from streamhouse.spark.registering import PUSH_DOWN
 from tests.live import LiveAgent
 from tests.spark.conftest import Read, send
 
@@ -95,6 +96,14 @@ class TestOrders:
         since = f"timestamp >= timestamp_millis({TIME_MS + 325_000})"
         assert numbers_of(read(topic="orders").where(since).collect()) == list(range(325, 330))
         assert read(topic="orders").where("partition = 9").count() == 0
+
+    def test_a_session_that_pushes_no_filters_reads_the_same(self, read: Read, spark: SparkSession) -> None:
+        spark.conf.set(PUSH_DOWN, "false")
+        try:
+            frame = read(topic="orders").where("partition = 1 and offset >= 90 and offset < 95")
+            assert numbers_of(frame.collect()) == [3 * n + 1 for n in range(90, 95)]
+        finally:
+            spark.conf.set(PUSH_DOWN, "true")
 
     def test_a_narrower_schema_is_all_that_is_read(self, read: Read) -> None:
         assert read("offset long", topic="orders").columns == ["offset"]

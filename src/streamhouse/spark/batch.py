@@ -46,10 +46,9 @@ class _PushFilters:
     on. Ours can do without: to Spark's look it is the one that does nothing, and it is called where that is possible.
     """
 
-    __func__: Any = DataSourceReader.pushFilters
-
     def __init__(self, push: Callable[[Iterable[Filter]], list[Filter]]) -> None:
         self._push = push
+        self.__func__: Any = DataSourceReader.pushFilters  # of the instance: a class would bind it
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
         return self._push(filters)
