@@ -66,6 +66,12 @@ class HttpSettings(Section, frozen=True, kw_only=True):
     ] = ""
     max_connections: Annotated[int, about("open connections; further ones are closed at once", gt=0)] = 2000
     max_requests: Annotated[int, about("requests being answered at once; further ones get 429", gt=0)] = 1000
+    requests_per_s: Annotated[
+        float, about("requests of one client address in a second; further ones get 429", gt=0)
+    ] = 10_000.0
+    rate_clients: Annotated[
+        int, about("client addresses whose rate is known; of more, the longest silent are forgotten", gt=0)
+    ] = 10_000
     max_streams: Annotated[int, about("streams of records open at once; further ones get 429", gt=0)] = 500
     max_body_bytes: Annotated[int, about("largest body, except of NDJSON uploads, which have no end", gt=0)] = 8 * MIB
     max_inflight_bytes: Annotated[
@@ -104,6 +110,15 @@ class GrpcSettings(Section, frozen=True, kw_only=True):
         int, about("bytes of records being appended, over all calls; beyond it calls are refused", gt=0)
     ] = 256 * MIB
     max_requests: Annotated[int, about("calls and streams at once; further ones are refused", gt=0)] = 1000
+    calls_per_s: Annotated[
+        float,
+        about(
+            "calls, and messages in streams, of one client address in a second; calls are refused, streams wait", gt=0
+        ),
+    ] = 10_000.0
+    rate_clients: Annotated[
+        int, about("client addresses whose rate is known; of more, the longest silent are forgotten", gt=0)
+    ] = 10_000
     max_connections: Annotated[int, about("open connections; further ones are closed at once", gt=0)] = 1000
     max_streams: Annotated[int, about("calls and streams of one connection at once; further ones wait", gt=0)] = 100
     max_positions: Annotated[int, about("partitions that one call or one stream may name", gt=0)] = 10_000

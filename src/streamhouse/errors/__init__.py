@@ -15,6 +15,7 @@ from .base import (
     Retriable,
     Stopping,
     StreamhouseError,
+    TooFast,
     Unavailable,
 )
 from .groups import (
@@ -169,6 +170,7 @@ __all__ = [
     "StreamhouseError",
     "SubjectNotSoftDeleted",
     "SubjectSoftDeleted",
+    "TooFast",
     "TopicExists",
     "Unavailable",
     "UnknownAgent",

@@ -31,6 +31,14 @@ class Overloaded(Retriable):
         self.retry_after_s = retry_after_s
 
 
+class TooFast(Retriable):
+    """One client asks more often than it may; come back after `retry_after_s`."""
+
+    def __init__(self, what: str, *, per_s: float, retry_after_s: float) -> None:
+        super().__init__(f"too many in a second; what={what} limit={per_s:g} retry_after_s={retry_after_s:.3g}")
+        self.retry_after_s = retry_after_s
+
+
 class Unavailable(Retriable):
     """A store did not answer, or answered that it cannot serve now."""
 

@@ -150,3 +150,27 @@ async def test_a_stop_does_not_wait_for_clients_that_stay(start_agent: StartAgen
         await stream.rest()
     async with asyncio.timeout(20):
         await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_a_client_that_calls_too_often_is_refused_and_told_when_to_come_again(
+    start_agent: StartAgent, connect: Connect
+) -> None:
+    client = await connect(await start_agent(grpc__calls_per_s="0.1"))
+    await client(pb.ListTopicsRequest(), pb.ListTopicsResponse)
+    with pytest.raises(Refused, match="too many in a second") as refused:
+        await client(pb.ListTopicsRequest(), pb.ListTopicsResponse)
+    assert refused.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert refused.value.metadata["streamhouse-error"] == "TooFast"
+    assert int(refused.value.metadata["retry-after-ms"]) > 0
+
+
+async def test_messages_of_a_stream_that_come_too_fast_wait_for_their_turn(
+    start_agent: StartAgent, connect: Connect
+) -> None:
+    client = await connect(await start_agent(grpc__calls_per_s="5"))
+    stream = client.stream("ProduceStream", pb.ProduceStreamResponse)
+    one = pb.ProduceRequest(topic="orders", records=[pb.Record(value=b"x")])
+    for _ in range(8):  # three more than a second's worth
+        await stream.send(pb.ProduceStreamRequest(produce=one))
+    answers = [await stream.next() for _ in range(8)]
+    assert [list(answer.produced.offsets) for answer in answers] == [[offset] for offset in range(8)]

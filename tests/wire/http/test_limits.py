@@ -215,3 +215,25 @@ async def test_answers_have_the_date_and_nothing_about_our_software(start_site: 
     answer = await (await start_site()).http.get("/health/live")
     assert answer.headers["date"].endswith("GMT")
     assert "server" not in answer.headers
+
+
+async def test_a_client_that_asks_too_often_in_a_second_is_told_when_to_come_again(start_site: StartSite) -> None:
+    site = await start_site(requests_per_s=0.5)
+    assert (await site.http.get("/v1/topics")).status_code == 200
+    answer = await site.http.get("/v1/topics")
+    assert (answer.status_code, answer.json()["title"]) == (429, "TooManyRequests")
+    assert "http.requests_per_s" in answer.json()["detail"]
+    assert int(answer.headers["retry-after"]) in (1, 2)
+
+
+async def test_a_body_with_two_lengths_is_refused_and_nothing_behind_it_is_taken_for_a_request(
+    start_site: StartSite,
+) -> None:
+    site = await with_topic(await start_site())
+    reader, writer = await site.connect()
+    lengths = ("Content-Type: text/plain", "Content-Length: 1", "Transfer-Encoding: chunked")
+    writer.write(head(RECORDS, *lengths) + b"1\r\nx\r\n0\r\n\r\n" + head(RECORDS, method="GET"))
+    status, problem = await answer_of(reader)
+    assert (status, problem["title"]) == (400, "AmbiguousLength")
+    assert await ended(reader)
+    assert await stored(site) == []

@@ -1,8 +1,8 @@
 """Calls: what every method has around it, so that the methods themselves are plain.
 
 Data path   grpc.aio -> **calls** -> a method -> broker
-Owns        deadlines, errors that become status codes, the limit of bytes being appended, slow readers, ending streams
-            when the agent stops
+Owns        deadlines, errors that become status codes, the limits of bytes being appended and of calls in a second,
+            slow readers, ending streams when the agent stops
 Leaves      sockets and frames to grpc, meaning to the methods
 """
 
@@ -15,8 +15,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from streamhouse.clock import Clock
 from streamhouse.config import GrpcSettings
-from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError
+from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError, TooFast
+from streamhouse.wire.rates import Rates
 
 from .errors import code_of, metadata_of
 from .metrics import GrpcMetrics
@@ -64,8 +66,10 @@ class SlowReaderError(Exception):
 class Calls:
     """The calls of one server."""
 
-    def __init__(self, settings: GrpcSettings, metrics: GrpcMetrics) -> None:
+    def __init__(self, settings: GrpcSettings, metrics: GrpcMetrics, clock: Clock) -> None:
         self.settings = settings
+        self._clock = clock
+        self._rates = Rates(settings.calls_per_s, clients=settings.rate_clients)
         self._metrics = metrics
         self._streams: set[asyncio.Task[Any]] = set()
         self._stopping = False
@@ -101,6 +105,7 @@ class Calls:
             timeout_s = self._timeout_s(context)
             self._metrics.received_bytes.inc(len(raw))
             try:
+                self._take_turn(context)
                 async with asyncio.timeout(timeout_s) as timer:
                     message = await method(_decoded(raw, question), Call(timeout_s, len(raw)))
             except TimeoutError as error:
@@ -135,7 +140,11 @@ class Calls:
         """A handler for grpc, of a method with one question and many answers."""
 
         async def watched(raw: bytes, context: Any) -> None:
-            await self._run(name, context, lambda: method(_decoded(raw, question), self._sender(context)))
+            async def work() -> None:
+                self._take_turn(context)
+                await method(_decoded(raw, question), self._sender(context))
+
+            await self._run(name, context, work)
 
         return grpc.unary_stream_rpc_method_handler(watched)
 
@@ -168,6 +177,8 @@ class Calls:
         limit_s = self.settings.default_timeout_s
         async for raw in requests:
             self._metrics.received_bytes.inc(len(raw))
+            while wait_s := self._wait_s(context):
+                await self._clock.sleep(wait_s)
             remaining: float | None = context.time_remaining()
             timeout_s = limit_s if remaining is None else max(0.0, min(limit_s, remaining))
             yield _decoded(raw, question), Call(timeout_s, len(raw))
@@ -186,6 +197,14 @@ class Calls:
 
     # --- both
 
+    def _wait_s(self, context: Any) -> float:
+        """How long until the client has a turn; 0 takes it."""
+        return self._rates.wait_s(client_of(context.peer()), self._clock.monotonic())
+
+    def _take_turn(self, context: Any) -> None:
+        if wait_s := self._wait_s(context):
+            raise TooFast("gRPC calls", per_s=self.settings.calls_per_s, retry_after_s=wait_s)
+
     def _sent(self, message: bytes) -> bytes:
         self._metrics.sent_bytes.inc(len(message))
         return message
@@ -193,6 +212,11 @@ class Calls:
     async def _abort(self, context: Any, name: str, ended: Ended) -> None:
         self._metrics.ended(name, ended.code)
         await context.abort(ended.code, ended.text, ended.metadata)
+
+
+def client_of(peer: str) -> str:
+    """The address in grpc's `ipv4:127.0.0.1:5000` or `ipv6:[::1]:5000`, without the port."""
+    return peer.rpartition(":")[0]
 
 
 def _decoded(raw: bytes, question: type[Q]) -> Q:

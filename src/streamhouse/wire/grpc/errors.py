@@ -15,6 +15,7 @@ RETRY_KEY: Final = "retry-after-ms"
 CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.Retriable: grpc.StatusCode.UNAVAILABLE,
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.TooFast: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Rejected: grpc.StatusCode.INVALID_ARGUMENT,
     errors.UnknownTopic: grpc.StatusCode.NOT_FOUND,
     errors.UnknownTopicId: grpc.StatusCode.NOT_FOUND,
@@ -65,4 +66,4 @@ def as_message(error: errors.StreamhouseError) -> pb.Error:
 
 
 def _retry_after_ms(error: errors.StreamhouseError) -> int:
-    return max(1, round(error.retry_after_s * 1000)) if isinstance(error, errors.Overloaded) else 0
+    return max(1, round(error.retry_after_s * 1000)) if isinstance(error, errors.Overloaded | errors.TooFast) else 0

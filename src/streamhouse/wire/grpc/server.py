@@ -47,7 +47,7 @@ class GrpcServer:
         self, broker: Broker, *, clock: Clock, registry: CollectorRegistry, cluster_id: str, told: Address | None = None
     ) -> None:
         """Answer calls; `told` is the address that clients are told, where it isn't the listener's own."""
-        calls = self._calls = Calls(self._settings, GrpcMetrics(registry))
+        calls = self._calls = Calls(self._settings, GrpcMetrics(registry), clock)
         services = services_of(calls, broker, clock=clock, cluster_id=cluster_id, address=told or self.address)
         names = [*services, health.SERVICE]
         watched = health.Health(broker.not_ready, services=names, clock=clock)

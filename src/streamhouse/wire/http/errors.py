@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.Retriable: 503,
     errors.Overloaded: 429,
+    errors.TooFast: 429,
     errors.Rejected: 422,
     errors.UnknownTopic: 404,
     errors.UnknownTopicId: 404,
@@ -99,6 +100,15 @@ class ForeignOrigin(Refusal):
     status = 403
 
 
+class AmbiguousLength(Refusal):
+    """Two headers say how long the body is. The connection is closed: nobody knows where the next request begins."""
+
+    status = 400
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, headers={"connection": "close"})
+
+
 class MethodNotAllowed(Refusal):
     status = 405
 
@@ -128,8 +138,8 @@ class TooManyRequests(Refusal):
 
     status = 429
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text, headers={"retry-after": str(RETRY_AFTER_S)})
+    def __init__(self, text: str, *, retry_after_s: int = RETRY_AFTER_S) -> None:
+        super().__init__(text, headers={"retry-after": str(retry_after_s)})
 
 
 # --- answers
@@ -160,7 +170,7 @@ def answer_error(error: errors.StreamhouseError) -> Response:
 def headers_of_error(error: errors.StreamhouseError) -> Mapping[str, str] | None:
     if isinstance(error, Refusal):
         return error.headers
-    if isinstance(error, errors.Overloaded):
+    if isinstance(error, errors.Overloaded | errors.TooFast):
         return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
     return {"retry-after": str(RETRY_AFTER_S)} if isinstance(error, errors.Retriable) else None
 

@@ -1,7 +1,7 @@
 """Gate: every request comes through here first; who may ask, how many at once, and what was answered.
 
 Data path   server -> **gate** -> app's router
-Owns        the limit of requests at once, the rules for browsers (decision below), counting
+Owns        the limits of requests at once and in a second, the rules for browsers (decision below), counting
 Leaves      everything about single operations to `endpoint`
 
 A page of another site must not use a browser to reach an agent on its user's machine or network:
@@ -10,7 +10,9 @@ A page of another site must not use a browser to reach an agent on its user's ma
    point here (DNS rebinding). `http.allowed_hosts` has further names.
 """
 
+import asyncio
 import ipaddress
+import math
 from collections.abc import Collection
 from functools import lru_cache
 from typing import Any, Final
@@ -19,8 +21,9 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamhouse.config import HttpSettings
+from streamhouse.wire.rates import Rates
 
-from .errors import ForeignOrigin, TooManyRequests, answer_error
+from .errors import AmbiguousLength, ForeignOrigin, TooManyRequests, answer_error
 from .metrics import HttpMetrics
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -36,6 +39,8 @@ class Gate:
         self._hosts = frozenset(part.strip().lower() for part in settings.allowed_hosts.split(",") if part.strip())
         if settings.advertise:
             self._hosts |= {host_of(settings.advertise)}
+        self._per_s = settings.requests_per_s
+        self._rates = Rates(settings.requests_per_s, clients=settings.rate_clients)
         self._busy = 0
 
     def __repr__(self) -> str:
@@ -58,11 +63,22 @@ class Gate:
         try:
             if self._busy > self._limit:
                 raise TooManyRequests(f"too many requests at once; limit={self._limit} setting=http.max_requests")
+            self._check_rate(scope)
+            check_framing(scope)
             check_browser(scope, self._hosts)
-        except (TooManyRequests, ForeignOrigin) as refused:
+        except (TooManyRequests, AmbiguousLength, ForeignOrigin) as refused:
             await answer_error(refused)(scope, seen.receive, seen.send)
         else:
             await self.app(scope, seen.receive, seen.send)
+
+    def _check_rate(self, scope: Scope) -> None:
+        client = scope.get("client")
+        wait_s = self._rates.wait_s(client[0], asyncio.get_running_loop().time()) if client else 0.0
+        if wait_s:
+            raise TooManyRequests(
+                f"too many requests in a second; limit={self._per_s:g} setting=http.requests_per_s",
+                retry_after_s=math.ceil(wait_s),
+            )
 
 
 class _Seen:
@@ -95,6 +111,14 @@ class _Seen:
 def route_of(endpoint: Any) -> str:
     """What a request is counted under: a path as it was declared, never one as it was asked for."""
     return str(getattr(endpoint, "path", None) or getattr(endpoint, "__name__", UNMATCHED))
+
+
+def check_framing(scope: Scope) -> None:
+    """Raise `AmbiguousLength` where two headers say how long the body is: what stands between client and agent may
+    believe the other one, and take the rest for a request of somebody else."""
+    names = [name for name, _ in scope["headers"]]
+    if b"content-length" in names and b"transfer-encoding" in names:
+        raise AmbiguousLength("a body has a content-length or a transfer-encoding, not both")
 
 
 def check_browser(scope: Scope, hosts: Collection[str]) -> None:
