@@ -15,10 +15,9 @@ import msgspec
 from streamhouse.client.nouns import Headers, NewSchema, Record, Schema, SchemaRef
 from streamhouse.errors import InvalidRecordValue, Rejected, UnknownSchema
 from streamhouse.format.schemas.base import ParsedSchema
+from streamhouse.format.schemas.framing import PREFIX_BYTES, prefix_of, schema_id_of
 from streamhouse.format.schemas.languages import parse_schema
 
-MAGIC: Final = 0
-PREFIX_BYTES: Final = 5
 MAX_CACHED: Final = 1_000
 
 AnyHeaders: TypeAlias = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
@@ -102,7 +101,7 @@ class SchemaWriter:
         registered = await self._registered()
         new = NewSchema(text=registered.text, type=registered.type, references=registered.references)
         parsed = parse_schema(registered.type, registered.text, await self._registry.resolved(new))
-        self._encode, self._prefix = self._encoder(parsed), prefix(registered.id)
+        self._encode, self._prefix = self._encoder(parsed), prefix_of(registered.id)
 
     def _encoder(self, parsed: ParsedSchema) -> Callable[[Any], bytes]:
         message = None if isinstance(self._schema, str) else self._schema.message
@@ -123,17 +122,6 @@ class SchemaWriter:
     def __call__(self, value: Any) -> bytes:
         assert self._encode is not None, "open comes first"
         return self._prefix + self._encode(value)
-
-
-def prefix(schema_id: int) -> bytes:
-    return bytes((MAGIC,)) + schema_id.to_bytes(4, "big")
-
-
-def schema_id_of(data: bytes) -> int | None:
-    """The id in front of a payload, or None where there is none."""
-    if len(data) < PREFIX_BYTES or data[0] != MAGIC:
-        return None
-    return int.from_bytes(data[1:PREFIX_BYTES], "big")
 
 
 class SchemaReader:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from streamhouse.format.batch import Buffer
 from streamhouse.format.record_walk import Flaw, Place, locate_in_python
+from streamhouse.format.schemas.framing import MAGIC, PREFIX_BYTES
 from streamhouse.format.varint import append_varint, read_varint
 from streamhouse.model.record import Header, NewRecord, StoredRecord
 
@@ -27,9 +28,6 @@ except ImportError:  # built without a compiler
 _MIN_LONG: Final = -(2**63)
 _MAX_LONG: Final = 2**63 - 1
 _MAX_INT: Final = 2**31 - 1
-# A byte that says "a schema id follows", and the id.
-_MAGIC: Final = 0
-_FRAME_BYTES: Final = 5
 
 
 class Encoded(NamedTuple):
@@ -152,9 +150,9 @@ def schema_ids_in_python(payload: Buffer, count: int, of_key: bool) -> ScannedId
         start, length = (place[6], place[7]) if of_key else _value_place(payload, place)
         if length < 0:
             continue
-        if length < _FRAME_BYTES or payload[start] != _MAGIC:
+        if length < PREFIX_BYTES or payload[start] != MAGIC:
             return ScannedIds(Flaw.NONE, index, SchemaIds(ids, index))
-        ids.setdefault(int.from_bytes(payload[start + 1 : start + _FRAME_BYTES], "big", signed=True), index)
+        ids.setdefault(int.from_bytes(payload[start + 1 : start + PREFIX_BYTES], "big", signed=True), index)
     return ScannedIds(flaw, len(places), SchemaIds(ids, None))
 
 

@@ -19,6 +19,7 @@ from streamhouse.errors import InvalidRecord
 from streamhouse.format.batch import BatchHeader
 from streamhouse.format.record_codec import SchemaIds
 from streamhouse.format.records import Record, schema_ids
+from streamhouse.format.schemas.framing import schema_id_of
 from streamhouse.model.schema import DEFAULT_CONTEXT, Check, Subject
 from streamhouse.model.topic import RecordPart
 
@@ -27,7 +28,6 @@ from .library import Library
 INLINE_BYTES: Final = 256 * 1024
 """Compressed batches above this are opened in a thread."""
 
-PREFIX_BYTES: Final = 5
 """A zero byte and the id."""
 
 FEW: Final = 8
@@ -92,7 +92,7 @@ def without_id(part: RecordPart) -> Callable[[Record], bool]:
 
     def matches(record: Record) -> bool:
         data = record.key if part == "key" else record.value
-        return data is not None and (len(data) < PREFIX_BYTES or data[0] != 0)
+        return data is not None and schema_id_of(data) is None
 
     return matches
 
@@ -102,6 +102,6 @@ def with_ids(part: RecordPart, ids: frozenset[int]) -> Callable[[Record], bool]:
 
     def matches(record: Record) -> bool:
         data = record.key if part == "key" else record.value
-        return data is not None and int.from_bytes(data[1:PREFIX_BYTES]) in ids
+        return schema_id_of(data) in ids
 
     return matches

@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from streamhouse.client.serde import PREFIX_BYTES, schema_id_of
 from streamhouse.errors import InvalidRecordValue, Misconfigured
 from streamhouse.format.columns import Binary, Column, Columns
+from streamhouse.format.schemas.framing import PREFIX_BYTES, schema_id_of
 from streamhouse.model.names import TopicPartition
 from streamhouse.spark.columns import ARRAYS, wanted_columns
 from streamhouse.spark.fields import PREFIX, TYPES

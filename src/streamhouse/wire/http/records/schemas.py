@@ -1,24 +1,22 @@
 """Schemas: values that are written with a schema of the registry, behind a zero byte and its id.
 
 Data path   JSON values -> **schemas** -> payloads of NewRecords; StoredRecords -> **schemas** -> JSON values
-Owns        the five bytes in front of a payload
-Leaves      schemas to `broker.schemas`, payloads to their languages in `format.schemas`
+Owns        which part of a record is read or written with which schema
+Leaves      schemas to `broker.schemas`, payloads and the ids in front of them to `format.schemas`
 """
 
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from streamhouse.errors import InvalidRecordValue, RegistryRefusal
 from streamhouse.format.schemas.base import ParsedSchema
+from streamhouse.format.schemas.framing import PREFIX_BYTES, prefix_of, schema_id_of
 from streamhouse.model.record import StoredRecord
 
 from .payloads import NULL, view_of
 from .shapes import Format, RecordView
-
-MAGIC: Final = 0
-PREFIX_BYTES: Final = 5
 
 
 class Registry(Protocol):
@@ -48,14 +46,7 @@ class Writer(NamedTuple):
             payload = self.schema.encode(msgspec.json.decode(text))
         except InvalidRecordValue as error:
             raise ValueError(f"{error.reason} (at {error.path})") from None
-        return b"\0" + self.schema_id.to_bytes(4) + payload
-
-
-def schema_id_of(data: bytes | None) -> int | None:
-    """The id in front of a payload; None where there is none."""
-    if data is None or len(data) < PREFIX_BYTES or data[0] != MAGIC:
-        return None
-    return int.from_bytes(data[1:PREFIX_BYTES])
+        return prefix_of(self.schema_id) + payload
 
 
 class Reader:
