@@ -62,7 +62,7 @@ def test_rows_are_placed_with_three_leaders_at_once(spark: SparkSession, cluster
     agents = ",".join(str(agent.http) for agent in cluster.agents)
     rows = spark.range(RECORDS).selectExpr("concat('key-', id) AS key", "string(id) AS value").repartition(2)
     with SyncClient(agents) as client:
-        client.topics.create("written", partitions=6)
+        client.topics.create("written", partitions=12)
         send(client, "written", range(RECORDS, RECORDS + 30))
         rows.write.format("streamhouse").option("agents", agents).option("topic", "written").mode("append").save()
         leaders = {each.leader for each in client.cluster.partitions("written")}

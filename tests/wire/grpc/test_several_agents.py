@@ -34,7 +34,7 @@ from streamhouse.wire.listen import bind
 from tests.wire.grpc.talk import PATIENCE_S, Client, values_of
 from tests.wire.grpc.test_produce import batch
 
-PARTITIONS = 9
+PARTITIONS = 48  # so many that each of three agents leads some of them, whatever ids the topic and the agents have
 SETTINGS = Settings(
     cluster=ClusterSettings(refresh_s=0.05),
     flush=FlushSettings(check_s=0.01, age_s=600.0),
