@@ -1,0 +1,129 @@
+"""Pipeline: a query that never ends, what is known of how it runs, and who runs it.
+
+Owns        the nouns; when a changed definition keeps its place; how many pipelines a supervisor should have
+Leaves      definitions as text to `format.statements`, keeping them to `broker.pipelines`, running to `spark.pipelines`
+
+A pipeline is owned by one supervisor through a lease: holder, epoch and expiry, judged by the metadata store's clock.
+What it commits to topics and views is fenced by that epoch. A generation is one beginning: `restart` makes the next,
+with a new place to start from, a new checkpoint and a new query id.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NewType
+
+from streamhouse.model.table import NO_OPTIONS, Column
+
+PipelineName = NewType("PipelineName", str)
+SupervisorId = NewType("SupervisorId", str)
+
+
+class Kind(StrEnum):
+    SQL = "sql"
+    PYTHON = "python"
+    VIEW = "view"
+
+
+class Wish(StrEnum):
+    """What its owner was told to do with it."""
+
+    RUN = "run"
+    PAUSE = "pause"
+
+
+class Phase(StrEnum):
+    """What it does, as its supervisor says."""
+
+    WAITING = "waiting"  # nobody has taken it yet
+    STARTING = "starting"
+    RUNNING = "running"
+    BACKING_OFF = "backing off"  # it failed and will be tried again
+    FAILED = "failed"  # it will not be tried again until it is changed or restarted
+    PAUSED = "paused"
+    DONE = "done"  # its trigger asked for one round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What decides whether a changed text may go on from an old checkpoint: streams read, and state kept, in order."""
+
+    streams: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What a user says; `shape` is None until somebody with a Spark has looked at the text."""
+
+    name: PipelineName
+    kind: Kind
+    text: str
+    options: Mapping[str, str] = field(default=NO_OPTIONS)
+    target: str = ""
+    key: tuple[str, ...] = ()
+    columns: tuple[Column, ...] | None = None
+    shape: Shape | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """A definition as it is kept. `revision` grows with every change of it, `generation` with every new beginning."""
+
+    definition: Definition
+    revision: int
+    generation: int
+    query_id: str
+    starting: str | None
+    wish: Wish
+    created_at_ms: int
+    changed_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    supervisor: SupervisorId
+    epoch: int
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What the owner last told. Rates are rows per second; `lag_records` is what its topics hold beyond it."""
+
+    phase: Phase = Phase.WAITING
+    revision: int = 0
+    batch_id: int | None = None
+    input_rate: float | None = None
+    processed_rate: float | None = None
+    rows_in: int = 0
+    rows_out: int | None = None
+    dead_letters: int = 0
+    batch_ms: int | None = None
+    lag_records: int | None = None
+    state_rows: int | None = None
+    state_bytes: int | None = None
+    watermark_ms: int | None = None
+    restarts: int = 0
+    error: str | None = None
+    told_at_ms: int = 0
+    progress: Mapping[str, Any] | None = None
+
+
+def loses_place(old: Shape | None, new: Shape | None) -> str | None:
+    """Why a changed definition can't go on where the old one stands, or None."""
+    if old is None or new is None:
+        return None
+    if old.streams != new.streams:
+        return f"it reads other streams; was={', '.join(old.streams)} is={', '.join(new.streams)}"
+    if old.state != new.state:
+        return f"it keeps other state; was={'; '.join(old.state) or 'none'} is={'; '.join(new.state) or 'none'}"
+    if old.target != new.target:
+        return f"it writes elsewhere; was={old.target} is={new.target}"
+    return None
+
+
+def fair_share(pipelines: int, supervisors: int) -> int:
+    """How many pipelines one of so many supervisors should run."""
+    return -(-pipelines // max(1, supervisors))

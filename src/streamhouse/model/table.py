@@ -1,0 +1,45 @@
+"""Table: a name that SQL knows: a topic, something outside, or a view, with its columns.
+
+Owns        the nouns: columns, options, where a table's rows are
+Leaves      the text of CREATE TABLE to `format.statements`, reading and writing to `spark.connectors`
+
+A topic is a table without anybody's doing. A definition says more about it (columns, format), or names another place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Connector(StrEnum):
+    """Where rows come from or go to."""
+
+    TOPIC = "topic"
+    FILES = "files"
+    POSTGRESQL = "postgresql"
+    CONSOLE = "console"
+    VIEW = "view"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """`type` is a type of Spark's SQL: `BIGINT`, `STRUCT<id: INT>`."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """`columns` None: whoever reads finds out; `key` names columns of it; `text` is its CREATE TABLE, if it has one."""
+
+    name: str
+    connector: Connector
+    columns: tuple[Column, ...] | None = None
+    key: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default=NO_OPTIONS)
+    text: str | None = None

@@ -1,0 +1,62 @@
+"""A connector: the door between a table of SQL and the place where its rows are.
+
+Data path   binding, running -> **connector** -> DataFrame, or a stream writer that is ready to start
+Owns        the door; what is told to it besides the table
+Leaves      each place to a module beside this one
+
+What a place can't do (a console can't be read) is `Rejected`, with words that say what to use.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from streamhouse.model.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How rows are read. `starting`: earliest, latest, or the JSON text of offsets that the source takes.
+
+    `keeps_undecodable`: rows that can't be decoded come too, with `_error` and `_value` (their bytes) set and the
+    table's own columns null; otherwise they are left out.
+    """
+
+    agents: str
+    starting: str = "earliest"
+    max_records_per_trigger: int | None = None
+    keeps_undecodable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """Who writes, and how: fenced by the pipeline's epoch, remembered by the query's id.
+
+    `mode` is Spark's output mode; `checkpoint` the folder of this query alone; `fmt` how a row becomes a value.
+    """
+
+    agents: str
+    pipeline: str
+    epoch: int
+    query_id: str
+    checkpoint: str
+    mode: str = "append"
+    fmt: str = "json"
+    key: tuple[str, ...] = ()
+    partitions: int | None = None
+
+
+class TableConnector(Protocol):
+    def read(self, spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+        """The table's rows as they are now."""
+        ...
+
+    def read_stream(self, spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+        """The table's rows from `reading.starting` on, for ever."""
+        ...
+
+    def write_stream(self, frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
+        """A writer of these rows, without trigger and name; `start()` begins it, each row once."""
+        ...
