@@ -72,13 +72,21 @@ class SegmentRow(msgspec.Struct, frozen=True):
     runs: tuple[RunRow, ...]
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
+class FenceRow(msgspec.Struct, frozen=True):
+    """Whose commit it is; refused where another one owns the pipeline by now."""
+
+    pipeline: str
+    epoch: int
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is to be placed, all or nothing; `progress` is any JSON."""
 
     query: str
     epoch: int
     segments: Sequence[SegmentRow]
     progress: Any = None
+    fence: FenceRow | None = None
 
 
 class PlacedRange(msgspec.Struct, frozen=True):

@@ -24,7 +24,8 @@ from streamhouse.errors import Internal, Misconfigured
 from streamhouse.format.segment import EncodedSegment
 from streamhouse.model.placing import QueryId
 from streamhouse.spark.objects import Opened, opened
-from streamhouse.spark.placing import Commit, Placed, SegmentRow, Target, connected
+from streamhouse.spark.placing import Commit, FenceRow, Placed, SegmentRow, Target, connected
+from streamhouse.spark.progress import read_progress
 from streamhouse.spark.write_columns import check_schema
 from streamhouse.spark.write_options import Identity, WriteOptions
 from streamhouse.spark.writing import Put, TaskWriter
@@ -112,7 +113,13 @@ def place(options: WriteOptions, messages: Sequence[WriterCommitMessage | None])
         raise Internal(f"tasks of one commit belong to several; commits={sorted(identities)}")
     ((query, epoch),) = identities
     loop, agents = connected(options.agents)
-    commit = Commit(query=query, epoch=epoch, segments=segments)
+    commit = Commit(
+        query=query,
+        epoch=epoch,
+        segments=segments,
+        progress=None if options.progress_from is None else read_progress(options.progress_from, epoch),
+        fence=None if options.fence is None else FenceRow(*options.fence),
+    )
     return loop.run(agents.commit(commit, timeout_s=options.commit_timeout_s))
 
 

@@ -19,7 +19,18 @@ from streamhouse.spark.options import DEFAULT_AGENTS, default_agents
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-_KNOWN: Final = ("agents", "topic", "compression", "batchBytes", "segmentBytes", "commitTimeout", "queryId", "epochId")
+_KNOWN: Final = (
+    "agents",
+    "topic",
+    "compression",
+    "batchBytes",
+    "segmentBytes",
+    "commitTimeout",
+    "queryId",
+    "epochId",
+    "fence",
+    "progressFrom",
+)
 # What Spark itself hands on, and what jobs that come from Kafka's connector tune.
 _WITHOUT_MEANING: Final = ("kafka.", "path", "checkpointlocation", "queryname", "includeheaders")
 _MAX_SEGMENT_BYTES: Final = 1024 * MIB
@@ -29,6 +40,13 @@ class Identity(NamedTuple):
     """Whose rows these are: the commit that will place them."""
 
     query: QueryId
+    epoch: int
+
+
+class Fence(NamedTuple):
+    """A pipeline, and the epoch of whoever owns it."""
+
+    pipeline: str
     epoch: int
 
 
@@ -47,6 +65,10 @@ class WriteOptions:
     """How long agents that are away are waited for before the query fails; it can be started again."""
     identity: Identity | None = None
     """The commit that a batch is, where somebody says so: the same one again is not written again."""
+    fence: Fence | None = None
+    """The pipeline whose owner alone may commit; others are refused."""
+    progress_from: str | None = None
+    """A checkpoint's folder: where a micro-batch ends in its sources is stored with its commit."""
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -62,6 +84,8 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         segment_bytes=_number(options, "segmentBytes", defaults.segment_bytes, least=1, most=_MAX_SEGMENT_BYTES),
         commit_timeout_s=_number(options, "commitTimeout", int(defaults.commit_timeout_s), least=0, most=86_400),
         identity=_identity(options),
+        fence=_fence(options.get("fence")),
+        progress_from=options.get("progressfrom") or None,
     )
 
 
@@ -83,6 +107,15 @@ def _identity(options: Mapping[str, str]) -> Identity | None:
     if not is_query_id(query.lower()):
         raise Misconfigured(f"not a UUID; option=queryId value={query!r}")
     return Identity(QueryId(query.lower()), _number(options, "epochId", 0, least=0, most=MAX_EPOCH))
+
+
+def _fence(text: str | None) -> Fence | None:
+    if text is None:
+        return None
+    pipeline, colon, epoch = text.rpartition(":")
+    if not pipeline or not colon or not epoch.isdecimal():
+        raise Misconfigured(f"not a pipeline and its epoch; option=fence value={text!r} do=write it like orders:3")
+    return Fence(pipeline, int(epoch))
 
 
 def _codec(text: str) -> Codec:
