@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NewType
 
-from streamhouse.model.table import NO_OPTIONS, Column
+from streamhouse.model.table import Column
 
 PipelineName = NewType("PipelineName", str)
 SupervisorId = NewType("SupervisorId", str)
@@ -60,7 +60,7 @@ class Definition:
     name: PipelineName
     kind: Kind
     text: str
-    options: Mapping[str, str] = field(default=NO_OPTIONS)
+    options: Mapping[str, str] = field(default_factory=dict)
     target: str = ""
     key: tuple[str, ...] = ()
     columns: tuple[Column, ...] | None = None
@@ -83,9 +83,20 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
+    """A lease. `epoch` names one time of one owner: it never comes back, not for another pipeline either."""
+
     supervisor: SupervisorId
     epoch: int
     expires_at_ms: int
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """Under which ownership something is committed."""
+
+    pipeline: PipelineName
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +120,57 @@ class Status:
     error: str | None = None
     told_at_ms: int = 0
     progress: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPipeline:
+    """A pipeline, who runs it now, and what was last told of it."""
+
+    pipeline: Pipeline
+    owner: Ownership | None
+    status: Status
+
+    @property
+    def name(self) -> PipelineName:
+        return self.pipeline.definition.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A line of a pipeline's log."""
+
+    at_ms: int
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """What a supervisor says of a pipeline that it runs under an epoch. `status` None: nothing new."""
+
+    name: PipelineName
+    epoch: int
+    status: Status | None = None
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    supervisor: SupervisorId
+    host: str
+    slots: int
+    running: tuple[Running, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervisor:
+    """A supervisor that is alive; `pipelines` are those that it owns."""
+
+    supervisor: SupervisorId
+    host: str
+    slots: int
+    expires_at_ms: int
+    pipelines: tuple[PipelineName, ...] = ()
 
 
 def loses_place(old: Shape | None, new: Shape | None) -> str | None:

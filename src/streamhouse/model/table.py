@@ -9,10 +9,6 @@ A topic is a table without anybody's doing. A definition says more about it (col
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Final
-
-NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Connector(StrEnum):
@@ -41,5 +37,5 @@ class Table:
     connector: Connector
     columns: tuple[Column, ...] | None = None
     key: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default=NO_OPTIONS)
+    options: Mapping[str, str] = field(default_factory=dict)
     text: str | None = None
