@@ -10,6 +10,7 @@ them out).
 """
 
 import argparse
+import math
 import random
 import time
 from collections.abc import Iterator
@@ -143,7 +144,7 @@ def _seller(epoch: int, rand: random.Random, *, busy: bool) -> int:
 
 
 def _price(rand: random.Random) -> int:
-    return round(10.0 ** (rand.random() * 6.0) * 100.0)
+    return int(math.pow(10.0, rand.random() * 6.0) * 100.0)
 
 
 def _letters(rand: random.Random, length: int) -> str:

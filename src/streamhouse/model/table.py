@@ -9,6 +9,10 @@ A topic is a table without anybody's doing. A definition says more about it (col
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Connector(StrEnum):
