@@ -89,6 +89,7 @@ from .schemas import (
     VersionNotSoftDeleted,
     VersionSoftDeleted,
 )
+from .sql import StatementError
 from .topics import (
     InvalidAssignment,
     InvalidConfig,
@@ -166,6 +167,7 @@ __all__ = [
     "SessionSealed",
     "StaleCommit",
     "StaleProducerEpoch",
+    "StatementError",
     "Stopping",
     "StreamhouseError",
     "SubjectNotSoftDeleted",
