@@ -13,21 +13,23 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from streamhouse.format.statement_options import Watermark
 from streamhouse.model.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How rows are read. `starting`: earliest, latest, or the JSON text of offsets that the source takes.
+    """How rows are read. `starting`: earliest, latest, a time, or the JSON text of offsets of all streams.
 
     `keeps_undecodable`: rows that can't be decoded come too, with `_error` and `_value` (their bytes) set and the
-    table's own columns null; otherwise they are left out.
+    table's own columns null; otherwise they are left out. `watermarks` go to streams that have such a column.
     """
 
     agents: str
     starting: str = "earliest"
     max_records_per_trigger: int | None = None
     keeps_undecodable: bool = False
+    watermarks: tuple[Watermark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
