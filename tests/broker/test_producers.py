@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.broker.producers import KEYS_FROM, WINDOW, ProducerTable
+from streamhouse.broker.producers import KEYS_FROM, SEQUENCES, WINDOW, ProducerTable
 from streamhouse.errors import DuplicateSequence, OutOfOrderSequence, StaleProducerEpoch
 from streamhouse.format.batch import BatchHeader, read_header
 from streamhouse.format.producers import decode_producers, encode_producers
@@ -231,3 +231,24 @@ def test_a_key_that_was_copied_is_judged_in_the_copy_alone() -> None:
     assert producers.judge("p", header(5, producer=KEYS_FROM)) is None
     with pytest.raises(OutOfOrderSequence):
         copy.judge("p", header(9, producer=KEYS_FROM))
+
+
+def test_what_a_batch_leaves_out_is_known() -> None:
+    known = table()
+    assert known.missing(header(0)) is None
+    assert known.missing(header(3)) == 0, "a producer begins with 0"
+    known.record(header(0, records=2), 0, now_ms=0)
+    assert [known.missing(header(sequence)) for sequence in (0, 1, 2, 3)] == [None, None, None, 2]
+    assert known.missing(header(0, epoch=1)) is None
+    assert known.missing(header(2, epoch=1)) == 0
+    known.record(header(SEQUENCES - 1, epoch=1), 2, now_ms=0)
+    assert [known.missing(header(sequence, epoch=1)) for sequence in (0, 1, SEQUENCES - 2)] == [None, 0, None]
+    assert known.missing(header(7)) is None, "a producer of an older epoch is refused whatever it sends"
+
+
+def test_who_has_stored_something_since_an_offset_is_known() -> None:
+    known = table()
+    assert not known.has_stored(header(0), since=0)
+    known.record(header(0), 4, now_ms=0)
+    assert [known.has_stored(header(1), since=since) for since in (4, 5)] == [True, False]
+    assert not known.has_stored(header(0, epoch=1), since=4)

@@ -65,3 +65,16 @@ def test_a_batch_that_does_not_come_again_is_forgotten_and_its_successors_do_not
     refusals.refused(ORDERS, [header(1)], now=REMEMBERED_S + 1)
     assert refusals.awaited(ORDERS, header(1), now=REMEMBERED_S + 1) == 0
     assert refusals.awaited(ORDERS, header(1), now=2 * REMEMBERED_S) is None
+
+
+def test_it_is_known_since_when_nothing_of_a_producer_was_stored() -> None:
+    refusals = Refusals(limit=10)
+    assert refusals.since(ORDERS, header(4), now=0.0) is None
+    refusals.refused(ORDERS, [header(4)], now=1.0)
+    refusals.refused(ORDERS, [header(4), header(5)], now=2.0)
+    refusals.refused(ORDERS, [header(3)], now=3.0)
+    assert refusals.since(ORDERS, header(5), now=4.0) == 1.0
+    refusals.stored(ORDERS, header(3))
+    refusals.refused(ORDERS, [header(5)], now=5.0)
+    assert refusals.since(ORDERS, header(5), now=6.0) == 5.0
+    assert refusals.since(ORDERS, header(5), now=5.0 + REMEMBERED_S) is None

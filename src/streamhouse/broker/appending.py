@@ -58,6 +58,8 @@ class Appending:
         self._tenure = tenure
         self._budget = budget
         self._traffic = traffic
+        # Alone, an agent has refused itself whatever was refused.
+        self._settle_s = 0.0 if doors.alone else doors.settings.producers.settle_s
         self._refusals = Refusals(limit=doors.settings.producers.max_per_partition)
 
     def __repr__(self) -> str:
@@ -100,6 +102,9 @@ class Appending:
         tenure.require_valid(opened.name)
         clock = self._doors.clock
         now = clock.monotonic()
+        missing = opened.missing_before(header)
+        if missing is not None and self._is_settling(opened, header, now=now):
+            raise _not_yet(opened.name, header, missing)
         awaited = self._refusals.awaited(opened.name, header, now=now) if self._refusals else None
         if awaited is not None and not opened.knows_producer(header):
             raise _not_yet(opened.name, header, awaited)
@@ -117,6 +122,18 @@ class Appending:
             self._budget.take(len(data))
             self._traffic.appended(records=header.record_count, size_bytes=len(data))
         return placed
+
+    def _is_settling(self, opened: PartitionLog, header: BatchHeader, *, now: float) -> bool:
+        """Whether what comes before a gap may still be on its way, refused by whoever led the partition before.
+
+        Time is counted from the log's opening, and from a producer's first gap where it has stored nothing in the log
+        yet: an agent that sleeps finds what came meanwhile in the order in which it came.
+        """
+        since = opened.opened_at
+        if not opened.has_heard_from(header):
+            first = self._refusals.since(opened.name, header, now=now)
+            since = max(since, now if first is None else first)
+        return now < since + self._settle_s
 
     async def _validate(self, data: memoryview, header: BatchHeader) -> RecordsSummary:
         limit = self._settings.max_decompressed_bytes

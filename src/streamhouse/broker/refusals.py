@@ -1,7 +1,7 @@
 """Refusals: batches of idempotent producers that were refused for now, so that none of their successors overtakes them.
 
 Data path   broker asks **refusals** just before a log judges a batch
-Owns        the first refused sequence per producer and partition, for as long as no log knows the producer
+Owns        the first refused sequence per producer and partition, until a batch of the producer is stored
 Leaves      the rules of sequences to `producers`
 
 A log takes an unknown producer at its word (it may have forgotten it), so it would also take the second batch of a
@@ -9,6 +9,16 @@ new one whose first was just refused: memory was full, or the lease could not be
 come before everything that the log remembers, and look like a duplicate of something stored.
 
 A producer that hasn't sent a refused batch again for a while has stored it through another agent, or given it up.
+
+What another agent has refused isn't known here. So where a partition has moved, a batch that leaves a gap is refused
+for now as well, for `producers.settle_s`: what comes before it is probably on its way. Told that it is out of order
+instead, librdkafka begins another epoch and stores again what it is unsure of in other partitions. Clients wait before
+they send a refused batch again: a second and a fifth at most (the default of `retry.backoff.max.ms` and its jitter, as
+in the Java client), and some more to learn who leads and to connect. Time-outs of requests need no room: librdkafka
+sends nothing to the next leader while an answer of the one before is due, but counts an answer as there a moment
+before it has put the batches back; the Java client goes on, and takes a gap for a loss only when nothing before it is
+under way. A longer time would keep a producer that was forgotten, or whose records were lost with the power, waiting
+for nothing.
 """
 
 from collections import OrderedDict
@@ -26,6 +36,8 @@ REMEMBERED_S: Final = 60.0
 class _Refused(NamedTuple):
     sequence: int
     at: float
+    since: float
+    """When a batch of this producer was refused, and none had been, or all of them were stored since."""
 
 
 class Refusals:
@@ -46,19 +58,24 @@ class Refusals:
                 continue
             key = (name, header.producer_id, header.producer_epoch)
             first = self._find(key, now)
-            if first is None or not precedes(first, header.base_sequence):
-                self._first[key] = _Refused(header.base_sequence, now)
+            if first is None or not precedes(first.sequence, header.base_sequence):
+                self._first[key] = _Refused(header.base_sequence, now, first.since if first is not None else now)
                 if len(self._first) > self._limit:
                     self._first.popitem(last=False)
 
     def awaited(self, name: TopicPartition, header: BatchHeader, *, now: float) -> int | None:
         """The refused sequence that must come before this batch, if there is one."""
         first = self._find((name, header.producer_id, header.producer_epoch), now)
-        return first if first is not None and precedes(first, header.base_sequence) else None
+        return first.sequence if first is not None and precedes(first.sequence, header.base_sequence) else None
 
-    def _find(self, key: tuple[TopicPartition, int, int], now: float) -> int | None:
+    def since(self, name: TopicPartition, header: BatchHeader, *, now: float) -> float | None:
+        """Since when batches of this producer are refused, none of which was stored yet."""
+        first = self._find((name, header.producer_id, header.producer_epoch), now)
+        return first.since if first is not None else None
+
+    def _find(self, key: tuple[TopicPartition, int, int], now: float) -> _Refused | None:
         found = self._first.get(key)
-        return found.sequence if found is not None and now - found.at < REMEMBERED_S else None
+        return found if found is not None and now - found.at < REMEMBERED_S else None
 
     def stored(self, name: TopicPartition, header: BatchHeader) -> None:
         """A log knows the producer now, and looks after the order itself."""

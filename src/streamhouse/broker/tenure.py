@@ -215,7 +215,15 @@ class Tenure:
     def _made(self, name: TopicPartition, taken: tuple[PartitionState, ProducerTable], topic: Topic) -> PartitionLog:
         state, producers = taken
         reserve = self._reservations.of(state.partition)
-        opened = PartitionLog(name, state, self._config_of(topic), producers=producers, wal=self.wal, reserve=reserve)
+        opened = PartitionLog(
+            name,
+            state,
+            self._config_of(topic),
+            producers=producers,
+            wal=self.wal,
+            reserve=reserve,
+            opened_at=self._doors.clock.monotonic(),
+        )
         self._logs[name] = opened
         return opened
 

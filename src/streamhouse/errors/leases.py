@@ -28,11 +28,11 @@ class NotLeader(Retriable):
 
 
 class PredecessorRefused(Retriable):
-    """A batch that comes before this one was refused for now: both will come again, in order."""
+    """A batch that comes before this one was refused for now, here or where the partition was: both will come again."""
 
     def __init__(self, partition: object, *, producer_id: int, awaited: int, got: int) -> None:
         super().__init__(
-            f"a batch before this one was refused; partition={partition} producer={producer_id} awaited={awaited}"
+            f"a batch before this one is still to come; partition={partition} producer={producer_id} awaited={awaited}"
             f" got={got}"
         )
 
