@@ -51,6 +51,7 @@ from .leases import (
     UnknownAgent,
     UnknownLeaderEpoch,
 )
+from .queries import BadSql, Mistake, QueryCancelled, QueryFailed, QueryTimedOut, TooManyQueries
 from .records import (
     BadRecords,
     CommitRefused,
@@ -106,6 +107,7 @@ __all__ = [
     "MAX_TEXT",
     "AppendFailed",
     "BadRecords",
+    "BadSql",
     "ChildFailed",
     "CommitRefused",
     "CoordinatorLoading",
@@ -141,6 +143,7 @@ __all__ = [
     "LeaseLost",
     "MemberIdRequired",
     "Misconfigured",
+    "Mistake",
     "ModeRefused",
     "NoMode",
     "NonEmptyGroup",
@@ -155,6 +158,9 @@ __all__ = [
     "PartitionHeld",
     "PolicyViolation",
     "PredecessorRefused",
+    "QueryCancelled",
+    "QueryFailed",
+    "QueryTimedOut",
     "RebalanceInProgress",
     "RecordTooLarge",
     "ReferenceExists",
@@ -173,6 +179,7 @@ __all__ = [
     "SubjectNotSoftDeleted",
     "SubjectSoftDeleted",
     "TooFast",
+    "TooManyQueries",
     "TopicExists",
     "Unavailable",
     "UnknownAgent",

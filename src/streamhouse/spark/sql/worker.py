@@ -1,0 +1,168 @@
+"""Worker: the process that keeps a Spark warm for SQL, for one user and one set of agents.
+
+Data path   shell, agents -> **worker**: serving -> answering -> Spark
+Owns        the process: its lock, its listener and tokens, telling where it is, its end (asked for, or idle)
+Leaves      being found and started to `starting`, requests to `serving`, telling agents to `announcing`
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Thread
+from typing import Final
+
+import uvicorn
+from pyspark.sql import SparkSession
+
+from streamhouse.clock import Clock, Ids, SystemClock
+from streamhouse.errors import Misconfigured, StreamhouseError
+from streamhouse.spark.sql.answering import Answering
+from streamhouse.spark.sql.engine import MASTER, open_engine
+from streamhouse.spark.sql.homes import Home, Worker, home_of
+from streamhouse.spark.sql.limits import SqlLimits
+from streamhouse.spark.sql.serving import Serving
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+GRACE_S: Final = 2
+STOP_SPARK_S: Final = 5.0
+FAILED: Final = 1
+TAKEN: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPlan:
+    """What a worker is started with."""
+
+    agents: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    master: str = MASTER
+    limits: SqlLimits = field(default_factory=SqlLimits)
+
+
+def run_worker(plan: WorkerPlan, *, on_ready: Callable[[Worker], None] | None = None) -> None:
+    """Blocks until the worker ends; raises `Misconfigured` where another one runs for these agents."""
+    home = home_of(plan.agents)
+    with home.alive() as ours:
+        if not ours:
+            raise Misconfigured(f"a SQL worker runs for these agents; agents={plan.agents} do=streamhouse sql stop")
+        home.forget()
+        spark = open_engine(plan.agents, limits=plan.limits, folder=home.folder, master=plan.master)
+        try:
+            asyncio.run(_Life(plan, home, spark, on_ready).run())
+        finally:
+            home.forget()
+            _stop(spark)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its signal handlers, which end the process before what we have to do at the end."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Life:
+    def __init__(
+        self, plan: WorkerPlan, home: Home, spark: SparkSession, on_ready: Callable[[Worker], None] | None
+    ) -> None:
+        self._plan, self._home, self._on_ready = plan, home, on_ready
+        self._clock: Clock = SystemClock()
+        ids = Ids()
+        self._token, guest = ids.token(), ids.token()
+        self._serving = Serving(
+            Answering(spark, agents=plan.agents, limits=plan.limits),
+            token=self._token,
+            guest_token=guest,
+            limits=plan.limits,
+            clock=self._clock,
+            ids=ids,
+        )
+
+    async def run(self) -> None:
+        """Until a signal ends the server, or nobody has asked for long."""
+        listener = socket.create_server((self._plan.host, self._plan.port))
+        worker = self._told(listener)
+        server = _Server(
+            uvicorn.Config(
+                self._serving.app,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACE_S,
+            )
+        )
+        self._home.tell(worker)
+        if self._on_ready is not None:
+            self._on_ready(worker)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, _stop_serving, server)
+        idle = asyncio.create_task(self._end_idle(server), name="idle")
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            self._home.forget()
+            self._serving.close()
+            idle.cancel()
+
+    def _told(self, listener: socket.socket) -> Worker:
+        host, port = listener.getsockname()[:2]
+        return Worker(
+            address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            token=self._token,
+            pid=os.getpid(),
+            agents=self._plan.agents,
+            log=str(self._home.log),
+            started_at_ms=self._clock.now_ms(),
+        )
+
+    async def _end_idle(self, server: uvicorn.Server) -> None:
+        while self._serving.idle_s < self._plan.limits.idle_s:
+            await self._clock.sleep(LOOK_S)
+        log.warning("nobody asked; the worker ends", extra={"idle_s": self._plan.limits.idle_s})
+        _stop_serving(server)
+
+
+def _stop_serving(server: uvicorn.Server) -> None:
+    server.should_exit = True
+
+
+def _stop(spark: SparkSession) -> None:
+    """Spark has a while to stop; a query that doesn't end must not keep the process."""
+    stopping = Thread(target=spark.stop, name="stop-spark", daemon=True)
+    stopping.start()
+    stopping.join(STOP_SPARK_S)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """What `starting` launches."""
+    parser = argparse.ArgumentParser(prog="python -m streamhouse.spark.sql.worker")
+    parser.add_argument("--agents", required=True)
+    parser.add_argument("--idle", type=float, default=SqlLimits().idle_s, help="seconds")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        run_worker(WorkerPlan(agents=given.agents, limits=SqlLimits(idle_s=given.idle)))
+    except StreamhouseError as error:
+        log.error("%s", error)
+        return TAKEN if isinstance(error, Misconfigured) else FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of queries that don't end must not keep the process
