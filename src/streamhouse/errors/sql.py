@@ -10,3 +10,12 @@ class StatementError(Rejected):
         told = f" do={hint}" if hint else ""
         super().__init__(f"{text}; line={line} column={column}{told}")
         self.line, self.column, self.text, self.hint = line, column, text, hint
+
+
+class CheckpointLost(Rejected):
+    """A pipeline's checkpoint is gone, and nothing else tells where to go on; `restart --from` begins anew."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the checkpoint is gone and its place can't be found elsewhere; {why} do=restart it with --from"
+        )

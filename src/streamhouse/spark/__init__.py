@@ -2,7 +2,8 @@
 
 Data path   Spark -> **source, sink** -> object store; agents only plan, place and serve the tail
 Owns        `register`, which makes `format("streamhouse")` known to a session; `open_session`, which makes a session
-            with everything set; `spark_settings`, for sessions that are made elsewhere
+            with everything set; `spark_settings`, for sessions that are made elsewhere; `pipeline`, which makes a
+            function a pipeline
 Leaves      records' bytes to `format`, buckets to `stores`, agents to `client`
 
 The names are loaded when they are used first: settings and Java are also asked for where there is no PySpark.
@@ -13,13 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from streamhouse.spark.opening import open_session
+    from streamhouse.spark.pipelines.decorating import pipeline
     from streamhouse.spark.registering import register
     from streamhouse.spark.session import spark_settings
 
-__all__ = ["open_session", "register", "spark_settings"]
+__all__ = ["open_session", "pipeline", "register", "spark_settings"]
 
 _PLACES: Final = {
     "open_session": "streamhouse.spark.opening",
+    "pipeline": "streamhouse.spark.pipelines.decorating",
     "register": "streamhouse.spark.registering",
     "spark_settings": "streamhouse.spark.session",
 }

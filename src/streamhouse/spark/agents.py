@@ -147,6 +147,10 @@ class Agents:
         params = {"offset": offset, "max_bytes": MAX_BATCH_BYTES, "wait_ms": 1000}
         return await self._patiently(lambda: self._answered("GET", path, params=params))
 
+    async def answer(self, method: str, path: str, *, body: object = None) -> Answer:
+        """Whatever the answer is, once somebody gives one; for what may be asked twice."""
+        return await self._patiently(lambda: self._answered(method, path, body=body))
+
     async def _asked(
         self,
         method: str,

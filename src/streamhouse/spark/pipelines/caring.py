@@ -1,0 +1,111 @@
+"""Caring: what a supervisor does for one pipeline that it owns: start it, wait, try again, give up.
+
+Data path   assigned jobs, events of runners, the clock -> **caring** -> start and stop; a status for the heartbeat
+Owns        phases, patience between tries, what is told of a pipeline
+Leaves      processes to `children`, leases to `supervisor`
+
+Decides; touches nothing.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streamhouse.clock import Ids
+from streamhouse.model.pipeline import Phase
+from streamhouse.spark.pipelines.jobs import Job
+from streamhouse.spark.pipelines.messages import Ended
+
+MAX_LINES: Final = 100
+"""Of a pipeline's log that wait for a heartbeat; older ones are dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Waits between tries: doubled from `first_s` to `most_s`, begun anew after `healthy_s` without a failure."""
+
+    first_s: float = 1.0
+    most_s: float = 60.0
+    healthy_s: float = 60.0
+
+    def wait_s(self, failures: int) -> float:
+        return float(min(self.most_s, self.first_s * 2 ** min(failures - 1, 30)))
+
+
+class Care:
+    """One pipeline, as long as one supervisor owns one version of it under one epoch."""
+
+    def __init__(self, job: Job, *, patience: Patience, ids: Ids, now: float) -> None:
+        self.job = job
+        self._patience, self._ids = patience, ids
+        self.phase = Phase.STARTING
+        self.run: int | None = None
+        self.start_at: float | None = now
+        self._failures = 0
+        self._restarts = 0
+        self._begun_at: float | None = None
+        self._error: str | None = None
+        self._figures: dict[str, Any] = {}
+        self.lines: deque[dict[str, Any]] = deque(maxlen=MAX_LINES)
+
+    def __repr__(self) -> str:
+        return f"<Care {self.job.name} {self.phase.value} epoch={self.job.epoch} run={self.run}>"
+
+    def is_due(self, now: float) -> bool:
+        return self.run is None and self.start_at is not None and self.start_at <= now
+
+    # --- what happens to it
+
+    def started(self, run: int) -> None:
+        self.run, self.start_at, self.phase = run, None, Phase.STARTING
+
+    def begun(self, now: float, now_ms: int) -> None:
+        self.phase, self._begun_at, self._error = Phase.RUNNING, now, None
+        self.say(now_ms, "info", f"it runs; revision {self.job.revision}, generation {self.job.generation}")
+
+    def told(self, figures: dict[str, Any]) -> None:
+        self._figures |= figures
+
+    def ended(self, ended: Ended, now: float, now_ms: int) -> None:
+        self.run = None
+        if ended.how == "done":
+            self.phase = Phase.DONE
+            self.say(now_ms, "info", "everything there was has been read; it is done")
+        elif ended.how == "failed":
+            self._failed(ended.error or "it failed", ended.can_retry, now, now_ms)
+        else:
+            self.start_at = now  # whoever stops it for good forgets this care
+
+    def lost_runner(self, now: float, now_ms: int) -> None:
+        """The process that ran it is gone."""
+        self.run = None
+        self._failed("the Spark that ran it ended", True, now, now_ms)
+
+    def _failed(self, error: str, can_retry: bool, now: float, now_ms: int) -> None:
+        if self._begun_at is not None and now - self._begun_at >= self._patience.healthy_s:
+            self._failures = 0
+        self._begun_at, self._error = None, error
+        self._failures += 1
+        if not can_retry:
+            self.phase, self.start_at = Phase.FAILED, None
+            self.say(now_ms, "error", f"{error}; it will not be tried again until it is changed or restarted")
+            return
+        wait_s = self._ids.jitter(self._patience.wait_s(self._failures))
+        self.phase, self.start_at = Phase.BACKING_OFF, now + wait_s
+        self._restarts += 1
+        self.say(now_ms, "warning", f"{error}; it is tried again in {wait_s:.1f} s")
+
+    def say(self, now_ms: int, level: str, text: str) -> None:
+        self.lines.append({"at_ms": now_ms, "level": level, "text": text})
+
+    def status(self, now_ms: int) -> dict[str, Any]:
+        return {
+            "rows_in": 0,
+            "dead_letters": 0,
+            **self._figures,
+            "phase": self.phase.value,
+            "revision": self.job.revision,
+            "restarts": self._restarts,
+            "error": self._error,
+            "told_at_ms": now_ms,
+        }

@@ -1,0 +1,113 @@
+"""Checkpoints: the folder in which a query keeps its place, made, checked, and put back where it is gone.
+
+Data path   before a query starts -> **checkpoints** -> Hadoop's file systems, through Spark
+Owns        where a pipeline's checkpoint is, the query's id in it, what is done when it has disappeared
+Leaves      everything else in the folder to Spark; progress to `spark.progress` and the agents' commits
+
+The query's id is the pipeline's, written before Spark would choose one: a sink's commits are remembered by it. A query
+without state has all of its place in the progress that its last commit stored, so its folder can be made anew, and
+Spark goes on with the next micro-batch. State can't: then only a new beginning helps, and the error says so.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from pyspark.sql import SparkSession
+
+from streamhouse.errors import CheckpointLost, Internal
+from streamhouse.spark.progress import OFFSETS
+
+METADATA: Final = "metadata"
+COMMITS: Final = "commits"
+_COMMITTED: Final = 'v1\n{"nextBatchWatermarkMs":0}'
+
+
+class Folder(Protocol):
+    def read(self, name: str) -> str | None:
+        """A file's text; None where there is none."""
+        ...
+
+    def write(self, name: str, text: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """What is known of a query's life so far: its last commit to a topic, and whether it has run at all."""
+
+    epoch: int | None = None
+    progress: Mapping[str, Any] | None = None
+    has_run: bool = False
+
+
+def checkpoint_path(checkpoints: str, name: str, query_id: str, generation: int) -> str:
+    return f"{checkpoints.rstrip('/')}/{name}-{query_id}/{generation}"
+
+
+def prepare(folder: Folder, *, query_id: str, state: Sequence[str], before: Before) -> str | None:
+    """Make the folder ready for its query; returns a sentence where its place had to be found elsewhere.
+
+    Raises `CheckpointLost` where it can't be.
+    """
+    metadata = folder.read(METADATA)
+    if metadata is not None:
+        if (found := json.loads(metadata).get("id")) != query_id:
+            raise Internal(f"a checkpoint is another query's; id={found} expected={query_id}")
+        return None
+    told = None
+    if before.epoch is not None or before.has_run:
+        told = _put_back(folder, state, before)
+    # Last: whoever finds it may take the rest to be there.
+    folder.write(METADATA, json.dumps({"id": query_id}))
+    return told
+
+
+def _put_back(folder: Folder, state: Sequence[str], before: Before) -> str:
+    """Write the last micro-batch into the folder as one that is done."""
+    offsets = (before.progress or {}).get(OFFSETS)
+    if state:
+        raise CheckpointLost(f"state={'; '.join(state)}")
+    if before.epoch is None or not isinstance(offsets, str):
+        raise CheckpointLost("progress=none was stored with its rows")
+    folder.write(f"{OFFSETS}/{before.epoch}", offsets)
+    folder.write(f"{COMMITS}/{before.epoch}", _COMMITTED)
+    return f"the checkpoint was gone; it goes on behind micro-batch {before.epoch}, as stored with its rows"
+
+
+class HadoopFolder:
+    """A folder on any file system that this Spark knows."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._root = path.rstrip("/")
+        self._files = jvm.org.apache.hadoop.fs.Path(self._root).getFileSystem(spark._jsc.hadoopConfiguration())
+
+    def __repr__(self) -> str:
+        return f"<HadoopFolder {self._root}>"
+
+    def read(self, name: str) -> str | None:
+        path = self._path(name)
+        if not self._files.exists(path):
+            return None
+        stream = self._files.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """All of it or nothing: under another name first."""
+        making, path = self._path(f".{name.replace('/', '-')}.making"), self._path(name)
+        stream = self._files.create(making, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self._files.mkdirs(path.getParent())
+        if not self._files.rename(making, path):
+            raise Internal(f"a checkpoint's file can't be written; path={path.toString()}")
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/{name}")

@@ -1,0 +1,94 @@
+"""Faults: why a query ended, in a few words, and whether trying again may help.
+
+Data path   an exception of Spark's or ours -> **faults** -> the `Ended` of a run
+Owns        which errors stay as they are whatever one does; finding the cause under Spark's wrapping
+Leaves      when to try again to `supervising`; problems of SQL with line and column to `sql.problems`
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+import streamhouse.errors as errors
+from streamhouse.errors import Misconfigured, Rejected, StreamhouseError
+
+MAX_WORDS: Final = 400
+MAX_CAUSES: Final = 20
+
+_OURS: Final = re.compile(r"streamhouse\.errors\.\w+\.(\w+): (.+)")
+_PYTHON: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit|Iteration)): (.+)$", re.MULTILINE)
+_NOISE: Final = re.compile(r"(\s*SQLSTATE: \w+|\s*== (SQL|DataFrame)[\s\S]*|\s*=== Streaming Query ===[\s\S]*)")
+# Data that a query can't take (22) and what it may not say (42) stay the same, however often it is tried.
+_LASTING: Final = ("22", "42", "0A")
+# What our sinks and sources say, and a later try may not hear again.
+_PASSING: Final = (errors.CommitRefused,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    words: str
+    can_retry: bool
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Words for somebody who wrote a query, not for somebody who wrote Spark."""
+    if isinstance(error, StreamhouseError):
+        return Fault(words=str(error), can_retry=_may_pass(type(error)))
+    texts = [str(error), *_causes(error)]
+    for text in reversed(texts):
+        if found := _OURS.search(text):
+            kind = getattr(errors, found[1], StreamhouseError)
+            return Fault(words=_short(found[2]), can_retry=_may_pass(kind))
+    lasting = isinstance(error, AnalysisException | ParseException) or any(
+        state.startswith(_LASTING) for state in _states(error)
+    )
+    return Fault(words=_words(error, texts), can_retry=not lasting and isinstance(error, PySparkException | OSError))
+
+
+def _may_pass(kind: type[StreamhouseError]) -> bool:
+    return issubclass(kind, _PASSING) or not issubclass(kind, Rejected | Misconfigured)
+
+
+def _words(error: BaseException, texts: list[str]) -> str:
+    """What Python said last inside of a task, else what Spark calls the error, else the last cause."""
+    for text in reversed(texts):
+        if "Traceback (most recent call last)" in text and (found := _PYTHON.findall(text)):
+            kind, told = found[-1]
+            return _short(f"{kind}: {told}")
+    named = [text for text in texts if text.lstrip().startswith("[")]
+    if named:
+        return _short(named[-1])
+    return _short(texts[-1] if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}")
+
+
+def _short(text: str) -> str:
+    words = " ".join(_NOISE.sub("", text).split())
+    return words if len(words) <= MAX_WORDS else words[: MAX_WORDS - 1] + "…"
+
+
+def _throwables(error: BaseException) -> list[Any]:
+    """Java's exceptions from the outermost to the cause of all."""
+    found: list[Any] = []
+    origin = getattr(error, "_origin", None)
+    while origin is not None and len(found) < MAX_CAUSES:
+        found.append(origin)
+        origin = origin.getCause()
+    return found
+
+
+def _causes(error: BaseException) -> list[str]:
+    return [str(each.getMessage() or each.toString()) for each in _throwables(error)]
+
+
+def _states(error: BaseException) -> list[str]:
+    """SQL states of all causes that have one."""
+    found = [str(getattr(error, "getSqlState", lambda: "")() or "")]
+    for each in _throwables(error):
+        state = getattr(each, "getSqlState", None)
+        try:
+            found.append(str(state() or "") if state is not None else "")
+        except Exception:  # noqa: BLE001  Java's exceptions without a state have no such method, which py4j tells late
+            continue
+    return found

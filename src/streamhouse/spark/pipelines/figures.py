@@ -1,0 +1,75 @@
+"""Figures: what Spark tells of a query's last micro-batch, as the fields of a pipeline's status.
+
+Data path   StreamingQueryProgress -> **figures** -> events -> status
+Owns        which figure is which; how far a query is behind; totals over micro-batches
+Leaves      asking Spark to `running`
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+DEAD_LETTERS: Final = "dead_letters"
+"""The name under which a query counts what it sends to the dead letters."""
+SPARKS_EPOCH: Final = "1970-01-01T00:00:00.000Z"
+
+
+class Totals:
+    """Rows over all micro-batches since the query began; progress is told more than once."""
+
+    def __init__(self) -> None:
+        self.seen = -1
+        self.rows_in = 0
+        self.dead_letters = 0
+
+    def add(self, progresses: Iterable[Mapping[str, Any]]) -> None:
+        for progress in progresses:
+            if progress["batchId"] <= self.seen or not progress.get("numInputRows"):
+                continue
+            self.seen = progress["batchId"]
+            self.rows_in += progress["numInputRows"]
+            observed = progress.get("observedMetrics") or {}
+            self.dead_letters += (observed.get(DEAD_LETTERS) or {}).get("rows") or 0
+
+
+def figures_of(progress: Mapping[str, Any], totals: Totals) -> dict[str, Any]:
+    """Fields of a status, from the last progress of a pipeline's main query."""
+    states = progress.get("stateOperators") or []
+    return {
+        "batch_id": progress["batchId"],
+        "input_rate": progress.get("inputRowsPerSecond"),
+        "processed_rate": progress.get("processedRowsPerSecond"),
+        "rows_in": totals.rows_in,
+        "batch_ms": progress.get("batchDuration"),
+        "lag_records": lag_of(progress),
+        "state_rows": sum(state.get("numRowsTotal", 0) for state in states) if states else None,
+        "state_bytes": sum(state.get("memoryUsedBytes", 0) for state in states) if states else None,
+        "watermark_ms": watermark_ms((progress.get("eventTime") or {}).get("watermark")),
+    }
+
+
+def lag_of(progress: Mapping[str, Any]) -> int | None:
+    """How many offsets the topics hold beyond the micro-batch; None where no source tells."""
+    known = [each for each in map(_source_lag, progress.get("sources") or []) if each is not None]
+    return sum(known) if known else None
+
+
+def _source_lag(source: Mapping[str, Any]) -> int | None:
+    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    if end is None or latest is None:
+        return None
+    return sum(max(0, at - end.get(place, 0)) for place, at in latest.items())
+
+
+def _offsets(told: Any) -> dict[tuple[str, str], int] | None:
+    by_topic = told.get("offsets") if isinstance(told, dict) else None
+    if not isinstance(by_topic, dict):
+        return None
+    return {(topic, number): at for topic, offsets in by_topic.items() for number, at in offsets.items()}
+
+
+def watermark_ms(text: str | None) -> int | None:
+    """None before there is one: Spark says 1970 then."""
+    if text is None or text == SPARKS_EPOCH:
+        return None
+    return round(datetime.fromisoformat(text).timestamp() * 1000)

@@ -1,0 +1,301 @@
+"""Supervisor: takes pipelines through leases, has runners run them, and tells agents how they are.
+
+Data path   agents -> heartbeats -> **supervisor** -> children (runners) -> Spark
+Owns        which pipelines are this supervisor's now, starting and stopping them in time, its own end
+Leaves      the care for one pipeline to `caring`, processes to `children`, who should have what to the agents
+
+Nothing here waits for Spark: heartbeats go on while a runner starts, hangs or dies. What can't be stopped before the
+lease is over is killed before. Decision 0021.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from streamhouse.clock import Clock, Ids
+from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.spark.pipelines.caring import Care, Patience
+from streamhouse.spark.pipelines.children import Child
+from streamhouse.spark.pipelines.jobs import Job, job_of
+from streamhouse.spark.pipelines.lease import Lease, Stage
+from streamhouse.spark.pipelines.messages import Begun, Ended, Event, Figures, Line, Ready, Start, Stop
+
+log = logging.getLogger(__name__)
+
+SHARED: Final = "shared"
+LOOK_S: Final = 0.1
+HEARTBEAT_S: Final = 2.0
+"""At least so often, or three times in a lease's time; sooner when something has happened."""
+SOONEST_S: Final = 0.3
+STOP_TIMEOUT_S: Final = 30.0
+"""A run that hasn't stopped by then loses its runner, and so do its neighbours."""
+EXIT_TIMEOUT_S: Final = 25.0
+
+
+class Agents(Protocol):
+    async def heartbeat(self, running: list[dict[str, Any]]) -> dict[str, Any]:
+        """What this supervisor is to run from now on; raises `StreamhouseError` where nobody answers."""
+        ...
+
+    async def leave(self) -> None: ...
+
+
+StartChild = Callable[[str, Callable[[Child, Event], None]], Awaitable[Child]]
+News = Callable[[str, str], None]
+
+
+@dataclass(slots=True)
+class _Run:
+    """A start of a pipeline that hasn't ended; `stop_at`: by when it must have."""
+
+    job: Job
+    told: Mapping[str, Any]
+    child: Child
+    stop_at: float | None = None
+
+
+class Supervisor:
+    """`run` returns when `stop` was called and everything has ended."""
+
+    def __init__(
+        self,
+        agents: Agents,
+        start_child: StartChild,
+        *,
+        clock: Clock,
+        ids: Ids,
+        patience: Patience | None = None,
+        news: News = lambda name, text: None,
+    ) -> None:
+        self._agents, self._start_child = agents, start_child
+        self._clock, self._ids, self._patience = clock, ids, patience or Patience()
+        self._news = news
+        self._lease = Lease()
+        self._cares: dict[str, Care] = {}
+        self._told: dict[str, Mapping[str, Any]] = {}
+        self._runs: dict[int, _Run] = {}
+        self._children: dict[str, Child | None] = {}
+        self._child_failures: dict[str, tuple[int, float]] = {}
+        self._watching: set[asyncio.Task[None]] = set()
+        self._next_run = 1
+        self._has_news = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Supervisor pipelines={len(self._cares)} runs={len(self._runs)} children={list(self._children)}>"
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._has_news.set()
+
+    async def run(self) -> None:
+        """Until somebody says stop; then queries are stopped, and everything is released."""
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(self._heartbeats(), name="heartbeats")
+            loops.create_task(self._looks(), name="looks")
+        await self._end()
+
+    # --- heartbeats
+
+    async def _heartbeats(self) -> None:
+        while not self._stopping.is_set():
+            self._has_news.clear()
+            await self._beat()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(HEARTBEAT_S, self._lease.ttl_s / 3)):
+                    await self._has_news.wait()
+            await self._clock.sleep(SOONEST_S)
+
+    async def _beat(self) -> None:
+        sent_at, lines = self._clock.monotonic(), {name: len(care.lines) for name, care in self._cares.items()}
+        try:
+            answer = await self._agents.heartbeat(self._running())
+        except Rejected as error:
+            raise error
+        except StreamhouseError as error:
+            log.warning("no heartbeat; why=%s", error)
+            return
+        self._lease.renewed(sent_at, answer["ttl_s"])
+        for name, count in lines.items():
+            if (care := self._cares.get(name)) is not None:
+                for _ in range(min(count, len(care.lines))):
+                    care.lines.popleft()
+        self._take(answer["assigned"])
+
+    def _running(self) -> list[dict[str, Any]]:
+        """What is ours or still runs here: whatever is left out is given to others."""
+        now_ms = self._clock.now_ms()
+        known = [
+            {"name": name, "epoch": care.job.epoch, "status": care.status(now_ms), "events": list(care.lines)}
+            for name, care in self._cares.items()
+        ]
+        listed = set(self._cares)
+        for run in self._runs.values():
+            if run.job.name not in listed:
+                listed.add(run.job.name)
+                known.append({"name": run.job.name, "epoch": run.job.epoch, "status": None, "events": []})
+        return known
+
+    def _take(self, assigned: list[dict[str, Any]]) -> None:
+        """Care for what is assigned, and for nothing else."""
+        told = {each["pipeline"]["name"]: each for each in assigned}
+        for name in [name for name in self._cares if name not in told]:
+            self._news(name, "let go")
+            self._forget(name)
+        for name, each in told.items():
+            job = job_of(each["pipeline"], epoch=each["epoch"])
+            care = self._cares.get(name)
+            if care is not None and (care.job.epoch, care.job.version) == (job.epoch, job.version):
+                continue
+            if care is not None:
+                self._forget(name)
+            self._news(name, "taken" if care is None else "changed")
+            self._told[name] = each["pipeline"]
+            self._cares[name] = Care(job, patience=self._patience, ids=self._ids, now=self._clock.monotonic())
+
+    def _forget(self, name: str) -> None:
+        self._cares.pop(name, None)
+        self._told.pop(name, None)
+        self._stop_runs(name)
+
+    def _stop_runs(self, name: str | None = None) -> None:
+        for number, run in self._runs.items():
+            if run.stop_at is None and (name is None or run.job.name == name):
+                run.stop_at = self._clock.monotonic() + STOP_TIMEOUT_S
+                run.child.send(Stop(run=number))
+
+    # --- looking after things
+
+    async def _looks(self) -> None:
+        await self._ensure_child(SHARED)
+        while not self._stopping.is_set():
+            await self._look()
+            await self._clock.sleep(LOOK_S)
+
+    async def _look(self) -> None:
+        now = self._clock.monotonic()
+        stage = self._lease.stage(now)
+        if stage is not Stage.HELD:
+            self._let_go(stage)
+            return
+        for child in {id(run.child): run.child for run in self._runs.values() if _is_late(run, now)}.values():
+            log.warning("a query doesn't stop; its runner is killed; runner=%s", child.key)
+            child.kill()
+        for name, care in list(self._cares.items()):
+            if care.is_due(now) and not any(run.job.name == name for run in self._runs.values()):
+                await self._start(care)
+        wanted = {SHARED, *(_key(care.job) for care in self._cares.values())}
+        for key, idle in list(self._children.items()):
+            if idle is not None and key not in wanted and not any(run.child is idle for run in self._runs.values()):
+                idle.exit()
+
+    def _let_go(self, stage: Stage) -> None:
+        """The lease can't be renewed: whatever runs ends before somebody else may start it."""
+        if self._cares:
+            log.warning("agents don't answer; everything is stopped before the lease is over")
+        for name in list(self._cares):
+            self._news(name, "stopped: no agent answers")
+            self._forget(name)
+        if stage is Stage.KILL:
+            for child in {id(run.child): run.child for run in self._runs.values()}.values():
+                child.kill()
+
+    async def _start(self, care: Care) -> None:
+        child = await self._ensure_child(_key(care.job))
+        if child is None or not child.is_ready:
+            return
+        number, self._next_run = self._next_run, self._next_run + 1
+        self._runs[number] = _Run(care.job, self._told[care.job.name], child)
+        care.started(number)
+        child.send(Start(run=number, epoch=care.job.epoch, pipeline=dict(self._told[care.job.name])))
+        self._has_news.set()
+
+    # --- children
+
+    async def _ensure_child(self, key: str) -> Child | None:
+        """The runner of this key, started where there is none; None while one that died is waited for."""
+        if key in self._children:
+            return self._children[key]
+        failures, not_before = self._child_failures.get(key, (0, 0.0))
+        if failures and self._clock.monotonic() < not_before:
+            return None
+        self._children[key] = None
+        child = await self._start_child(key, self._heard)
+        self._children[key] = child
+        watching = asyncio.create_task(self._watch(child), name=f"runner-{key}")
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
+        return child
+
+    async def _watch(self, child: Child) -> None:
+        await child.wait()
+        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        if self._children.get(child.key) is child:
+            del self._children[child.key]
+        if not self._stopping.is_set():
+            failures = self._child_failures.get(child.key, (0, 0.0))[0] + 1
+            wait_s = self._ids.jitter(self._patience.wait_s(failures))
+            self._child_failures[child.key] = failures, now + wait_s
+            log.warning("a runner ended; runner=%s pid=%s", child.key, child.pid)
+        for number in [number for number, run in self._runs.items() if run.child is child]:
+            care = self._care_of(number)
+            del self._runs[number]
+            if care is not None:
+                care.lost_runner(now, now_ms)
+                self._news(care.job.name, "its Spark ended")
+        self._has_news.set()
+
+    def _heard(self, child: Child, event: Event) -> None:
+        if isinstance(event, Ready):
+            self._child_failures.pop(child.key, None)
+            self._news(child.key, f"Spark {event.spark} is ready")
+            return
+        care = self._care_of(event.run)
+        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        if isinstance(event, Ended):
+            self._runs.pop(event.run, None)
+            self._has_news.set()
+        if care is None:
+            return
+        if isinstance(event, Ended):
+            care.ended(event, now, now_ms)
+            self._news(care.job.name, care.phase.value + (f": {event.error}" if event.error else ""))
+        elif isinstance(event, Begun):
+            care.begun(now, now_ms)
+            self._has_news.set()
+            self._news(care.job.name, "running")
+        elif isinstance(event, Figures):
+            care.told(event.figures)
+        elif isinstance(event, Line):
+            care.say(now_ms, event.level, event.text)
+
+    def _care_of(self, run: int) -> Care | None:
+        return next((care for care in self._cares.values() if care.run == run), None)
+
+    # --- the end
+
+    async def _end(self) -> None:
+        """Queries end between micro-batches where they can; then others may have everything at once."""
+        children = [child for child in self._children.values() if child is not None]
+        for child in children:
+            child.exit()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(EXIT_TIMEOUT_S, STOP_TIMEOUT_S)):
+                await asyncio.gather(*self._watching)
+        for child in children:
+            child.kill()
+        await asyncio.gather(*self._watching)
+        with contextlib.suppress(StreamhouseError):
+            await self._agents.leave()
+
+
+def _key(job: Job) -> str:
+    """Which runner it belongs to."""
+    return f"own-{job.name}" if job.is_alone else SHARED
+
+
+def _is_late(run: _Run, now: float) -> bool:
+    return run.stop_at is not None and now > run.stop_at

@@ -1,0 +1,71 @@
+"""A checkpoint's folder: made with the query's id, and put back from what a commit stored."""
+
+import json
+
+import pytest
+
+from streamhouse.errors import CheckpointLost, Internal
+from streamhouse.spark.pipelines.checkpoints import Before, checkpoint_path, prepare
+
+QUERY = "6a1f5d1e-0000-4000-8000-000000000001"
+OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"offsets":{"orders":{"0":17}}}'
+
+
+class MemoryFolder:
+    def __init__(self, files: dict[str, str] | None = None) -> None:
+        self.files = files or {}
+
+    def read(self, name: str) -> str | None:
+        return self.files.get(name)
+
+    def write(self, name: str, text: str) -> None:
+        self.files[name] = text
+
+
+def test_a_new_query_has_the_pipelines_id() -> None:
+    folder = MemoryFolder()
+    assert prepare(folder, query_id=QUERY, state=(), before=Before()) is None
+    assert {name: json.loads(text) for name, text in folder.files.items()} == {"metadata": {"id": QUERY}}
+
+
+def test_a_checkpoint_that_is_there_is_left_alone() -> None:
+    folder = MemoryFolder({"metadata": json.dumps({"id": QUERY})})
+    before = Before(epoch=3, progress={"offsets": OFFSETS}, has_run=True)
+    assert prepare(folder, query_id=QUERY, state=("aggregate",), before=before) is None
+    assert list(folder.files) == ["metadata"]
+
+
+def test_another_querys_checkpoint_is_refused() -> None:
+    folder = MemoryFolder({"metadata": json.dumps({"id": "another"})})
+    with pytest.raises(Internal):
+        prepare(folder, query_id=QUERY, state=(), before=Before())
+
+
+def test_a_query_without_state_goes_on_from_its_last_commit() -> None:
+    folder = MemoryFolder()
+    told = prepare(folder, query_id=QUERY, state=(), before=Before(epoch=3, progress={"offsets": OFFSETS}))
+    assert told is not None
+    assert "micro-batch 3" in told
+    assert folder.files["offsets/3"] == OFFSETS
+    assert folder.files["commits/3"].startswith("v1\n")
+    assert json.loads(folder.files["metadata"]) == {"id": QUERY}
+
+
+@pytest.mark.parametrize(
+    ("state", "before"),
+    [
+        (("aggregate by window",), Before(epoch=3, progress={"offsets": OFFSETS})),
+        (("aggregate by window",), Before(has_run=True)),
+        ((), Before(epoch=3, progress=None)),
+        ((), Before(has_run=True)),
+    ],
+)
+def test_what_cannot_be_put_back_is_said_with_what_to_do(state: tuple[str, ...], before: Before) -> None:
+    folder = MemoryFolder()
+    with pytest.raises(CheckpointLost, match="--from"):
+        prepare(folder, query_id=QUERY, state=state, before=before)
+    assert not folder.files
+
+
+def test_every_generation_has_a_folder_of_its_own() -> None:
+    assert checkpoint_path("/data/checkpoints/", "copies", QUERY, 2) == f"/data/checkpoints/copies-{QUERY}/2"
