@@ -7,6 +7,7 @@ from tests.contracts.metadata_changes import ChangeContract
 from tests.contracts.metadata_cluster import ClusterContract
 from tests.contracts.metadata_groups import GroupContract
 from tests.contracts.metadata_leases import LeaseContract
+from tests.contracts.metadata_pipelines import PipelineContract
 from tests.contracts.metadata_placing import PlacingContract
 from tests.contracts.metadata_recovery import RecoveryContract
 from tests.contracts.metadata_replacements import ReplacementContract
@@ -15,6 +16,7 @@ from tests.contracts.metadata_schemas import SchemaContract
 from tests.contracts.metadata_segments import SegmentContract
 from tests.contracts.metadata_settings import SettingsContract
 from tests.contracts.metadata_topics import TopicContract
+from tests.contracts.metadata_views import ViewContract
 
 
 class MetadataStoreContract(
@@ -30,5 +32,7 @@ class MetadataStoreContract(
     ReservationContract,
     GroupContract,
     SchemaContract,
+    PipelineContract,
+    ViewContract,
 ):
     """All of it; the parts are apart only so that each can be read with coffee."""

@@ -1,7 +1,7 @@
 """Settings: values with names, units, defaults and a sentence each, read once at the start.
 
-Owns        `settings` (what there is), `load` (where values come from, and errors that name the place of a wrong one),
-            `quantities` (how sizes, durations and addresses are written)
+Owns        `settings` and `pipelines` (what there is), `load` (where values come from, and errors that name the place
+            of a wrong one), `quantities` (how sizes, durations and addresses are written)
 Leaves      turning settings into components to `agent`
 
 Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), then `streamhouse.toml`
@@ -9,9 +9,17 @@ Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), t
 """
 
 from streamhouse.config.load import FLAGS, Explained, Source, explain_settings, load_settings, without_password
+from streamhouse.config.pipelines import (
+    PipelineSettings,
+    PlacingSettings,
+    PlanSettings,
+    SqlSettings,
+    TableSettings,
+    ViewSettings,
+)
 from streamhouse.config.quantities import Address, parse_address, parse_number
+from streamhouse.config.section import MIB, Section, about
 from streamhouse.config.settings import (
-    MIB,
     AgentSettings,
     BufferSettings,
     ClusterSettings,
@@ -25,18 +33,14 @@ from streamhouse.config.settings import (
     LeaseSettings,
     MetadataSettings,
     PeerSettings,
-    PlacingSettings,
-    PlanSettings,
     ProducerSettings,
     RecordSettings,
     RetentionSettings,
     SchemaSettings,
-    Section,
     Settings,
     StoreSettings,
     TopicSettings,
     WalSettings,
-    about,
 )
 
 __all__ = [
@@ -57,6 +61,7 @@ __all__ = [
     "LeaseSettings",
     "MetadataSettings",
     "PeerSettings",
+    "PipelineSettings",
     "PlacingSettings",
     "PlanSettings",
     "ProducerSettings",
@@ -66,8 +71,11 @@ __all__ = [
     "Section",
     "Settings",
     "Source",
+    "SqlSettings",
     "StoreSettings",
+    "TableSettings",
     "TopicSettings",
+    "ViewSettings",
     "WalSettings",
     "about",
     "explain_settings",

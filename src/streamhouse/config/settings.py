@@ -4,21 +4,17 @@ Owns        every limit and every default, and what it means (`streamhouse confi
 Leaves      where values come from to `load`; turning settings into components to `agent`
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
-
-MIB: Final = 1024 * 1024
-
-
-def about(text: str, *, gt: float | None = None, ge: float | None = None, le: float | None = None) -> Meta:
-    if ge is not None:
-        return Meta(description=text, ge=ge, le=le)
-    return Meta(description=text, gt=gt, le=le)
-
-
-class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A group of settings; its fields carry their own documentation."""
+from streamhouse.config.pipelines import (
+    PipelineSettings,
+    PlacingSettings,
+    PlanSettings,
+    SqlSettings,
+    TableSettings,
+    ViewSettings,
+)
+from streamhouse.config.section import MIB, Section, about
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):
@@ -454,27 +450,6 @@ class SchemaSettings(Section, frozen=True, kw_only=True):
     inline_bytes: Annotated[int, about("texts above this are parsed and compared in a thread", ge=0)] = 16 * 1024
 
 
-class PlanSettings(Section, frozen=True, kw_only=True):
-    max_runs: Annotated[int, about("runs that one answer about where records stand names", gt=0)] = 10_000
-    max_partitions: Annotated[int, about("partitions that one such answer is about", gt=0)] = 1000
-    questions_at_once: Annotated[int, about("leaders asked at once for the ends of their logs", gt=0)] = 64
-
-
-class PlacingSettings(Section, frozen=True, kw_only=True):
-    max_segments: Annotated[int, about("segments that one commit places", gt=0)] = 10_000
-    max_runs: Annotated[int, about("runs in the segments of one commit", gt=0)] = 20_000
-    max_progress_bytes: Annotated[int, about("JSON that a commit keeps for its query", ge=0)] = MIB
-    max_commits: Annotated[int, about("commits that one agent makes at once; further ones are refused", gt=0)] = 64
-    timeout_s: Annotated[float, about("how long a commit is tried before its query is told to try again", gt=0)] = 30.0
-    hold_s: Annotated[
-        float, about("how long a leader appends nothing for a commit; appends wait, then its log is opened anew", gt=0)
-    ] = 10.0
-    contend_s: Annotated[float, about("how long a commit waits for another one's partitions", gt=0)] = 1.0
-    look_s: Annotated[float, about("time between a leader's looks at whether a silent commit has happened", gt=0)] = 1.0
-    reads: Annotated[int, about("segments whose directory is looked at together before they are placed", gt=0)] = 16
-    remember_s: Annotated[float, about("a query that commits nothing for so long is forgotten", gt=0)] = 90 * 86_400.0
-
-
 class Settings(Section, frozen=True, kw_only=True):
     agent: AgentSettings = AgentSettings()
     kafka: KafkaSettings = KafkaSettings()
@@ -498,3 +473,7 @@ class Settings(Section, frozen=True, kw_only=True):
     schemas: SchemaSettings = SchemaSettings()
     plans: PlanSettings = PlanSettings()
     placing: PlacingSettings = PlacingSettings()
+    tables: TableSettings = TableSettings()
+    pipelines: PipelineSettings = PipelineSettings()
+    views: ViewSettings = ViewSettings()
+    sql: SqlSettings = SqlSettings()

@@ -51,6 +51,19 @@ from .leases import (
     UnknownAgent,
     UnknownLeaderEpoch,
 )
+from .pipelines import (
+    InvalidDefinition,
+    NameTaken,
+    NoWorker,
+    PipelineLimit,
+    PipelineMoved,
+    PlaceLost,
+    UnknownPipeline,
+    UnknownTable,
+    UnknownView,
+    UnknownViewRow,
+    ViewRefused,
+)
 from .queries import BadSql, Mistake, QueryCancelled, QueryFailed, QueryTimedOut, TooManyQueries
 from .records import (
     BadRecords,
@@ -90,7 +103,7 @@ from .schemas import (
     VersionNotSoftDeleted,
     VersionSoftDeleted,
 )
-from .sql import StatementError
+from .sql import CheckpointLost, StatementError
 from .topics import (
     InvalidAssignment,
     InvalidConfig,
@@ -108,6 +121,7 @@ __all__ = [
     "AppendFailed",
     "BadRecords",
     "BadSql",
+    "CheckpointLost",
     "ChildFailed",
     "CommitRefused",
     "CoordinatorLoading",
@@ -130,6 +144,7 @@ __all__ = [
     "Internal",
     "InvalidAssignment",
     "InvalidConfig",
+    "InvalidDefinition",
     "InvalidPartitions",
     "InvalidRecord",
     "InvalidRecordValue",
@@ -145,7 +160,9 @@ __all__ = [
     "Misconfigured",
     "Mistake",
     "ModeRefused",
+    "NameTaken",
     "NoMode",
+    "NoWorker",
     "NonEmptyGroup",
     "NotConfigured",
     "NotCoordinator",
@@ -156,6 +173,9 @@ __all__ = [
     "OutOfOrderSequence",
     "Overloaded",
     "PartitionHeld",
+    "PipelineLimit",
+    "PipelineMoved",
+    "PlaceLost",
     "PolicyViolation",
     "PredecessorRefused",
     "QueryCancelled",
@@ -186,13 +206,18 @@ __all__ = [
     "UnknownCommit",
     "UnknownLeaderEpoch",
     "UnknownMember",
+    "UnknownPipeline",
     "UnknownSchema",
     "UnknownSubject",
+    "UnknownTable",
     "UnknownTopic",
     "UnknownTopicId",
     "UnknownVersion",
+    "UnknownView",
+    "UnknownViewRow",
     "UnsupportedCompression",
     "UnsupportedFormat",
     "VersionNotSoftDeleted",
     "VersionSoftDeleted",
+    "ViewRefused",
 ]

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NewType
 
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId, TopicPartition
+from streamhouse.model.pipeline import Fence
 from streamhouse.model.segment import SegmentCommit
 
 QueryId = NewType("QueryId", str)
@@ -68,7 +69,8 @@ class PlacedRange:
 class Placement:
     """Segments to be placed: each run follows its partition's flushed end under its epoch and holder, or none is.
 
-    `progress` is JSON text that the query wants to find again; `topics` are the names of the topics.
+    `progress` is JSON text that the query wants to find again; `topics` are the names of the topics; with a
+    `fence`, whoever commits must still own its pipeline.
     """
 
     query: QueryId
@@ -77,6 +79,7 @@ class Placement:
     holders: Mapping[PartitionId, SessionId]
     topics: Mapping[TopicId, str]
     commits: tuple[SegmentCommit, ...]
+    fence: Fence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, Topic
 from streamhouse.model.placing import Placement, QueryId, StoredCommit
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
+from streamhouse.stores.metadata.pipelines import PipelineStore
 from streamhouse.stores.metadata.schemas import SchemaStore
 
 
@@ -63,7 +64,7 @@ class OffsetStored(NamedTuple):
     committed: CommittedOffset
 
 
-class MetadataStore(SchemaStore, Protocol):
+class MetadataStore(SchemaStore, PipelineStore, Protocol):
     @property
     def failures_in_a_row(self) -> int:
         """Calls that ended in `Unavailable` since the last one that didn't."""
@@ -334,7 +335,7 @@ class MetadataStore(SchemaStore, Protocol):
         All or nothing: raise `LeaseLost` naming the partitions whose guard failed, which is that of `commit_segments`
         with each partition's own holder. A commit of the same query and epoch that happened is told again, whatever its
         segments were; an epoch older than the newest one is `StaleCommit`; objects that are known already, placed or
-        given up, are `CommitRefused`.
+        given up, are `CommitRefused`. With a fence, `PipelineMoved` unless the pipeline is owned under its epoch.
         """
         ...
 

@@ -166,10 +166,53 @@ class Statements:
     set_schema_mode: str
     drop_schema_modes_of_context: str
     drop_schema_rules: str
+    # tables
+    list_tables: str
+    find_table: str
+    count_tables: str
+    put_table: str
+    drop_table: str
+    # pipelines
+    list_pipelines: str
+    find_pipeline: str
+    fence_pipeline: str
+    count_pipelines: str
+    insert_pipeline: str
+    change_pipeline: str
+    drop_pipeline: str
+    tell_statuses: str
+    renew_pipelines: str
+    release_pipelines: str
+    release_pipelines_of: str
+    take_pipelines: str
+    put_supervisor: str
+    list_supervisors: str
+    drop_supervisor: str
+    forget_supervisors: str
+    add_events: str
+    trim_events: str
+    list_events: str
+    # views
+    find_view: str
+    list_views: str
+    put_view: str
+    clear_view: str
+    count_view_rows: str
+    put_view_rows: str
+    drop_view_rows: str
+    drop_older_view_rows: str
+    find_view_row: str
+    page_of_view: str
+    # SQL workers
+    put_worker: str
+    list_workers: str
+    drop_worker: str
+    forget_workers: str
     # counters
     next_epoch: str
     reserve_producer_ids: str
     next_schema_revision: str
+    take_pipeline_epochs: str
 
 
 def parse_statements(text: str) -> dict[str, str]:

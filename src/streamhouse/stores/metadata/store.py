@@ -2,7 +2,8 @@
 
 Data path   broker -> **store** -> one transaction each
 Owns        the connection between the door's calls and their transactions
-Leaves      what happens in them to `transactions`, running them to the engines, the registry's calls to `schema_store`
+Leaves      what happens in them to `transactions`, running them to the engines, the registry's calls to `schema_store`,
+            those about pipelines to `pipeline_store`
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from streamhouse.stores.metadata.base import (
 )
 from streamhouse.stores.metadata.engine import CountedEngine, Engine
 from streamhouse.stores.metadata.listeners import Heard
+from streamhouse.stores.metadata.pipeline_store import SqlPipelineStore
 from streamhouse.stores.metadata.schema_store import SqlSchemaStore
 from streamhouse.stores.metadata.transactions import (
     groups,
@@ -37,7 +39,7 @@ from streamhouse.stores.metadata.transactions import (
 )
 
 
-class SqlMetadataStore(SqlSchemaStore):
+class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore):
     """A `MetadataStore`."""
 
     def __init__(self, engine: Engine) -> None:

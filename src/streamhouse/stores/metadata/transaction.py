@@ -36,6 +36,8 @@ class Lock(StrEnum):
     PARTITIONS_HELD_BY = "lock_partitions_held_by"
     OBJECTS = "lock_objects"
     SCHEMAS = "lock_schemas"
+    PIPELINES = "lock_pipelines"
+    VIEW = "lock_view"
 
 
 class Transaction(Protocol):

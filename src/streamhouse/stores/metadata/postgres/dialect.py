@@ -43,6 +43,8 @@ class ServerStatements:
     lock_placing: str
     lock_giving_up: str
     lock_schemas: str
+    lock_pipelines: str
+    lock_view: str
 
 
 @dataclass(frozen=True, slots=True)

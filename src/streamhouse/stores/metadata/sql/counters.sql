@@ -9,3 +9,7 @@ UPDATE counters SET value = value + :count WHERE name = 'producer_id' RETURNING 
 -- name: next_schema_revision
 -- A revision that no subject ever had.
 UPDATE counters SET value = value + 1 WHERE name = 'schema_revision' RETURNING value;
+
+-- name: take_pipeline_epochs
+-- The first of `count` epochs that no owner of a pipeline ever had.
+UPDATE counters SET value = value + :count WHERE name = 'pipeline_epoch' RETURNING value - :count + 1 AS first;

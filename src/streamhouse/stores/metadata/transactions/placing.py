@@ -24,6 +24,7 @@ from streamhouse.stores.metadata.rows import (
     text_list,
 )
 from streamhouse.stores.metadata.transaction import Lock, Transaction
+from streamhouse.stores.metadata.transactions.pipelines import check_fence
 from streamhouse.stores.metadata.transactions.segments import write_publication
 
 COMMITS_KEPT: Final = 10
@@ -37,6 +38,8 @@ async def place_segments(tx: Transaction, placement: Placement) -> StoredCommit:
     await tx.change(tx.sql.touch_query, {"query": placement.query, "now_ms": now_ms})
     if (known := await find_commit(tx, placement.query, placement.epoch)) is not None:
         return replace(known, is_replayed=True)
+    if placement.fence is not None:
+        await check_fence(tx, placement.fence)
     await _refuse_stale(tx, placement)
     await _refuse_known_objects(tx, placement)
     holders = await _live_holders(tx, placement.holders)

@@ -46,3 +46,11 @@ SELECT pg_advisory_xact_lock(hashtextextended('streamhouse: placing', 0));
 -- name: lock_schemas
 -- One change of the schema registry at a time.
 SELECT pg_advisory_xact_lock(hashtextextended('streamhouse: schemas', 0));
+
+-- name: lock_pipelines
+-- One change of who owns which pipeline at a time, and of what tables, pipelines and workers there are.
+SELECT pg_advisory_xact_lock(hashtextextended('streamhouse: pipelines', 0));
+
+-- name: lock_view
+-- One change of a view's rows at a time.
+SELECT pg_advisory_xact_lock(hashtextextended('streamhouse: view ' || :name, 0));

@@ -1,0 +1,64 @@
+"""Settings of Spark's side: plans, placing, tables, pipelines, views, SQL.
+
+Owns        their limits and defaults
+Leaves      the agent's other sections to `settings`
+"""
+
+from typing import Annotated
+
+from streamhouse.config.section import MIB, Section, about
+
+
+class PlanSettings(Section, frozen=True, kw_only=True):
+    max_runs: Annotated[int, about("runs that one answer about where records stand names", gt=0)] = 10_000
+    max_partitions: Annotated[int, about("partitions that one such answer is about", gt=0)] = 1000
+    questions_at_once: Annotated[int, about("leaders asked at once for the ends of their logs", gt=0)] = 64
+
+
+class PlacingSettings(Section, frozen=True, kw_only=True):
+    max_segments: Annotated[int, about("segments that one commit places", gt=0)] = 10_000
+    max_runs: Annotated[int, about("runs in the segments of one commit", gt=0)] = 20_000
+    max_progress_bytes: Annotated[int, about("JSON that a commit keeps for its query", ge=0)] = MIB
+    max_commits: Annotated[int, about("commits that one agent makes at once; further ones are refused", gt=0)] = 64
+    timeout_s: Annotated[float, about("how long a commit is tried before its query is told to try again", gt=0)] = 30.0
+    hold_s: Annotated[
+        float, about("how long a leader appends nothing for a commit; appends wait, then its log is opened anew", gt=0)
+    ] = 10.0
+    contend_s: Annotated[float, about("how long a commit waits for another one's partitions", gt=0)] = 1.0
+    look_s: Annotated[float, about("time between a leader's looks at whether a silent commit has happened", gt=0)] = 1.0
+    reads: Annotated[int, about("segments whose directory is looked at together before they are placed", gt=0)] = 16
+    remember_s: Annotated[float, about("a query that commits nothing for so long is forgotten", gt=0)] = 90 * 86_400.0
+
+
+class TableSettings(Section, frozen=True, kw_only=True):
+    max_tables: Annotated[int, about("definitions of tables that are kept", gt=0)] = 10_000
+    max_definition_bytes: Annotated[int, about("largest definition of a table", gt=0)] = 256 * 1024
+
+
+class PipelineSettings(Section, frozen=True, kw_only=True):
+    ttl_s: Annotated[float, about("a supervisor that is silent for so long loses its pipelines to others", gt=0)] = 15.0
+    max_pipelines: Annotated[int, about("pipelines and views that are kept", gt=0)] = 10_000
+    max_definition_bytes: Annotated[int, about("largest definition of a pipeline", gt=0)] = MIB
+    max_events: Annotated[int, about("lines of each pipeline's log that are kept", gt=0)] = 1000
+    max_status_bytes: Annotated[int, about("largest status that a supervisor tells of one pipeline", gt=0)] = 64 * 1024
+    max_supervisors: Annotated[int, about("supervisors that may be alive at once", gt=0)] = 1000
+
+
+class ViewSettings(Section, frozen=True, kw_only=True):
+    max_rows: Annotated[int, about("rows that one view may have", gt=0)] = 1_000_000
+    max_row_bytes: Annotated[int, about("largest row of a view, as JSON", gt=0)] = 64 * 1024
+    max_key_bytes: Annotated[int, about("largest key of a view's row, as JSON", gt=0, le=2000)] = 1000
+    max_part_bytes: Annotated[int, about("largest part of a batch that changes a view, as JSON", gt=0)] = 8 * MIB
+    max_part_rows: Annotated[int, about("rows that one part of a batch changes", gt=0)] = 10_000
+    page_rows: Annotated[int, about("rows in one page of a view", gt=0, le=10_000)] = 1000
+    page_bytes: Annotated[int, about("rows in one page of a view, as JSON, beyond the first", gt=0)] = 8 * MIB
+
+
+class SqlSettings(Section, frozen=True, kw_only=True):
+    concurrency: Annotated[int, about("questions in SQL that one agent passes on at once; more are refused", gt=0)] = 8
+    max_rows: Annotated[int, about("rows that one answer may have, whatever is asked for", gt=0)] = 100_000
+    timeout_s: Annotated[float, about("how long a question may take, whatever is asked for", gt=0)] = 300.0
+    max_body_bytes: Annotated[int, about("largest text that is passed to a worker", gt=0)] = MIB
+    worker_ttl_s: Annotated[float, about("a SQL worker that is silent for so long is not asked any more", gt=0)] = 15.0
+    max_workers: Annotated[int, about("SQL workers that may be alive at once", gt=0)] = 100
+    connect_timeout_s: Annotated[float, about("how long a worker may take to accept a connection", gt=0)] = 2.0

@@ -1,0 +1,204 @@
+"""Rows of pipelines: how tables, pipelines, views and workers are written as rows and read back.
+
+Data path   between the engines and `transactions`
+Owns        both directions
+Leaves      column names to `sql/`
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from streamhouse.format.view_key import found_by, sorted_by
+from streamhouse.model.pipeline import (
+    Definition,
+    KeptPipeline,
+    Kind,
+    Ownership,
+    Phase,
+    Pipeline,
+    PipelineName,
+    Shape,
+    Status,
+    SupervisorId,
+    Wish,
+)
+from streamhouse.model.table import Column, Connector, Table
+from streamhouse.model.view import ViewRow, ViewState
+from streamhouse.model.worker import SqlWorker, WorkerId
+from streamhouse.stores.metadata.rows import Params, Row
+
+# --- tables
+
+
+def table_text(table: Table) -> str:
+    """The same definition always as the same text."""
+    told = {
+        "name": table.name,
+        "connector": table.connector,
+        "columns": _columns(table.columns),
+        "key": table.key,
+        "options": dict(table.options),
+        "text": table.text,
+    }
+    return json.dumps(told, sort_keys=True)
+
+
+def table_of(row: Row) -> Table:
+    told = json.loads(row["definition"])
+    return Table(
+        name=told["name"],
+        connector=Connector(told["connector"]),
+        columns=_columns_of(told["columns"]),
+        key=tuple(told["key"]),
+        options=told["options"],
+        text=told["text"],
+    )
+
+
+def _columns(columns: Iterable[Column] | None) -> list[list[str]] | None:
+    return None if columns is None else [[column.name, column.type] for column in columns]
+
+
+def _columns_of(told: Iterable[tuple[str, str]] | None) -> tuple[Column, ...] | None:
+    return None if told is None else tuple(Column(name=name, type=kind) for name, kind in told)
+
+
+# --- pipelines
+
+
+def definition_text(definition: Definition) -> str:
+    told = {
+        "kind": definition.kind,
+        "text": definition.text,
+        "options": dict(definition.options),
+        "target": definition.target,
+        "key": definition.key,
+        "columns": _columns(definition.columns),
+        "shape": None if definition.shape is None else asdict(definition.shape),
+    }
+    return json.dumps(told, sort_keys=True)
+
+
+def _definition_of(name: str, text: str) -> Definition:
+    told = json.loads(text)
+    shape = told["shape"]
+    return Definition(
+        name=PipelineName(name),
+        kind=Kind(told["kind"]),
+        text=told["text"],
+        options=told["options"],
+        target=told["target"],
+        key=tuple(told["key"]),
+        columns=_columns_of(told["columns"]),
+        shape=None
+        if shape is None
+        else Shape(streams=tuple(shape["streams"]), state=tuple(shape["state"]), target=shape["target"]),
+    )
+
+
+def pipeline_params(pipeline: Pipeline) -> Params:
+    return {
+        "name": pipeline.definition.name,
+        "definition": definition_text(pipeline.definition),
+        "revision": pipeline.revision,
+        "generation": pipeline.generation,
+        "query_id": pipeline.query_id,
+        "starting": pipeline.starting,
+        "wish": pipeline.wish,
+    }
+
+
+def kept_of(row: Row, *, now_ms: int | None = None) -> KeptPipeline:
+    """With `now_ms`, an owner whose lease is over is left out."""
+    owner: Ownership | None = None
+    if row["owner"] is not None and (now_ms is None or now_ms < row["expires_at_ms"]):
+        owner = Ownership(
+            supervisor=SupervisorId(row["owner"]),
+            epoch=row["epoch"],
+            expires_at_ms=row["expires_at_ms"],
+            host=row["host"] or "",
+        )
+    pipeline = Pipeline(
+        definition=_definition_of(row["name"], row["definition"]),
+        revision=row["revision"],
+        generation=row["generation"],
+        query_id=row["query_id"],
+        starting=row["starting"],
+        wish=Wish(row["wish"]),
+        created_at_ms=row["created_at_ms"],
+        changed_at_ms=row["changed_at_ms"],
+    )
+    return KeptPipeline(pipeline=pipeline, owner=owner, status=status_of(row["status"]))
+
+
+def status_text(status: Status) -> str:
+    """Only what is said."""
+    return json.dumps({name: value for name, value in asdict(status).items() if value is not None})
+
+
+def status_of(text: str) -> Status:
+    told: Mapping[str, Any] = json.loads(text)
+    return Status(**{**told, "phase": Phase(told.get("phase", Phase.WAITING))})
+
+
+# --- views
+
+
+def view_params(state: ViewState) -> Params:
+    columns = _columns(state.columns)
+    return {
+        "name": state.name,
+        "query": state.query,
+        "batch": state.batch,
+        "parts": state.parts,
+        "parts_done": state.parts_done,
+        "row_count": state.rows,
+        "fresh_at_ms": state.fresh_at_ms,
+        "key_columns": json.dumps(state.key),
+        "columns": None if columns is None else json.dumps(columns),
+    }
+
+
+def view_of(row: Row) -> ViewState:
+    return ViewState(
+        name=row["name"],
+        query=row["query"],
+        batch=row["batch"],
+        parts=row["parts"],
+        parts_done=row["parts_done"],
+        rows=row["row_count"],
+        fresh_at_ms=row["fresh_at_ms"],
+        key=tuple(json.loads(row["key_columns"])),
+        columns=None if row["columns"] is None else _columns_of(json.loads(row["columns"])),
+    )
+
+
+def view_row_list(rows: Mapping[str, ViewRow]) -> str:
+    """A JSON array for `put_view_rows`, of rows by what they are found by."""
+    return json.dumps(
+        [[by, sorted_by(each.key), json.dumps(each.key), json.dumps(dict(each.row))] for by, each in rows.items()]
+    )
+
+
+def view_row_of(row: Row) -> ViewRow:
+    return ViewRow(key=tuple(json.loads(row["row_key"])), row=json.loads(row["row_text"]))
+
+
+def rows_by_key(rows: Iterable[ViewRow]) -> dict[str, ViewRow]:
+    """Each key once, the last one of it."""
+    return {found_by(each.key): each for each in rows}
+
+
+# --- workers
+
+
+def worker_of(row: Row) -> SqlWorker:
+    return SqlWorker(
+        worker=WorkerId(row["worker"]),
+        address=row["address"],
+        token=row["token"],
+        busy=row["busy"],
+        expires_at_ms=row["expires_at_ms"],
+    )

@@ -1,0 +1,56 @@
+-- name: find_view
+-- What is kept of a view beside its rows.
+SELECT name, query, batch, parts, parts_done, row_count, fresh_at_ms, key_columns, columns FROM views
+WHERE name = :name;
+
+-- name: list_views
+-- The same of every view that ever had a row.
+SELECT name, query, batch, parts, parts_done, row_count, fresh_at_ms, key_columns, columns FROM views ORDER BY name;
+
+-- name: put_view
+-- What is kept of a view, whatever was there before.
+INSERT INTO views (name, query, batch, parts, parts_done, row_count, fresh_at_ms, key_columns, columns)
+VALUES (:name, :query, :batch, :parts, :parts_done, :row_count, :fresh_at_ms, :key_columns, :columns)
+ON CONFLICT (name) DO UPDATE SET
+    query = excluded.query, batch = excluded.batch, parts = excluded.parts, parts_done = excluded.parts_done,
+    row_count = excluded.row_count, fresh_at_ms = excluded.fresh_at_ms, key_columns = excluded.key_columns,
+    columns = excluded.columns;
+
+-- name: clear_view
+-- All rows of a view go.
+DELETE FROM view_rows WHERE name = :name;
+
+-- name: count_view_rows
+-- How many of the keys in a JSON array of [found by] a view has.
+SELECT COUNT(*) AS found FROM json_each(:keys) AS wanted
+JOIN view_rows AS r ON r.name = :name AND r.found_by = wanted.value ->> 0;
+
+-- name: put_view_rows
+-- Rows of a view, whatever they were before, in a JSON array of [found by, place, key, row].
+INSERT INTO view_rows (name, found_by, place, row_key, row_text, batch)
+SELECT CAST(:name AS TEXT), given.value ->> 0, given.value ->> 1, given.value ->> 2, given.value ->> 3,
+       CAST(:batch AS BIGINT)
+FROM json_each(:rows) AS given
+WHERE TRUE
+ON CONFLICT (name, found_by) DO UPDATE SET
+    place = excluded.place, row_key = excluded.row_key, row_text = excluded.row_text, batch = excluded.batch;
+
+-- name: drop_view_rows
+-- Rows of a view with the keys in a JSON array of [found by].
+DELETE FROM view_rows
+WHERE name = :name AND found_by IN (SELECT wanted.value ->> 0 FROM json_each(:keys) AS wanted);
+
+-- name: drop_older_view_rows
+-- Rows that a batch, which is the whole view, doesn't have.
+DELETE FROM view_rows WHERE name = :name AND batch < :batch;
+
+-- name: find_view_row
+-- One row of a view.
+SELECT row_key, row_text FROM view_rows WHERE name = :name AND found_by = :found_by;
+
+-- name: page_of_view
+-- Rows of a view behind a place, in the order of their keys.
+SELECT found_by, place, row_key, row_text FROM view_rows
+WHERE name = :name AND (place, found_by) > (:place, :found_by)
+ORDER BY place, found_by
+LIMIT :limit;

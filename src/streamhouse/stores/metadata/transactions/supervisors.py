@@ -1,0 +1,126 @@
+"""Supervisors as transactions: heartbeats, and leaving.
+
+Data path   broker.pipelines -> **supervisors** -> rows
+Owns        that one transaction renews, releases and gives; what is kept of statuses and logs
+Leaves      who should have what to `shares`
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from streamhouse.errors import PipelineLimit
+from streamhouse.model.pipeline import Heartbeat, KeptPipeline, PipelineName, Running, Supervisor, SupervisorId
+from streamhouse.stores.metadata.pipeline_rows import kept_of, status_text
+from streamhouse.stores.metadata.rows import Params, Row, text_list
+from streamhouse.stores.metadata.shares import Shares, decide_shares
+from streamhouse.stores.metadata.transaction import Lock, Transaction
+from streamhouse.stores.metadata.transactions.pipelines import take_epochs
+
+REMEMBERED_MS: Final = 3_600_000
+"""A supervisor that is silent for so long is forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    ttl_ms: int
+    max_events: int
+    max_supervisors: int
+
+
+async def beat(tx: Transaction, heartbeat: Heartbeat, limits: Limits) -> Sequence[KeptPipeline]:
+    await tx.lock(Lock.PIPELINES, {})
+    now_ms = await tx.now_ms()
+    rows = await tx.rows(tx.sql.list_pipelines)
+    others = [each for each in await _alive(tx, rows, now_ms) if each.supervisor != heartbeat.supervisor]
+    if len(others) >= limits.max_supervisors:
+        raise PipelineLimit("supervisors", limit=limits.max_supervisors, setting="pipelines.max_supervisors")
+    kept = {each.name: each for each in map(kept_of, rows)}
+    shares = decide_shares(heartbeat, list(kept.values()), others, now_ms=now_ms)
+    await _write_supervisor(tx, heartbeat, now_ms=now_ms, expires_at_ms=now_ms + limits.ttl_ms)
+    await _write_shares(tx, heartbeat.supervisor, shares, expires_at_ms=now_ms + limits.ttl_ms)
+    await _hear(tx, [each for each in heartbeat.running if each.name in shares.renewed], kept, now_ms=now_ms)
+    await _write_events(tx, [each for each in heartbeat.running if each.name in shares.renewed], limits)
+    assigned = set(shares.assigned)
+    return [each for each in map(kept_of, await tx.rows(tx.sql.list_pipelines)) if each.name in assigned]
+
+
+async def list_supervisors(tx: Transaction) -> Sequence[Supervisor]:
+    now_ms = await tx.now_ms()
+    return await _alive(tx, await tx.rows(tx.sql.list_pipelines), now_ms)
+
+
+async def leave(tx: Transaction, supervisor: SupervisorId) -> None:
+    await tx.lock(Lock.PIPELINES, {})
+    await tx.change(tx.sql.release_pipelines_of, {"supervisor": supervisor})
+    await tx.change(tx.sql.drop_supervisor, {"supervisor": supervisor})
+
+
+async def _alive(tx: Transaction, pipelines: Sequence[Row], now_ms: int) -> list[Supervisor]:
+    owned: dict[str, list[PipelineName]] = {}
+    for row in pipelines:
+        if row["owner"] is not None and now_ms < row["expires_at_ms"]:
+            owned.setdefault(row["owner"], []).append(PipelineName(row["name"]))
+    return [
+        Supervisor(
+            supervisor=SupervisorId(row["supervisor"]),
+            host=row["host"],
+            slots=row["slots"],
+            expires_at_ms=row["expires_at_ms"],
+            pipelines=tuple(owned.get(row["supervisor"], ())),
+        )
+        for row in await tx.rows(tx.sql.list_supervisors, {"now_ms": now_ms})
+    ]
+
+
+async def _write_supervisor(tx: Transaction, heartbeat: Heartbeat, *, now_ms: int, expires_at_ms: int) -> None:
+    await tx.change(tx.sql.forget_supervisors, {"before_ms": now_ms - REMEMBERED_MS})
+    params: Params = {
+        "supervisor": heartbeat.supervisor,
+        "host": heartbeat.host,
+        "slots": heartbeat.slots,
+        "expires_at_ms": expires_at_ms,
+    }
+    await tx.change(tx.sql.put_supervisor, params)
+
+
+async def _write_shares(tx: Transaction, supervisor: SupervisorId, shares: Shares, *, expires_at_ms: int) -> None:
+    if shares.renewed:
+        params: Params = {"names": text_list(shares.renewed), "expires_at_ms": expires_at_ms}
+        await tx.change(tx.sql.renew_pipelines, params)
+    if shares.released:
+        await tx.change(tx.sql.release_pipelines, {"names": text_list(shares.released)})
+    if shares.taken:
+        first = await take_epochs(tx, len(shares.taken))
+        taken = json.dumps([[name, first + place] for place, name in enumerate(shares.taken)])
+        owning: Params = {"supervisor": supervisor, "taken": taken, "expires_at_ms": expires_at_ms}
+        await tx.change(tx.sql.take_pipelines, owning)
+
+
+async def _hear(
+    tx: Transaction, running: Iterable[Running], kept: dict[PipelineName, KeptPipeline], *, now_ms: int
+) -> None:
+    """What it says counts for the revision that it runs; 0 is any."""
+    told = [
+        [each.name, status_text(replace(each.status, told_at_ms=now_ms))]
+        for each in running
+        if each.status is not None and _is_current(each, kept[each.name])
+    ]
+    if told:
+        await tx.change(tx.sql.tell_statuses, {"statuses": json.dumps(told)})
+
+
+def _is_current(running: Running, kept: KeptPipeline) -> bool:
+    status, owner = running.status, kept.owner
+    if status is None or owner is None or owner.epoch != running.epoch:
+        return False
+    return status.revision in (0, kept.pipeline.revision)
+
+
+async def _write_events(tx: Transaction, running: Iterable[Running], limits: Limits) -> None:
+    for each in running:
+        if newest := each.events[-limits.max_events :]:
+            lines = dict.fromkeys((each.name, event.at_ms, event.level, event.text) for event in newest)
+            await tx.change(tx.sql.add_events, {"events": json.dumps([*lines])})
+            await tx.change(tx.sql.trim_events, {"name": each.name, "kept": limits.max_events})

@@ -1,0 +1,112 @@
+"""Views as transactions.
+
+Data path   broker.views -> **views** -> rows
+Owns        that a batch changes rows once, in order, under the owner's epoch; how many rows there are
+Leaves      how keys are written to `format.view_key`, limits of rows and parts to `broker.views`
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from streamhouse.errors import PipelineLimit, Rejected, ViewRefused
+from streamhouse.format.view_key import found_by
+from streamhouse.model.view import ViewPage, ViewPart, ViewRow, ViewState
+from streamhouse.stores.metadata.pipeline_rows import (
+    rows_by_key,
+    view_of,
+    view_params,
+    view_row_list,
+    view_row_of,
+)
+from streamhouse.stores.metadata.rows import text_list
+from streamhouse.stores.metadata.transaction import Lock, Transaction
+from streamhouse.stores.metadata.transactions.pipelines import check_fence
+
+
+async def list_views(tx: Transaction) -> Sequence[ViewState]:
+    return [view_of(row) for row in await tx.rows(tx.sql.list_views)]
+
+
+async def find_view(tx: Transaction, name: str) -> ViewState | None:
+    row = await tx.row(tx.sql.find_view, {"name": name})
+    return None if row is None else view_of(row)
+
+
+async def find_row(tx: Transaction, name: str, found_by: str) -> ViewRow | None:
+    row = await tx.row(tx.sql.find_view_row, {"name": name, "found_by": found_by})
+    return None if row is None else view_row_of(row)
+
+
+async def page(tx: Transaction, name: str, cursor: str | None, limit: int) -> ViewPage:
+    place, by = _place(cursor)
+    rows = await tx.rows(tx.sql.page_of_view, {"name": name, "place": place, "found_by": by, "limit": limit + 1})
+    shown = rows[:limit]
+    more = json.dumps([shown[-1]["place"], shown[-1]["found_by"]]) if len(rows) > limit else None
+    return ViewPage(rows=tuple(map(view_row_of, shown)), cursor=more)
+
+
+def _place(cursor: str | None) -> tuple[str, str]:
+    if cursor is None:
+        return "", ""
+    try:
+        place, by = json.loads(cursor)
+        assert isinstance(place, str)
+        assert isinstance(by, str)
+    except (ValueError, TypeError, AssertionError, RecursionError):
+        raise Rejected("a cursor is what an earlier page gave") from None
+    return place, by
+
+
+async def change_view(tx: Transaction, part: ViewPart, max_rows: int) -> ViewState:
+    name = part.fence.pipeline
+    await tx.lock(Lock.VIEW, {"name": name})
+    if await check_fence(tx, part.fence) != part.query:
+        raise ViewRefused(f"another query keeps this view; view={name} query={part.query[:100]}")
+    state = await find_view(tx, name) or ViewState(name=name, query=part.query)
+    if state.query != part.query:
+        await tx.change(tx.sql.clear_view, {"name": name})
+        state = ViewState(name=name, query=part.query, key=state.key, columns=state.columns)
+    if part.batch < state.batch or (part.batch == state.batch and state.is_whole):
+        return state
+    state = _next_state(state, part)
+    await tx.change(tx.sql.put_view, view_params(state))  # the row that its rows refer to
+    state = replace(state, rows=state.rows + await _change_rows(tx, part, is_last=state.is_whole))
+    if state.rows > max_rows:
+        raise PipelineLimit(f"rows of {name}", limit=max_rows, setting="views.max_rows")
+    await tx.change(tx.sql.put_view, view_params(state))
+    return state
+
+
+def _next_state(state: ViewState, part: ViewPart) -> ViewState:
+    """A batch begins with its first part, also when it begins again; its parts come in order."""
+    if part.batch > state.batch and not state.is_whole:
+        raise ViewRefused(f"a batch follows one that isn't whole; view={state.name} batch={part.batch}")
+    done = state.parts_done if part.batch == state.batch else 0
+    if part.part > done:
+        raise ViewRefused(f"a part follows one that isn't there; view={state.name} part={part.part} expected={done}")
+    return replace(
+        state,
+        batch=part.batch,
+        parts=part.parts,
+        parts_done=part.part + 1,
+        fresh_at_ms=max(state.fresh_at_ms, part.fresh_at_ms),
+        key=part.key or state.key,
+        columns=part.columns if part.columns is not None else state.columns,
+    )
+
+
+async def _change_rows(tx: Transaction, part: ViewPart, *, is_last: bool) -> int:
+    """By how much the number of rows has changed."""
+    name, added = part.fence.pipeline, 0
+    if part.deletes:
+        keys = text_list(map(found_by, part.deletes))
+        added -= await tx.change(tx.sql.drop_view_rows, {"name": name, "keys": keys})
+    if part.upserts:
+        rows = rows_by_key(part.upserts)
+        [known] = await tx.rows(tx.sql.count_view_rows, {"name": name, "keys": text_list(rows)})
+        await tx.change(tx.sql.put_view_rows, {"name": name, "rows": view_row_list(rows), "batch": part.batch})
+        added += len(rows) - known["found"]
+    if part.complete and is_last:
+        added -= await tx.change(tx.sql.drop_older_view_rows, {"name": name, "batch": part.batch})
+    return added

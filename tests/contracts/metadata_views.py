@@ -1,0 +1,167 @@
+"""What every metadata store must do for the rows of views, and for commits that are fenced by a pipeline's owner."""
+
+from dataclasses import replace
+
+import pytest
+
+from streamhouse.errors import PipelineLimit, PipelineMoved, Rejected, ViewRefused
+from streamhouse.format.view_key import asked_for
+from streamhouse.model.pipeline import Fence, Kind, PipelineName
+from streamhouse.model.table import Column
+from streamhouse.model.view import ViewPart, ViewRow, ViewState
+from streamhouse.stores.metadata.base import MetadataStore
+from tests.contracts.clocks import ManualClock
+from tests.contracts.metadata_pipelines import BERT, LEASE_MS, ROOM, beat, change, find, pipeline, put
+from tests.contracts.metadata_placing import placed_run, placement
+from tests.contracts.metadata_scene import ALICE, MetadataScene, lead, part, spans
+
+VIEW = PipelineName("revenue")
+
+
+async def view_part(store: MetadataStore, *rows: tuple[object, object], batch: int = 0, **told: object) -> ViewPart:
+    """A part of a batch under the owner of now; rows are key and value."""
+    kept = await find(store, VIEW)
+    assert kept.owner is not None
+    whole = ViewPart(
+        fence=Fence(pipeline=VIEW, epoch=kept.owner.epoch),
+        query=kept.pipeline.query_id,
+        batch=batch,
+        part=0,
+        parts=1,
+        upserts=tuple(ViewRow(key=(key,), row={"id": key, "sum": value}) for key, value in rows),
+        deletes=(),
+        fresh_at_ms=1000 + batch,
+    )
+    return replace(whole, **told)  # type: ignore[arg-type]
+
+
+async def tell(store: MetadataStore, *rows: tuple[object, object], batch: int = 0, **told: object) -> ViewState:
+    return await store.change_view(await view_part(store, *rows, batch=batch, **told), max_rows=ROOM)
+
+
+async def sums(store: MetadataStore) -> dict[object, object]:
+    page = await store.view_rows(VIEW, cursor=None, limit=ROOM)
+    state = await store.find_view(VIEW)
+    assert (0 if state is None else state.rows) == len(page.rows)
+    return {each.row["id"]: each.row["sum"] for each in page.rows}
+
+
+class ViewContract(MetadataScene):
+    @pytest.fixture
+    async def kept(self, store: MetadataStore) -> MetadataStore:
+        await put(store, VIEW, kind=Kind.VIEW)
+        await beat(store)
+        return store
+
+    async def test_rows_are_set_changed_and_deleted_by_key(self, kept: MetadataStore) -> None:
+        assert await kept.find_view(VIEW) is None
+        columns = (Column(name="id", type="BIGINT"),)
+        state = await tell(kept, (1, 10), (2, 20), key=("id",), columns=columns)
+        assert (state.rows, state.fresh_at_ms, state.key, state.columns) == (2, 1000, ("id",), columns)
+        await tell(kept, (2, 21), (3, 30), batch=1, deletes=((1,), (9,)))
+        assert await sums(kept) == {2: 21, 3: 30}
+        assert await kept.find_view_row(VIEW, asked_for(["3"])) == ViewRow(key=(3,), row={"id": 3, "sum": 30})
+        assert await kept.find_view_row(VIEW, asked_for(["1"])) is None
+        [listed] = await kept.views()
+        assert (listed.name, listed.rows, listed.batch, listed.key) == (VIEW, 2, 1, ("id",))
+
+    async def test_a_batch_that_is_there_is_passed_over(self, kept: MetadataStore) -> None:
+        await tell(kept, (1, 10))
+        await tell(kept, (1, 11), batch=1)
+        await tell(kept, (1, 99), batch=1)
+        await tell(kept, (1, 99), batch=0)
+        assert await sums(kept) == {1: 11}
+
+    async def test_parts_come_in_order_and_a_batch_that_is_not_whole_may_begin_again(self, kept: MetadataStore) -> None:
+        await tell(kept, (1, 10), part=0, parts=3)
+        with pytest.raises(ViewRefused, match="expected=1"):
+            await tell(kept, (3, 30), part=2, parts=3)
+        with pytest.raises(ViewRefused, match="isn't whole"):
+            await tell(kept, (1, 10), batch=1)
+        await tell(kept, (2, 20), part=1, parts=3)
+        await tell(kept, (2, 20), part=0, parts=2)  # whoever took over cuts it in another way
+        state = await tell(kept, (1, 10), (3, 30), part=1, parts=2)
+        assert state.is_whole
+        assert await sums(kept) == {1: 10, 2: 20, 3: 30}
+        await tell(kept, (1, 99), part=2, parts=3)
+        assert await sums(kept) == {1: 10, 2: 20, 3: 30}
+
+    async def test_a_complete_batch_replaces_all_rows_with_its_last_part(self, kept: MetadataStore) -> None:
+        await tell(kept, (1, 10), (2, 20))
+        await tell(kept, (2, 21), batch=1, parts=2, complete=True)
+        assert await sums(kept) == {1: 10, 2: 21}
+        await tell(kept, (3, 30), batch=1, part=1, parts=2, complete=True)
+        assert await sums(kept) == {2: 21, 3: 30}
+
+    async def test_rows_vanish_with_the_first_part_of_a_new_generation(self, kept: MetadataStore) -> None:
+        await tell(kept, (1, 10), batch=5)
+        old = await view_part(kept, (9, 90), batch=6)
+        await change(kept, pipeline(VIEW, kind=Kind.VIEW, revision=2, generation=2))
+        assert await sums(kept) == {1: 10}
+        with pytest.raises(PipelineMoved):
+            await kept.change_view(old, max_rows=ROOM)
+        with pytest.raises(ViewRefused, match="another query"):
+            await tell(kept, (9, 90), batch=6, query="revenue 1")
+        await tell(kept, (2, 20))
+        assert await sums(kept) == {2: 20}
+
+    async def test_whoever_lost_the_pipeline_changes_nothing(self, kept: MetadataStore, clock: ManualClock) -> None:
+        stale = await view_part(kept, (1, 10))
+        clock.advance(ms=LEASE_MS)
+        await kept.change_view(stale, max_rows=ROOM)  # nobody else has it yet
+        await beat(kept, BERT)
+        with pytest.raises(PipelineMoved, match="its epoch is"):
+            await kept.change_view(replace(stale, batch=1), max_rows=ROOM)
+        await kept.leave(BERT)
+        with pytest.raises(PipelineMoved, match="released"):
+            await kept.change_view(replace(stale, batch=1), max_rows=ROOM)
+        await kept.drop_pipeline(VIEW)
+        with pytest.raises(PipelineMoved, match="gone"):
+            await kept.change_view(replace(stale, batch=1), max_rows=ROOM)
+        assert await kept.views() == []
+        assert (await kept.view_rows(VIEW, cursor=None, limit=5)).rows == ()
+
+    async def test_there_is_a_limit_of_rows(self, kept: MetadataStore) -> None:
+        await tell(kept, (1, 10), (2, 20))
+        with pytest.raises(PipelineLimit, match=r"views\.max_rows"):
+            await kept.change_view(await view_part(kept, (3, 30), batch=1), max_rows=2)
+        await kept.change_view(await view_part(kept, (3, 30), batch=1, deletes=((1,),)), max_rows=2)
+        assert await sums(kept) == {2: 20, 3: 30}
+
+    async def test_pages_are_in_the_order_of_keys(self, kept: MetadataStore) -> None:
+        keys = [-10, -2.5, 0, 2, 10, 2**60, 2**60 + 1, "", "a", "a\0b", "ab", "b", "ä"]
+        await tell(kept, *((key, None) for key in reversed(keys)))
+        seen: list[object] = []
+        cursor: str | None = None
+        for _ in range(len(keys)):
+            page = await kept.view_rows(VIEW, cursor=cursor, limit=2)
+            seen += [each.row["id"] for each in page.rows]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        assert seen == keys
+        with pytest.raises(Rejected, match="cursor"):
+            await kept.view_rows(VIEW, cursor="[1]", limit=2)
+
+    async def test_a_key_given_twice_in_a_part_is_as_the_last(self, kept: MetadataStore) -> None:
+        await tell(kept, (1, 10), (1, 11), (2, 20))
+        assert await sums(kept) == {1: 11, 2: 20}
+
+    # --- commits
+
+    async def test_segments_are_placed_only_for_the_owner_of_the_pipeline(
+        self, ready: MetadataStore, clock: ManualClock
+    ) -> None:
+        [state] = await lead(ready, ALICE, part(0))
+        await put(ready, VIEW)
+        epoch = (await beat(ready))[VIEW]
+        fence = Fence(pipeline=VIEW, epoch=epoch)
+        await ready.place_segments(replace(placement(placed_run(state, 0, 10, "one"), epoch=0), fence=fence))
+        clock.advance(ms=LEASE_MS)
+        await beat(ready, BERT)
+        stale = replace(placement(placed_run(state, 10, 20, "two"), epoch=1), fence=fence)
+        with pytest.raises(PipelineMoved):
+            await ready.place_segments(stale)
+        assert await spans(ready, part(0)) == [(0, 10)]
+        replayed = await ready.place_segments(replace(placement(placed_run(state, 0, 10, "one"), epoch=0), fence=fence))
+        assert replayed.is_replayed  # it had happened while the pipeline was its own
