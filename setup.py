@@ -1,4 +1,4 @@
-"""The one thing that pyproject.toml can't say: a C extension that is built where a compiler is, and missed nowhere."""
+"""The one thing that pyproject.toml can't say: C extensions that are built where a compiler is, and missed nowhere."""
 
 from setuptools import Extension, setup
 
@@ -13,6 +13,12 @@ setup(
             depends=["src/streamhouse/format/_records.h"],
             extra_compile_args=["-O3"],
             optional=True,
-        )
+        ),
+        Extension(
+            "streamhouse.format._schema_columns",
+            sources=["src/streamhouse/format/_schema_columns.c"],
+            extra_compile_args=["-O3"],
+            optional=True,
+        ),
     ]
 )

@@ -3,10 +3,12 @@
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from streamhouse.client.nouns import NewSchema
@@ -18,7 +20,8 @@ from streamhouse.format.records import encode_batch
 from streamhouse.format.schemas.languages import parse_schema
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
-from streamhouse.spark.typed import ReaderSchema, TypedShape, check_typed, columns, typed_schema
+from streamhouse.spark.typed import ReaderSchema, TypedShape, check_typed, decoding, typed_schema
+from tests.live import LiveAgent
 from tests.spark.conftest import Read
 
 PLACE = TopicPartition("orders", 3)
@@ -79,7 +82,7 @@ def decoded(
 ) -> pa.Table:
     """What payloads, written with this schema under id 1, are in Spark's columns."""
     parsed = schema.parsed()
-    monkeypatch.setattr(columns, "writer_schema", lambda address, schema_id: parsed)
+    monkeypatch.setattr(decoding, "writer_schema", lambda address, schema_id: parsed)
     batch = encode_batch(
         [
             NewRecord(key=b"k", value=None if value is None else b"\0\0\0\0\1" + value, timestamp_ms=5)
@@ -154,7 +157,7 @@ def test_records_of_an_older_schema_have_the_new_fields_default(monkeypatch: pyt
     written = parse_schema("AVRO", json.dumps(old), {})
     monkeypatch.setattr(ReaderSchema, "parsed", lambda self: parse_schema("AVRO", json.dumps(new), {}))
     shape = TypedShape.of(StructType().add("id", "long").add("raw", "binary"), reader("AVRO", new), "localhost:1")
-    monkeypatch.setattr(columns, "writer_schema", lambda address, schema_id: written)
+    monkeypatch.setattr(decoding, "writer_schema", lambda address, schema_id: written)
     batch = encode_batch([NewRecord(value=b"\0\0\0\0\1" + written.encode({"id": 1}))], codec=Codec.NONE, now_ms=0)
     found = read_columns([batch], Selection(shape.wanted), limit_bytes=1 << 20)
     assert shape.record_batch(found, PLACE).to_pylist() == [{"id": 1, "raw": b"\xff"}]
@@ -185,3 +188,80 @@ def test_spark_reads_typed_columns_by_the_registry(read: Read, client: SyncClien
     assert {row[0]: row[1] for row in rows} == {
         f"buyer-{at}": sum(n for n in range(10, 30) if n % 3 == at) for at in range(3)
     }
+
+
+ORDERS: list[bytes | None] = [
+    b'\0\0\0\0\1{"id":1}',
+    b"no schema",
+    None,
+    b'\0\0\0\0\1{"id":"none"}',
+    b'\0\0\0\0\1{"id":',
+    b'\0\0\0\0\1{"id":2}',
+]
+
+
+def errors_of(monkeypatch: pytest.MonkeyPatch, only: str | None) -> list[dict[str, Any]]:
+    schema = reader("JSON", {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "integer"}}})
+    parsed = schema.parsed()
+    monkeypatch.setattr(decoding, "writer_schema", lambda address, schema_id: parsed)
+    batch = encode_batch([NewRecord(value=value) for value in ORDERS], codec=Codec.NONE, now_ms=0)
+    wanted = typed_schema(schema, include_headers=False, keep_errors=True)
+    if only is not None:
+        wanted = StructType([wanted[name] for name in only.split(",")])
+    check_typed(wanted, schema, keep_errors=True)
+    shape = TypedShape.of(wanted, schema, "localhost:1", keep_errors=True)
+    found = read_columns([batch], Selection(shape.wanted), limit_bytes=1 << 20)
+    rows: list[dict[str, Any]] = shape.record_batch(found, PLACE, shift=100).to_pylist()
+    return rows
+
+
+def test_records_that_cannot_be_decoded_are_told_of_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = errors_of(monkeypatch, None)
+    assert [row["id"] for row in rows] == [1, None, None, None, None, 2]
+    assert [row["_value"] for row in rows] == [None, ORDERS[1], None, ORDERS[3], ORDERS[4], None]
+    told = [row["_error"] for row in rows]
+    assert [text is None for text in told] == [True, False, True, False, False, True]
+    assert "record=orders-3@101" in told[1]
+    assert "path=/id" in told[3]
+    assert [row["_offset"] for row in rows] == list(range(100, 106))
+
+
+@pytest.mark.parametrize("only", ["_error", "_error,_offset", "_value,id"])
+def test_columns_of_errors_can_be_read_alone(monkeypatch: pytest.MonkeyPatch, only: str) -> None:
+    rows = errors_of(monkeypatch, only)
+    assert [any(row.get(name) is not None for name in ("_error", "_value")) for row in rows] == [
+        False, True, False, True, True, False,
+    ]  # fmt: skip
+
+
+def test_records_with_such_a_column_of_their_own_are_not_mixed_up() -> None:
+    schema = reader("JSON", {"type": "object", "properties": {"_error": {"type": "string"}}})
+    with pytest.raises(Misconfigured, match="column=_error"):
+        typed_schema(schema, include_headers=False, keep_errors=True)
+
+
+@pytest.mark.spark
+def test_a_pipeline_goes_on_over_records_that_cannot_be_decoded(
+    spark: SparkSession, agent: LiveAgent, read: Read, client: SyncClient, tmp_path: Path
+) -> None:
+    client.topics.create("mixed", partitions=1)
+    with client.producer("mixed", schema=NewSchema(text=json.dumps(JSON_SCHEMA), type="JSON")) as producer:
+        producer.enqueue({"id": 1})
+    with client.producer("mixed") as producer:
+        producer.enqueue("no schema")
+    with pytest.raises(Exception, match="decodeErrors=columns"):
+        read(topic="mixed", schema="registry").collect()
+    frame = read(topic="mixed", schema="registry", decodeErrors="columns")
+    assert [(row.id, row._value, row._error is None) for row in frame.collect()] == [
+        (1, None, True),
+        (None, b"no schema", False),
+    ]
+    few = read("id bigint, _error string", topic="mixed", schema="registry", decodeErrors="columns")
+    assert [(row.id, row._error is None) for row in few.collect()] == [(1, True), (None, False)]
+    options = {"topic": "mixed", "schema": "registry", "decodeErrors": "columns", "startingOffsets": "earliest"}
+    stream = spark.readStream.format("streamhouse").option("agents", agent.http).options(**options).load()
+    target = stream.writeStream.format("memory").queryName("mixed").option("checkpointLocation", str(tmp_path))
+    query = target.trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    found = spark.sql("select id, _value from mixed order by _offset").collect()
+    assert [(row.id, row._value) for row in found] == [(1, None), (None, b"no schema")]

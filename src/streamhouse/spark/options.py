@@ -44,6 +44,7 @@ _KNOWN: Final = (
     "failOnDataLoss",
     "includeHeaders",
     "schema",
+    "decodeErrors",
 )
 # Of jobs that come from Kafka's connector: what they tune isn't here.
 _WITHOUT_MEANING: Final = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix", "path", "checkpointlocation")
@@ -105,6 +106,8 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     include_headers: bool = False
     typed: bool = False
+    keep_errors: bool = False
+    """Records that can't be decoded are told of in columns; otherwise they fail the read."""
 
     @property
     def typed_topic(self) -> str:
@@ -135,6 +138,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
         fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
         include_headers=_flag(options, "includeHeaders", default=False),
         typed=_is_typed(options),
+        keep_errors=_keeps_errors(options),
     )
 
 
@@ -258,3 +262,12 @@ def _is_typed(options: Mapping[str, str]) -> bool:
             f"unknown schema; option=schema value={text!r} do=registry, or use .schema(...) for columns"
         )
     return text == "registry"
+
+
+def _keeps_errors(options: Mapping[str, str]) -> bool:
+    text = options.get("decodeerrors", "fail").strip().lower()
+    if text not in ("fail", "columns"):
+        raise Misconfigured(f"neither fail nor columns; option=decodeErrors value={text!r}")
+    if text == "columns" and not _is_typed(options):
+        raise Misconfigured("nothing is decoded; option=decodeErrors do=set schema=registry, or leave it out")
+    return text == "columns"

@@ -1,42 +1,51 @@
 """Typed columns: the fields of records, and what is known of a record besides, in columns that begin with `_`.
 
 Data path   read_columns -> **TypedShape** -> Arrow -> Spark
-Owns        decoding a batch of values, only where columns of theirs are wanted
-Leaves      types to each language, schemas to `registry`
+Owns        which columns there are; what becomes of records that can't be decoded: the read fails, or two columns tell
+Leaves      decoding to `decoding`, types to each language, schemas to `registry`
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from streamhouse.errors import InvalidRecordValue, Misconfigured
-from streamhouse.format.columns import Binary, Column, Columns
-from streamhouse.format.schemas.framing import PREFIX_BYTES, schema_id_of
+from streamhouse.format.columns import Column, Columns
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.columns import ARRAYS, wanted_columns
+from streamhouse.spark.columns import ARRAYS, binary_array, wanted_columns
 from streamhouse.spark.fields import PREFIX, TYPES
-from streamhouse.spark.typed.kinds import Field, field_value
-from streamhouse.spark.typed.registry import ReaderSchema, fields_of, is_bare, writer_schema
+from streamhouse.spark.typed.decoding import Decoded, Decoder
+from streamhouse.spark.typed.registry import ReaderSchema, fields_of, is_bare
 
 _ALWAYS: Final = ("key", "topic", "partition", "offset", "timestamp")
+ERROR: Final = "_error"
+VALUE: Final = "_value"
+_ERRORS: Final[Mapping[str, DataType]] = {ERROR: StringType(), VALUE: BinaryType()}
+"""Of a record that can't be decoded: why, and its bytes; null for all others."""
 
 
-def typed_schema(schema: ReaderSchema, *, include_headers: bool) -> StructType:
+def typed_schema(schema: ReaderSchema, *, include_headers: bool, keep_errors: bool = False) -> StructType:
     """The record's columns, then those about it, unless a record has one of that name itself."""
     own = {field.name: field.kind.spark for field in fields_of(schema.parsed())}
     about = (*_ALWAYS, "headers") if include_headers else _ALWAYS
     others = {PREFIX + name: TYPES[name] for name in about if PREFIX + name not in own}
-    return StructType([StructField(name, kind) for name, kind in {**own, **others}.items()])
+    errors = _ERRORS if keep_errors else {}
+    for name in errors:
+        if name in own:
+            raise Misconfigured(
+                f"records have a column of this name themselves; column={name} do=read them with decodeErrors=fail"
+            )
+    return StructType([StructField(name, kind) for name, kind in {**own, **others, **errors}.items()])
 
 
-def check_typed(schema: StructType, reader: ReaderSchema) -> None:
+def check_typed(schema: StructType, reader: ReaderSchema, *, keep_errors: bool = False) -> None:
     """Raise `Misconfigured` unless these are columns of the record, or about it."""
-    known = typed_schema(reader, include_headers=True)
+    known = typed_schema(reader, include_headers=True, keep_errors=keep_errors)
     for field in schema.fields:
         if field.name not in known.fieldNames():
             raise Misconfigured(f"the schema has no such field; column={field.name} columns={','.join(known.names)}")
@@ -47,74 +56,85 @@ def check_typed(schema: StructType, reader: ReaderSchema) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TypedShape:
-    """The columns of an answer, in Spark's order and with Spark's types."""
+    """The columns of an answer, in Spark's order and with Spark's types; `decoder` is None where none is a field."""
 
     arrow: pa.Schema
     wanted: Column
-    fields: dict[str, Field]
-    is_bare: bool
-    address: str
+    decoder: Decoder | None
+    keep_errors: bool
 
     @classmethod
-    def of(cls, schema: StructType, reader: ReaderSchema, address: str) -> "TypedShape":
-        fields = fields_of(reader.parsed())
+    def of(cls, schema: StructType, reader: ReaderSchema, address: str, *, keep_errors: bool = False) -> "TypedShape":
+        parsed = reader.parsed()
+        fields = fields_of(parsed)
         own = {field.name: field for field in fields}
-        names = [name.removeprefix(PREFIX) for name in schema.fieldNames() if name not in own]
-        chosen = {name: own[name] for name in schema.fieldNames() if name in own}
-        wanted = wanted_columns(names) | (Column.VALUE | Column.OFFSET if chosen else Column(0))
-        return cls(to_arrow_schema(schema, timezone="UTC"), wanted, chosen, is_bare(fields), address)
+        names = [name for name in schema.fieldNames() if name not in own and not (keep_errors and name in _ERRORS)]
+        chosen = [name for name in schema.fieldNames() if name in own]
+        if keep_errors and not chosen and any(name in _ERRORS for name in schema.fieldNames()):
+            chosen = list(own)  # whether a record can be decoded is asked of all of it
+        wanted = wanted_columns([name.removeprefix(PREFIX) for name in names])
+        decoder = None
+        if chosen:
+            wanted |= Column.VALUE | Column.OFFSET
+            kinds = to_arrow_schema(
+                StructType([StructField(name, own[name].kind.spark) for name in chosen]), timezone="UTC"
+            )
+            decoder = Decoder(kinds, [own[name] for name in chosen], is_bare(fields), parsed, address)
+        return cls(to_arrow_schema(schema, timezone="UTC"), wanted, decoder, keep_errors)
 
     def record_batch(self, columns: Columns, place: TopicPartition, *, shift: int = 0) -> pa.RecordBatch:
-        decoded = list(self._decoded(columns, place, shift)) if self.fields else []
+        decoded = self._decoded(columns, place, shift)
+        made = {} if self.decoder is None else dict(zip(self.decoder.columns.names, decoded.arrays, strict=True))
+        if self.keep_errors:
+            made |= _error_columns(columns, decoded.wrong)
         arrays = [
-            self._typed(field, decoded, place)
-            if field.name in self.fields
+            made[field.name]
+            if field.name in made
             else ARRAYS[field.name.removeprefix(PREFIX)](field.type, columns, place, shift)
             for field in self.arrow
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
-    def _typed(self, column: pa.Field, decoded: list[Any], place: TopicPartition) -> pa.Array:
-        field = self.fields[column.name]
-        try:
-            if self.is_bare:
-                values = [field.kind.value(value) for value in decoded]
-            else:
-                values = [None if value is None else field_value(field, value) for value in decoded]
-            return pa.array(values, type=column.type)
-        except (ValueError, TypeError, ArithmeticError, AttributeError, pa.ArrowException) as error:
-            raise InvalidRecordValue(
-                f"a value is none of the column's type; partition={place} type={column.type} why={error}",
-                path=f"/{column.name}",
-            ) from None
-
-    def _decoded(self, columns: Columns, place: TopicPartition, shift: int) -> Iterator[Any]:
+    def _decoded(self, columns: Columns, place: TopicPartition, shift: int) -> Decoded:
+        """Raises `InvalidRecordValue` for the first record that can't be decoded, where nobody wants to be told."""
+        if self.decoder is None:
+            return Decoded([], {})
         assert columns.value is not None
-        for row, data in enumerate(_values(columns.value)):
-            if data is None:
-                yield None
-                continue
-            schema_id = schema_id_of(data)
-            if schema_id is None:
-                raise InvalidRecordValue(
-                    f"it does not begin with the id of a schema; record={_where(columns, place, row, shift)}"
-                    " do=read it without schema=registry"
-                )
-            try:
-                yield writer_schema(self.address, schema_id).decode(memoryview(data)[PREFIX_BYTES:])
-            except InvalidRecordValue as error:
-                where = _where(columns, place, row, shift)
-                raise InvalidRecordValue(f"{error.reason}; record={where}", path=error.path) from None
+        decoded = self.decoder.decode(columns.value)
+        if not decoded.wrong:
+            return decoded
+        wrong = {row: _placed(error, columns, place, row, shift) for row, error in sorted(decoded.wrong.items())}
+        if not self.keep_errors:
+            first = next(iter(wrong.values()))
+            help_ = "do=set decodeErrors=columns to be told in a column, or read it without schema=registry"
+            raise InvalidRecordValue(f"{first.reason} {help_}", path=first.path)
+        return Decoded(_without(decoded.arrays, wrong), wrong)
 
 
-def _where(columns: Columns, place: TopicPartition, row: int, shift: int) -> str:
+def _placed(
+    error: InvalidRecordValue, columns: Columns, place: TopicPartition, row: int, shift: int
+) -> InvalidRecordValue:
     assert columns.offset is not None
-    return f"{place}@{int(np.frombuffer(columns.offset, dtype=np.int64)[row]) + shift}"
+    offset = int(np.frombuffer(columns.offset, dtype=np.int64)[row]) + shift
+    return InvalidRecordValue(f"{error.reason}; record={place}@{offset}", path=error.path)
 
 
-def _values(column: Binary) -> Iterator[bytes | None]:
-    offsets = np.frombuffer(column.offsets, dtype=np.int32).tolist()
-    data, validity = bytes(column.data), column.validity
-    for row in range(column.rows):
-        is_null = validity is not None and not validity[row >> 3] >> (row & 7) & 1
-        yield None if is_null else data[offsets[row] : offsets[row + 1]]
+def _without(arrays: list[pa.Array], wrong: Mapping[int, InvalidRecordValue]) -> list[pa.Array]:
+    """Records that are wrong in one column have nothing in the others either."""
+    if not arrays:
+        return []
+    rows = len(arrays[0])
+    is_wrong = np.zeros(rows, dtype=np.bool_)
+    is_wrong[list(wrong)] = True
+    indices = pa.array(np.arange(rows), mask=is_wrong)
+    return [array.take(indices) for array in arrays]
+
+
+def _error_columns(columns: Columns, wrong: Mapping[int, InvalidRecordValue]) -> dict[str, pa.Array]:
+    texts = pa.nulls(columns.rows, pa.string())
+    values = pa.nulls(columns.rows, pa.binary())
+    if wrong:
+        texts = pa.array([str(wrong[row]) if row in wrong else None for row in range(columns.rows)], pa.string())
+        places = pa.array([row if row in wrong else None for row in range(columns.rows)], pa.int64())
+        values = binary_array(pa.binary(), columns.value).take(places)
+    return {ERROR: texts, VALUE: values}

@@ -22,6 +22,8 @@ class Kind(NamedTuple):
 
     spark: DataType
     convert: Convert | None = None
+    has_text: bool = False
+    """Whether JSON text stands here or inside, for what Spark has no type for."""
 
     def value(self, value: Any) -> Any:
         return value if value is None or self.convert is None else self.convert(value)
@@ -40,14 +42,15 @@ def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-JSON_TEXT: Final = Kind(StringType(), json_text)
+JSON_TEXT: Final = Kind(StringType(), json_text, has_text=True)
 
 
 def struct_of(fields: Sequence[Field]) -> Kind:
     spark = StructType([StructField(field.name, field.kind.spark) for field in fields])
     if all(field.name == field.key and field.kind.convert is None and field.default is None for field in fields):
         return Kind(spark)
-    return Kind(spark, lambda value: {field.name: field_value(field, value) for field in fields})
+    has_text = any(field.kind.has_text for field in fields)
+    return Kind(spark, lambda value: {field.name: field_value(field, value) for field in fields}, has_text)
 
 
 def field_value(field: Field, value: Any) -> Any:
@@ -59,11 +62,12 @@ def list_of(items: Kind) -> Kind:
     convert = items.convert
     if convert is None:
         return Kind(ArrayType(items.spark))
-    return Kind(ArrayType(items.spark), lambda values: [items.value(value) for value in values])
+    return Kind(ArrayType(items.spark), lambda values: [items.value(value) for value in values], items.has_text)
 
 
 def map_of(values: Kind, *, keys: Kind = Kind(StringType())) -> Kind:  # noqa: B008 (a tuple)
     return Kind(
         MapType(keys.spark, values.spark),
         lambda entries: [(keys.value(key), values.value(value)) for key, value in entries.items()],
+        values.has_text,
     )

@@ -68,10 +68,14 @@ _OWN_FORM: Final = {
 
 def fields_of(schema: ProtobufSchema) -> list[Field]:
     """The columns of the file's first message."""
+    return _fields(first_message(schema), 0)
+
+
+def first_message(schema: ProtobufSchema) -> Descriptor:
     names = schema.message_names()
     if not names:
         raise Misconfigured("the schema has no message; do=register a .proto file that has one")
-    return _fields(schema.files.pool.FindMessageTypeByName(names[0]), 0)
+    return schema.files.pool.FindMessageTypeByName(names[0])
 
 
 def _fields(message: Descriptor, depth: int) -> list[Field]:

@@ -1,0 +1,6 @@
+from streamhouse.format.batch import Buffer
+
+def decode(
+    nodes: Buffer, data: Buffer, offsets: Buffer, states: bytearray, skip: int, limit_bytes: int
+) -> list[tuple[int, int, bytearray | None, bytearray | None, bytearray | None] | None]: ...
+def json_objects(data: bytearray, offsets: Buffer, states: bytearray, skip: int) -> None: ...
