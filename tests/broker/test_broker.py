@@ -6,7 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from streamhouse.broker.appending import JUDGED_RECORDS
-from streamhouse.broker.broker import PRODUCER_ID_BLOCK, Broker
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.producer_ids import PRODUCER_ID_BLOCK
 from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.config import BufferSettings, ProducerSettings, TopicSettings, WalSettings

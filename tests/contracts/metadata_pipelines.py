@@ -66,7 +66,7 @@ def pipeline(name: str = "revenue", *, kind: Kind = Kind.SQL, generation: int = 
 
 async def put(store: MetadataStore, *names: str, kind: Kind = Kind.SQL) -> None:
     for name in names:
-        assert await store.put_pipeline(pipeline(name, kind=kind), expected=0, max_pipelines=ROOM)
+        assert await store.put_pipeline(pipeline(name, kind=kind), expected=None, max_pipelines=ROOM)
 
 
 async def find(store: MetadataStore, name: str = "revenue") -> KeptPipeline:
@@ -77,7 +77,7 @@ async def find(store: MetadataStore, name: str = "revenue") -> KeptPipeline:
 
 async def change(store: MetadataStore, changed: Pipeline) -> None:
     before = await find(store, changed.definition.name)
-    assert await store.put_pipeline(changed, expected=before.pipeline.revision, max_pipelines=ROOM)
+    assert await store.put_pipeline(changed, expected=before.pipeline, max_pipelines=ROOM)
 
 
 async def beat(
@@ -140,16 +140,17 @@ class PipelineContract(MetadataScene):
 
     async def test_a_change_is_made_to_what_it_was_decided_by_or_not_at_all(self, store: MetadataStore) -> None:
         await put(store, "revenue")
-        assert not await store.put_pipeline(pipeline(), expected=0, max_pipelines=ROOM)
-        changed = replace(pipeline(revision=2), wish=Wish.PAUSE)
-        assert not await store.put_pipeline(changed, expected=2, max_pipelines=ROOM)
-        assert await store.put_pipeline(changed, expected=1, max_pipelines=ROOM)
+        assert not await store.put_pipeline(pipeline(), expected=None, max_pipelines=ROOM)
+        first = (await find(store)).pipeline
+        paused = replace(first, wish=Wish.PAUSE)
+        assert await store.put_pipeline(paused, expected=first, max_pipelines=ROOM)
+        assert not await store.put_pipeline(replace(first, revision=2), expected=first, max_pipelines=ROOM)
         assert (await find(store)).pipeline.wish is Wish.PAUSE
 
     async def test_there_is_a_limit_of_pipelines(self, store: MetadataStore) -> None:
         await put(store, "revenue")
         with pytest.raises(PipelineLimit, match=r"pipelines\.max_pipelines"):
-            await store.put_pipeline(pipeline("other"), expected=0, max_pipelines=1)
+            await store.put_pipeline(pipeline("other"), expected=None, max_pipelines=1)
 
     async def test_a_pipeline_goes_with_its_log(self, store: MetadataStore) -> None:
         await put(store, "revenue")

@@ -16,6 +16,7 @@ from tests.contracts.metadata_placing import placed_run, placement
 from tests.contracts.metadata_scene import ALICE, MetadataScene, lead, part, spans
 
 VIEW = PipelineName("revenue")
+MUCH = 1 << 30
 
 
 async def view_part(store: MetadataStore, *rows: tuple[object, object], batch: int = 0, **told: object) -> ViewPart:
@@ -40,7 +41,7 @@ async def tell(store: MetadataStore, *rows: tuple[object, object], batch: int = 
 
 
 async def sums(store: MetadataStore) -> dict[object, object]:
-    page = await store.view_rows(VIEW, cursor=None, limit=ROOM)
+    page = await store.view_rows(VIEW, cursor=None, limit=ROOM, max_bytes=MUCH)
     state = await store.find_view(VIEW)
     assert (0 if state is None else state.rows) == len(page.rows)
     return {each.row["id"]: each.row["sum"] for each in page.rows}
@@ -119,7 +120,7 @@ class ViewContract(MetadataScene):
         with pytest.raises(PipelineMoved, match="gone"):
             await kept.change_view(replace(stale, batch=1), max_rows=ROOM)
         assert await kept.views() == []
-        assert (await kept.view_rows(VIEW, cursor=None, limit=5)).rows == ()
+        assert (await kept.view_rows(VIEW, cursor=None, limit=5, max_bytes=MUCH)).rows == ()
 
     async def test_there_is_a_limit_of_rows(self, kept: MetadataStore) -> None:
         await tell(kept, (1, 10), (2, 20))
@@ -134,14 +135,22 @@ class ViewContract(MetadataScene):
         seen: list[object] = []
         cursor: str | None = None
         for _ in range(len(keys)):
-            page = await kept.view_rows(VIEW, cursor=cursor, limit=2)
+            page = await kept.view_rows(VIEW, cursor=cursor, limit=2, max_bytes=MUCH)
             seen += [each.row["id"] for each in page.rows]
             cursor = page.cursor
             if cursor is None:
                 break
         assert seen == keys
         with pytest.raises(Rejected, match="cursor"):
-            await kept.view_rows(VIEW, cursor="[1]", limit=2)
+            await kept.view_rows(VIEW, cursor="[1]", limit=2, max_bytes=MUCH)
+
+    async def test_a_page_has_a_limit_of_bytes_and_at_least_one_row(self, kept: MetadataStore) -> None:
+        await tell(kept, (1, "x" * 100), (2, "y"), (3, "z"))
+        first = await kept.view_rows(VIEW, cursor=None, limit=9, max_bytes=50)
+        assert [each.key for each in first.rows] == [(1,)]
+        rest = await kept.view_rows(VIEW, cursor=first.cursor, limit=9, max_bytes=50)
+        assert [each.key for each in rest.rows] == [(2,), (3,)]
+        assert rest.cursor is None
 
     async def test_a_key_given_twice_in_a_part_is_as_the_last(self, kept: MetadataStore) -> None:
         await tell(kept, (1, 10), (1, 11), (2, 20))

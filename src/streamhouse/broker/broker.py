@@ -15,7 +15,6 @@ from typing import Final
 from streamhouse.config import Settings
 from streamhouse.errors import (
     AppendFailed,
-    Internal,
     InvalidTopicName,
     LeaseHeld,
     StreamhouseError,
@@ -44,21 +43,24 @@ from .groups import Groups
 from .log import PartitionLog, Placed
 from .maintenance.collector import Collector
 from .maintenance.compaction import Compactor
+from .pipelines.pipelines import Pipelines
+from .pipelines.supervision import Supervision
 from .placing.commits import Commits
 from .placing.holds import Holds
-from .producers import KEYS_FROM
+from .producer_ids import ProducerIds
 from .reading.fetch import Fetched, Fetcher, Wanted
 from .reading.offsets import FoundOffset, Offsets
 from .reading.plans import ReadPlans
 from .reading.reader import SegmentReader
 from .records.records import Records
 from .schemas import Schemas
+from .sql import SqlWorkers
+from .tables import Tables
 from .tenure import Tenure
 from .traffic import Traffic
+from .views import Views
 
 log = logging.getLogger(__name__)
-
-PRODUCER_ID_BLOCK: Final = 1000
 
 MAX_IMPATIENT: Final = 10_000
 
@@ -75,6 +77,11 @@ class Broker:
         self.catalogue = Catalogue(doors, obey=self._obey)
         self.cluster = Cluster(doors)
         self.schemas = Schemas(doors)
+        self.tables = Tables(doors, catalogue=self.catalogue)
+        self.pipelines = Pipelines(doors, catalogue=self.catalogue)
+        self.supervision = Supervision(doors)
+        self.views = Views(doors)
+        self.sql = SqlWorkers(doors)
         self.collector = Collector(
             doors,
             topics=self.topics,
@@ -106,8 +113,7 @@ class Broker:
         self._topics_changed = asyncio.Event()
         self._impatient: dict[PartitionId, float] = {}
         """Partitions whose lease was waited for in vain, and when."""
-        self._producer_ids = range(0)
-        self._producer_ids_lock = asyncio.Lock()
+        self._producer_ids = ProducerIds(doors.metadata)
         self.recovered = Recovered()
         self.traffic = Traffic()
         self._appending = Appending(
@@ -441,14 +447,7 @@ class Broker:
 
     async def allocate_producer_id(self) -> int:
         """An id that nobody ever had; taken from the metadata store a thousand at a time."""
-        async with self._producer_ids_lock:
-            if not self._producer_ids:
-                first = await self._doors.metadata.allocate_producer_ids(PRODUCER_ID_BLOCK)
-                if first + PRODUCER_ID_BLOCK > KEYS_FROM:
-                    raise Internal(f"producer ids are used up; first={first} limit={KEYS_FROM}")
-                self._producer_ids = range(first, first + PRODUCER_ID_BLOCK)
-            taken, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
-            return taken
+        return await self._producer_ids.take()
 
     # --- reading
 

@@ -115,6 +115,13 @@ class Catalogue:
             raise UnknownTopic(name)
         return topic
 
+    async def find_if_any(self, name: str) -> Topic | None:
+        """The topic of this name, or None."""
+        try:
+            return await self.find(name)
+        except UnknownTopic:
+            return None
+
     async def find_known(self, name: str) -> Topic:
         """As `find`, for those who look all the time: one that isn't known is not asked for again. What other agents
         create is told by the store."""

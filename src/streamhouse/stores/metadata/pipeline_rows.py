@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
 from streamhouse.format.view_key import found_by, sorted_by
 from streamhouse.model.pipeline import (
     Definition,
@@ -177,9 +179,12 @@ def view_of(row: Row) -> ViewState:
 
 def view_row_list(rows: Mapping[str, ViewRow]) -> str:
     """A JSON array for `put_view_rows`, of rows by what they are found by."""
-    return json.dumps(
-        [[by, sorted_by(each.key), json.dumps(each.key), json.dumps(dict(each.row))] for by, each in rows.items()]
-    )
+    listed = [[by, sorted_by(each.key), _json(each.key), _json(each.row)] for by, each in rows.items()]
+    return _json(listed)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def view_row_of(row: Row) -> ViewRow:

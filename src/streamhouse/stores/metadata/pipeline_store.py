@@ -39,7 +39,7 @@ class SqlPipelineStore:
     async def find_pipeline(self, name: PipelineName) -> KeptPipeline | None:
         return await self._engine.read(partial(pipelines.find_pipeline, name=name))
 
-    async def put_pipeline(self, pipeline: Pipeline, *, expected: int, max_pipelines: int) -> bool:
+    async def put_pipeline(self, pipeline: Pipeline, *, expected: Pipeline | None, max_pipelines: int) -> bool:
         work = partial(pipelines.put_pipeline, pipeline=pipeline, expected=expected, max_pipelines=max_pipelines)
         return await self._engine.write(work)
 
@@ -73,8 +73,9 @@ class SqlPipelineStore:
     async def find_view_row(self, name: str, found_by: str) -> ViewRow | None:
         return await self._engine.look(partial(views.find_row, name=name, found_by=found_by))
 
-    async def view_rows(self, name: str, *, cursor: str | None, limit: int) -> ViewPage:
-        return await self._engine.look(partial(views.page, name=name, cursor=cursor, limit=limit))
+    async def view_rows(self, name: str, *, cursor: str | None, limit: int, max_bytes: int) -> ViewPage:
+        work = partial(views.page, name=name, cursor=cursor, limit=limit, max_bytes=max_bytes)
+        return await self._engine.look(work)
 
     async def beat_worker(self, worker: SqlWorker, *, ttl_ms: int, max_workers: int) -> None:
         await self._engine.write(partial(workers.beat, worker=worker, ttl_ms=ttl_ms, max_workers=max_workers))

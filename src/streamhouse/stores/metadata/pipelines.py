@@ -40,9 +40,8 @@ class PipelineStore(Protocol):
 
     async def find_pipeline(self, name: PipelineName) -> KeptPipeline | None: ...
 
-    async def put_pipeline(self, pipeline: Pipeline, *, expected: int, max_pipelines: int) -> bool:
-        """Keep a pipeline if it still has the `expected` revision; 0: if there is none. False, and nothing changed,
-        otherwise.
+    async def put_pipeline(self, pipeline: Pipeline, *, expected: Pipeline | None, max_pipelines: int) -> bool:
+        """Keep a pipeline if what is there still is what is `expected`; None: nothing. False, and no change, otherwise.
 
         Another generation ends the epoch: its owner keeps it under a new one, and what is done under the old one is
         refused. Another revision or wish makes its status one that waits. Times are the store's. Raise `PipelineLimit`
@@ -96,8 +95,8 @@ class PipelineStore(Protocol):
 
     async def find_view_row(self, name: str, found_by: str) -> ViewRow | None: ...
 
-    async def view_rows(self, name: str, *, cursor: str | None, limit: int) -> ViewPage:
-        """Rows in the order of their keys, from where a page before ended."""
+    async def view_rows(self, name: str, *, cursor: str | None, limit: int, max_bytes: int) -> ViewPage:
+        """Rows in the order of their keys, from where a page before ended; at least one, if there is one."""
         ...
 
     # --- SQL workers

@@ -25,6 +25,9 @@ MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
 QUERY_PATTERN: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z"
 HOLD_PATTERN: Final = r"^[0-9a-f]{32}\Z"
+TABLE_PATTERN: Final = r"^[A-Za-z0-9._-]{1,249}\Z"
+PIPELINE_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z"
+PROCESS_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9._:@-]{0,199}\Z"
 
 
 class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +43,12 @@ PATH_PARAMETERS: Final[Mapping[str, Any]] = {
     "node": Annotated[int, Meta(description="an agent's number", ge=0, le=MAX_INT, examples=[1])],
     "query": Annotated[str, Meta(description="a query's id, a UUID in lower case", pattern=QUERY_PATTERN)],
     "hold": Annotated[str, Meta(description="a hold's id, 32 hex digits", pattern=HOLD_PATTERN)],
+    "table": Annotated[str, Meta(description="a table's name", pattern=TABLE_PATTERN, examples=["orders"])],
+    "pipeline": Annotated[str, Meta(description="a pipeline's name", pattern=PIPELINE_PATTERN, examples=["revenue"])],
+    "view": Annotated[str, Meta(description="a view's name", pattern=PIPELINE_PATTERN, examples=["totals"])],
+    "supervisor": Annotated[str, Meta(description="a supervisor's id", pattern=PROCESS_PATTERN, examples=["s-1"])],
+    "worker": Annotated[str, Meta(description="a SQL worker's id", pattern=PROCESS_PATTERN, examples=["w-1"])],
+    "sql_query": Annotated[str, Meta(description="a question's id, as its answer has it", pattern=PROCESS_PATTERN)],
     "name": Annotated[str, Meta(description="a file's name", min_length=1, max_length=100, examples=["docs.js"])],
 }
 """What a name in a path stands for, wherever it occurs."""

@@ -25,10 +25,10 @@ async def find_pipeline(tx: Transaction, name: PipelineName) -> KeptPipeline | N
     return None if row is None else kept_of(row, now_ms=now_ms)
 
 
-async def put_pipeline(tx: Transaction, pipeline: Pipeline, expected: int, max_pipelines: int) -> bool:
+async def put_pipeline(tx: Transaction, pipeline: Pipeline, expected: Pipeline | None, max_pipelines: int) -> bool:
     await tx.lock(Lock.PIPELINES, {})
     row = await tx.row(tx.sql.find_pipeline, {"name": pipeline.definition.name})
-    if (0 if row is None else row["revision"]) != expected:
+    if (None if row is None else kept_of(row).pipeline) != expected:
         return False
     if row is None:
         await _insert(tx, pipeline, max_pipelines)

@@ -38,12 +38,22 @@ async def find_row(tx: Transaction, name: str, found_by: str) -> ViewRow | None:
     return None if row is None else view_row_of(row)
 
 
-async def page(tx: Transaction, name: str, cursor: str | None, limit: int) -> ViewPage:
+async def page(tx: Transaction, name: str, cursor: str | None, limit: int, max_bytes: int) -> ViewPage:
     place, by = _place(cursor)
     rows = await tx.rows(tx.sql.page_of_view, {"name": name, "place": place, "found_by": by, "limit": limit + 1})
-    shown = rows[:limit]
-    more = json.dumps([shown[-1]["place"], shown[-1]["found_by"]]) if len(rows) > limit else None
+    shown = rows[: min(limit, _fitting([len(row["row_text"]) for row in rows], max_bytes))]
+    more = json.dumps([shown[-1]["place"], shown[-1]["found_by"]]) if len(rows) > len(shown) else None
     return ViewPage(rows=tuple(map(view_row_of, shown)), cursor=more)
+
+
+def _fitting(sizes: Sequence[int], limit: int) -> int:
+    """How many of these go into the limit; the first always does."""
+    total = 0
+    for place, size in enumerate(sizes):
+        total += size
+        if total > limit and place > 0:
+            return place
+    return len(sizes)
 
 
 def _place(cursor: str | None) -> tuple[str, str]:

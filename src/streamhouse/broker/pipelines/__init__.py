@@ -1,0 +1,1 @@
+"""Pipelines: definitions, who runs them, what is told of them (decision 0019)."""

@@ -1,0 +1,142 @@
+"""Pipelines: queries that never end.
+
+GET    /v1/pipelines                        all, with who runs them and how
+PUT    /v1/pipelines/{pipeline}             {"kind": "sql", "text": "CREATE PIPELINE …", …}
+GET    /v1/pipelines/{pipeline}
+DELETE /v1/pipelines/{pipeline}             with its log, and its rows if it is a view
+POST   /v1/pipelines/{pipeline}/pause
+POST   /v1/pipelines/{pipeline}/resume
+POST   /v1/pipelines/{pipeline}/restart     {"from": "earliest"}; null: the same place, as if it had not failed
+GET    /v1/pipelines/{pipeline}/events      the last lines of its log, newest last
+"""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.model.pipeline import PipelineName
+from streamhouse.wire.http.exchange import DEFAULT_LIMIT, MAX_BODY_BYTES, MAX_LIMIT, json_answer
+from streamhouse.wire.http.operations import Call, NoQuery, Operation
+from streamhouse.wire.http.pipeline_shapes import (
+    EventsAnswer,
+    PipelineDefinition,
+    PipelinesAnswer,
+    PipelineView,
+    PutAnswer,
+    event_view,
+    pipeline_view,
+    wanted_of,
+)
+
+from .tables import SqlText
+
+TAG: Final = "pipelines"
+
+
+class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`from`: `earliest`, `latest`, a time in ISO 8601, or offsets as JSON; null: where it stands."""
+
+    from_: SqlText | None = msgspec.field(name="from", default=None)
+
+
+class EventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="how many lines at most")] = DEFAULT_LIMIT
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    pipelines = broker.pipelines
+
+    async def list_pipelines(call: Call[NoQuery, None]) -> Response:
+        return json_answer(PipelinesAnswer(pipelines=[pipeline_view(each) for each in await pipelines.all()]))
+
+    async def get_pipeline(call: Call[NoQuery, None]) -> Response:
+        return json_answer(pipeline_view(await pipelines.find(_name(call))))
+
+    async def put_pipeline(call: Call[NoQuery, PipelineDefinition]) -> Response:
+        outcome, kept = await pipelines.put(wanted_of(_name(call), call.body))
+        return json_answer(PutAnswer(outcome=outcome, pipeline=pipeline_view(kept)))
+
+    async def delete_pipeline(call: Call[NoQuery, None]) -> Response:
+        await pipelines.drop(_name(call))
+        return Response(status_code=204)
+
+    async def pause_pipeline(call: Call[NoQuery, None]) -> Response:
+        return json_answer(pipeline_view(await pipelines.pause(_name(call))))
+
+    async def resume_pipeline(call: Call[NoQuery, None]) -> Response:
+        return json_answer(pipeline_view(await pipelines.resume(_name(call))))
+
+    async def restart_pipeline(call: Call[NoQuery, Restart]) -> Response:
+        return json_answer(pipeline_view(await pipelines.restart(_name(call), call.body.from_)))
+
+    async def pipeline_events(call: Call[EventsQuery, None]) -> Response:
+        events = await pipelines.events(_name(call), call.query.limit)
+        return json_answer(EventsAnswer(events=[event_view(each) for each in events]))
+
+    def on_one(handler: Any, method: str, tail: str, summary: str, **told: Any) -> Operation[Any, Any]:
+        given = {"query": NoQuery, "answer": PipelineView, "problems": (404,), **told}
+        return Operation(
+            method=method,
+            path=f"/v1/pipelines/{{pipeline}}{tail}",
+            handler=handler,
+            summary=summary,
+            tag=TAG,
+            **given,
+        )
+
+    return [
+        Operation(
+            method="GET",
+            path="/v1/pipelines",
+            handler=list_pipelines,
+            summary="List pipelines, with who runs them and how",
+            tag=TAG,
+            query=NoQuery,
+            answer=PipelinesAnswer,
+        ),
+        on_one(
+            put_pipeline,
+            "PUT",
+            "",
+            "Create or change a pipeline",
+            about="A change that can't go on where the pipeline stands is refused, unless it may begin anew (`fresh`).",
+            body=PipelineDefinition,
+            answer=PutAnswer,
+            problems=(409,),
+        ),
+        on_one(get_pipeline, "GET", "", "Look at a pipeline"),
+        on_one(
+            delete_pipeline,
+            "DELETE",
+            "",
+            "Delete a pipeline",
+            about="With its log, and with its rows if it is a view. What it wrote elsewhere stays.",
+            answer=None,
+            status=204,
+        ),
+        on_one(pause_pipeline, "POST", "/pause", "Pause a pipeline"),
+        on_one(resume_pipeline, "POST", "/resume", "Resume a pipeline"),
+        on_one(
+            restart_pipeline,
+            "POST",
+            "/restart",
+            "Restart a pipeline, here or at another place",
+            body=Restart,
+            max_body_bytes=MAX_BODY_BYTES,
+        ),
+        on_one(
+            pipeline_events,
+            "GET",
+            "/events",
+            "The last lines of a pipeline's log, newest last",
+            query=EventsQuery,
+            answer=EventsAnswer,
+        ),
+    ]
+
+
+def _name(call: Call[Any, Any]) -> PipelineName:
+    return PipelineName(str(call.path["pipeline"]))

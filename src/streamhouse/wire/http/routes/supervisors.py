@@ -1,0 +1,127 @@
+"""Supervisors: processes that run pipelines.
+
+GET    /v1/supervisors                            those that are alive
+POST   /v1/supervisors/{supervisor}/heartbeat     {"host": …, "slots": 16, "running": […]}; answers what it should run
+DELETE /v1/supervisors/{supervisor}               it leaves; all that it ran is free at once
+"""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.model.pipeline import Heartbeat, KeptPipeline, Supervisor, SupervisorId
+from streamhouse.wire.http.errors import Unprocessable
+from streamhouse.wire.http.exchange import json_answer
+from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation
+from streamhouse.wire.http.pipeline_shapes import PipelineView, RunningPipeline, pipeline_view, running_of
+
+TAG: Final = "supervisors"
+MAX_RUNNING: Final = 10_000
+
+
+class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What runs here now. What was assigned and isn't listed any more is given to somebody else."""
+
+    host: Annotated[str, Meta(max_length=300, pattern=r"^[^\x00]*\Z")]
+    slots: Annotated[int, Meta(ge=0, le=MAX_INT)]
+    running: Annotated[list[RunningPipeline], Meta(max_length=MAX_RUNNING)] = []
+
+
+class AssignedPipeline(msgspec.Struct, frozen=True, kw_only=True):
+    epoch: int
+    pipeline: PipelineView
+
+
+class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What it should run, each under its epoch, for `ttl_s` from when it asked; whatever it runs beside, it stops."""
+
+    ttl_s: float
+    assigned: list[AssignedPipeline]
+
+
+class SupervisorView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    host: str
+    slots: int
+    expires_at_ms: int
+    pipelines: list[str]
+
+
+class SupervisorsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    supervisors: list[SupervisorView]
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    supervision = broker.supervision
+
+    async def list_supervisors(call: Call[NoQuery, None]) -> Response:
+        return json_answer(SupervisorsAnswer(supervisors=[_view(each) for each in await supervision.all()]))
+
+    async def beat_supervisor(call: Call[NoQuery, HeartbeatRequest]) -> Response:
+        assigned = await supervision.beat(_heartbeat(_id(call), call.body))
+        return json_answer(HeartbeatAnswer(ttl_s=supervision.ttl_s, assigned=[_assigned(each) for each in assigned]))
+
+    async def leave_supervisor(call: Call[NoQuery, None]) -> Response:
+        await supervision.leave(_id(call))
+        return Response(status_code=204)
+
+    return [
+        Operation(
+            method="GET",
+            path="/v1/supervisors",
+            handler=list_supervisors,
+            summary="List the supervisors that are alive",
+            tag=TAG,
+            query=NoQuery,
+            answer=SupervisorsAnswer,
+        ),
+        Operation(
+            method="POST",
+            path="/v1/supervisors/{supervisor}/heartbeat",
+            handler=beat_supervisor,
+            summary="Say what a supervisor runs, and learn what it should run",
+            tag=TAG,
+            query=NoQuery,
+            body=HeartbeatRequest,
+            answer=HeartbeatAnswer,
+        ),
+        Operation(
+            method="DELETE",
+            path="/v1/supervisors/{supervisor}",
+            handler=leave_supervisor,
+            summary="A supervisor leaves; all that it ran is free at once",
+            tag=TAG,
+            query=NoQuery,
+            status=204,
+        ),
+    ]
+
+
+def _id(call: Call[Any, Any]) -> SupervisorId:
+    return SupervisorId(str(call.path["supervisor"]))
+
+
+def _heartbeat(supervisor: SupervisorId, told: HeartbeatRequest) -> Heartbeat:
+    names = [each.name for each in told.running]
+    if len(set(names)) < len(names):
+        raise Unprocessable("a pipeline is named twice")
+    running = tuple(running_of(each) for each in told.running)
+    return Heartbeat(supervisor=supervisor, host=told.host, slots=told.slots, running=running)
+
+
+def _assigned(kept: KeptPipeline) -> AssignedPipeline:
+    assert kept.owner is not None  # it was given to whoever asks
+    return AssignedPipeline(epoch=kept.owner.epoch, pipeline=pipeline_view(kept))
+
+
+def _view(supervisor: Supervisor) -> SupervisorView:
+    return SupervisorView(
+        id=supervisor.supervisor,
+        host=supervisor.host,
+        slots=supervisor.slots,
+        expires_at_ms=supervisor.expires_at_ms,
+        pipelines=list(supervisor.pipelines),
+    )

@@ -1,0 +1,153 @@
+"""Tables: the names that SQL knows.
+
+GET    /v1/tables             definitions, then topics without one, then views
+GET    /v1/tables/{table}     what a name means
+PUT    /v1/tables/{table}     {"connector": "topic", "columns": [{"name": "id", "type": "BIGINT"}], "options": {…}}
+DELETE /v1/tables/{table}     the definition goes; a topic of its name stays
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.model.table import Column, Connector, Table
+from streamhouse.wire.http.exchange import json_answer
+from streamhouse.wire.http.operations import Call, NoQuery, Operation
+
+TAG: Final = "tables"
+MAX_COLUMNS: Final = 10_000
+ColumnName = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00]*\Z")]
+SqlText = Annotated[str, Meta(pattern=r"^[^\x00]*\Z")]
+
+
+class ColumnView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`type` is a type of Spark's SQL: `BIGINT`, `STRUCT<id: INT>`."""
+
+    name: ColumnName
+    type: SqlText
+
+
+Columns = Annotated[list[ColumnView], Meta(max_length=MAX_COLUMNS)]
+KeyColumns = Annotated[list[ColumnName], Meta(max_length=MAX_COLUMNS)]
+
+
+class TableView(msgspec.Struct, frozen=True, kw_only=True):
+    """`columns` null: whoever reads finds out; `text` is what it was created with, if it was."""
+
+    name: str
+    connector: Connector
+    columns: list[ColumnView] | None
+    key: list[str]
+    options: dict[str, str]
+    text: str | None
+
+
+class TablesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    tables: list[TableView]
+
+
+class TableDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table as SQL should know it. What it takes to reach another system is never part of it, only a name for it."""
+
+    connector: Connector
+    columns: Columns | None = None
+    key: KeyColumns = []
+    options: dict[SqlText, SqlText] = {}
+    text: SqlText | None = None
+
+
+def columns_of(told: Sequence[ColumnView] | None) -> tuple[Column, ...] | None:
+    return None if told is None else tuple(Column(name=each.name, type=each.type) for each in told)
+
+
+def column_views(columns: Sequence[Column] | None) -> list[ColumnView] | None:
+    return None if columns is None else [ColumnView(name=each.name, type=each.type) for each in columns]
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    async def list_tables(call: Call[NoQuery, None]) -> Response:
+        return json_answer(TablesAnswer(tables=[_view(table) for table in await broker.tables.all()]))
+
+    async def get_table(call: Call[NoQuery, None]) -> Response:
+        return json_answer(_view(await broker.tables.find(_name(call))))
+
+    async def put_table(call: Call[NoQuery, TableDefinition]) -> Response:
+        told = call.body
+        table = Table(
+            name=_name(call),
+            connector=told.connector,
+            columns=columns_of(told.columns),
+            key=tuple(told.key),
+            options=told.options,
+            text=told.text,
+        )
+        await broker.tables.put(table)
+        return json_answer(_view(table))
+
+    async def delete_table(call: Call[NoQuery, None]) -> Response:
+        await broker.tables.drop(_name(call))
+        return Response(status_code=204)
+
+    return [
+        Operation(
+            method="GET",
+            path="/v1/tables",
+            handler=list_tables,
+            summary="List the tables that SQL knows",
+            about="Definitions, then topics without one, then materialized views.",
+            tag=TAG,
+            query=NoQuery,
+            answer=TablesAnswer,
+        ),
+        Operation(
+            method="GET",
+            path="/v1/tables/{table}",
+            handler=get_table,
+            summary="What a table is",
+            tag=TAG,
+            query=NoQuery,
+            answer=TableView,
+            problems=(404,),
+        ),
+        Operation(
+            method="PUT",
+            path="/v1/tables/{table}",
+            handler=put_table,
+            summary="Define a table",
+            tag=TAG,
+            query=NoQuery,
+            body=TableDefinition,
+            answer=TableView,
+            problems=(409,),
+        ),
+        Operation(
+            method="DELETE",
+            path="/v1/tables/{table}",
+            handler=delete_table,
+            summary="Drop the definition of a table",
+            about="What the table is about stays: a topic is deleted as a topic, a view as a pipeline.",
+            tag=TAG,
+            query=NoQuery,
+            status=204,
+            problems=(404,),
+        ),
+    ]
+
+
+def _name(call: Call[Any, Any]) -> str:
+    return str(call.path["table"])
+
+
+def _view(table: Table) -> TableView:
+    return TableView(
+        name=table.name,
+        connector=table.connector,
+        columns=column_views(table.columns),
+        key=list(table.key),
+        options=dict(table.options),
+        text=table.text,
+    )

@@ -1,0 +1,192 @@
+"""Tables, pipelines and supervisors over HTTP."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.broker.support import World
+
+REVENUE: dict[str, Any] = {
+    "kind": "sql",
+    "text": "CREATE PIPELINE revenue AS INSERT INTO totals SELECT id FROM STREAM(orders)",
+    "options": {"trigger": "1 second"},
+    "target": "totals",
+    "key": ["id"],
+    "columns": [{"name": "id", "type": "BIGINT"}],
+    "shape": {"streams": ["orders"], "state": [], "target": "totals"},
+}
+VIEW: dict[str, Any] = {**REVENUE, "kind": "view", "target": "", "shape": None}
+
+
+async def put(http: httpx.AsyncClient, name: str = "revenue", **other: Any) -> dict[str, Any]:
+    answer = await http.put(f"/v1/pipelines/{name}", json={**REVENUE, **other})
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+async def beat(http: httpx.AsyncClient, who: str = "anna", *running: dict[str, Any]) -> dict[str, Any]:
+    body = {"host": "h", "slots": 4, "running": running}
+    answer = await http.post(f"/v1/supervisors/{who}/heartbeat", json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["ttl_s"] == 15
+    return {each["pipeline"]["name"]: each for each in answer.json()["assigned"]}
+
+
+# --- tables
+
+
+async def test_topics_are_tables_and_definitions_and_views_beside_them(http: httpx.AsyncClient) -> None:
+    await http.post("/v1/topics", json={"name": "clicks"})
+    told = {
+        "connector": "topic",
+        "columns": [{"name": "id", "type": "INT"}],
+        "key": ["id"],
+        "options": {"format": "json"},
+    }
+    answer = await http.put("/v1/tables/orders", json=told)
+    expected = {"name": "orders", **told, "text": None}
+    assert answer.json() == expected
+    await http.put("/v1/pipelines/sums", json=VIEW)
+    tables = (await http.get("/v1/tables")).json()["tables"]
+    assert [(each["name"], each["connector"]) for each in tables] == [
+        ("orders", "topic"),
+        ("clicks", "topic"),
+        ("sums", "view"),
+    ]
+    assert (await http.get("/v1/tables/orders")).json() == expected
+    assert (await http.get("/v1/tables/clicks")).json()["columns"] is None
+    assert (await http.get("/v1/tables/sums")).json()["key"] == ["id"]
+    assert (await http.delete("/v1/tables/orders")).status_code == 204
+    assert (await http.get("/v1/tables/orders")).json()["columns"] is None  # the topic is still there
+    assert (await http.delete("/v1/tables/orders")).status_code == 404
+    assert (await http.get("/v1/tables/none")).status_code == 404
+    assert (await http.get("/v1/tables/__consumer_offsets")).status_code == 404
+
+
+async def test_one_name_means_one_thing(http: httpx.AsyncClient) -> None:
+    await http.put("/v1/pipelines/sums", json=VIEW)
+    assert (await http.put("/v1/tables/sums", json={"connector": "console"})).status_code == 409
+    assert (await http.put("/v1/pipelines/orders", json=VIEW)).status_code == 409
+    await http.put("/v1/tables/out", json={"connector": "console"})
+    assert (await http.put("/v1/pipelines/out", json=VIEW)).status_code == 409
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"connector": "view"},
+        {"connector": "topic", "columns": [{"name": "a", "type": "INT"}], "key": ["b"]},
+        {"connector": "topic", "columns": [{"name": "a", "type": "INT"}, {"name": "a", "type": "INT"}]},
+        {"connector": "topic", "text": "x" * 300_000},
+    ],
+)
+async def test_a_definition_that_contradicts_itself_is_refused(http: httpx.AsyncClient, told: dict[str, Any]) -> None:
+    assert (await http.put("/v1/tables/a", json=told)).status_code == 422
+
+
+# --- pipelines
+
+
+async def test_a_pipeline_is_created_looked_at_and_deleted(http: httpx.AsyncClient) -> None:
+    answer = await put(http, starting="latest")
+    assert answer["outcome"] == "created"
+    told = answer["pipeline"]
+    assert {name: told[name] for name in REVENUE} == REVENUE
+    assert (told["revision"], told["generation"], told["starting"], told["wish"]) == (1, 1, "latest", "run")
+    assert (told["owner"], told["status"]["phase"]) == (None, "waiting")
+    assert (await http.get("/v1/pipelines/revenue")).json() == told
+    assert (await http.get("/v1/pipelines")).json() == {"pipelines": [told]}
+    assert (await http.delete("/v1/pipelines/revenue")).status_code == 204
+    assert (await http.delete("/v1/pipelines/revenue")).status_code == 404
+    assert (await http.get("/v1/pipelines/revenue")).status_code == 404
+
+
+async def test_the_same_definition_again_changes_nothing(http: httpx.AsyncClient) -> None:
+    first = await put(http)
+    assert await put(http) == {**first, "outcome": "unchanged"}
+    unseen = await put(http, shape=None, columns=None)  # nobody has looked at it this time
+    assert (unseen["outcome"], unseen["pipeline"]["shape"]) == ("unchanged", REVENUE["shape"])
+
+
+async def test_a_change_keeps_its_place_or_is_refused_or_begins_anew(http: httpx.AsyncClient) -> None:
+    first = (await put(http))["pipeline"]
+    changed = (await put(http, text="CREATE PIPELINE other"))["pipeline"]
+    assert (changed["revision"], changed["generation"], changed["query_id"]) == (2, 1, first["query_id"])
+    other = {"streams": ["clicks"], "state": [], "target": "totals"}
+    refused = await http.put("/v1/pipelines/revenue", json={**REVENUE, "text": "third", "shape": other})
+    assert refused.status_code == 409
+    assert refused.json()["title"] == "PlaceLost"
+    assert "it reads other streams; was=orders is=clicks" in refused.json()["detail"]
+    assert "do=apply with a new beginning: --from" in refused.json()["detail"]
+    anew = (await put(http, text="third", shape=other, fresh=True, starting="earliest"))["pipeline"]
+    assert (anew["revision"], anew["generation"], anew["starting"]) == (3, 2, "earliest")
+    assert anew["query_id"] != first["query_id"]
+
+
+async def test_pause_resume_and_restart(http: httpx.AsyncClient) -> None:
+    first = (await put(http))["pipeline"]
+    assert (await http.post("/v1/pipelines/revenue/pause")).json()["status"]["phase"] == "paused"
+    assert (await http.post("/v1/pipelines/revenue/pause")).json()["wish"] == "pause"
+    assert (await http.post("/v1/pipelines/revenue/resume")).json()["wish"] == "run"
+    same = (await http.post("/v1/pipelines/revenue/restart", json={"from": None})).json()
+    assert (same["revision"], same["generation"], same["query_id"]) == (2, 1, first["query_id"])
+    for place in ("earliest", "2026-01-31T12:00:00Z", '{"orders": {"0": 12}}'):
+        same = (await http.post("/v1/pipelines/revenue/restart", json={"from": place})).json()
+        assert same["starting"] == place
+    assert (same["revision"], same["generation"]) == (5, 4)
+    assert (await http.post("/v1/pipelines/revenue/restart", json={"from": "yesterday"})).status_code == 422
+    assert (await http.post("/v1/pipelines/none/restart", json={})).status_code == 404
+    assert (await http.post("/v1/pipelines/none/pause")).status_code == 404
+
+
+# --- supervisors
+
+
+async def test_a_supervisor_runs_what_it_is_told_and_tells_how(http: httpx.AsyncClient) -> None:
+    await put(http)
+    assigned = (await beat(http))["revenue"]
+    assert assigned["pipeline"]["text"] == REVENUE["text"]
+    status = {"phase": "running", "revision": 1, "batch_id": 3, "lag_records": 12, "input_rate": 1.5}
+    line = {"at_ms": 5, "level": "info", "text": "batch 3\0"}
+    running = {"name": "revenue", "epoch": assigned["epoch"], "status": status, "events": [line]}
+    assert list(await beat(http, "anna", running)) == ["revenue"]
+    told = (await http.get("/v1/pipelines/revenue")).json()
+    assert {name: told["status"][name] for name in status} == status
+    assert told["owner"]["supervisor"] == "anna"
+    assert told["owner"]["epoch"] == assigned["epoch"]
+    events = await http.get("/v1/pipelines/revenue/events", params={"limit": 10})
+    assert events.json() == {"events": [{**line, "text": "batch 3 "}]}
+    assert (await http.get("/v1/pipelines/none/events")).status_code == 404
+    [supervisor] = (await http.get("/v1/supervisors")).json()["supervisors"]
+    assert (supervisor["id"], supervisor["slots"], supervisor["pipelines"]) == ("anna", 4, ["revenue"])
+    assert (await http.delete("/v1/supervisors/anna")).status_code == 204
+    assert (await http.get("/v1/supervisors")).json() == {"supervisors": []}
+    assert (await http.get("/v1/pipelines/revenue")).json()["status"]["phase"] == "waiting"
+
+
+async def test_a_failed_pipeline_that_is_restarted_is_given_with_another_revision(http: httpx.AsyncClient) -> None:
+    await put(http)
+    assigned = (await beat(http))["revenue"]
+    failed = {"name": "revenue", "epoch": assigned["epoch"], "status": {"phase": "failed", "revision": 1, "error": "x"}}
+    again = (await beat(http, "anna", failed))["revenue"]  # it stays with its owner
+    assert again["pipeline"]["status"]["error"] == "x"
+    await http.post("/v1/pipelines/revenue/restart", json={"from": None})
+    told = (await beat(http, "anna", failed))["revenue"]
+    assert (told["epoch"], told["pipeline"]["revision"]) == (assigned["epoch"], 2)
+    assert told["pipeline"]["status"]["error"] is None
+
+
+async def test_a_dead_supervisors_pipelines_go_to_another(http: httpx.AsyncClient, world: World) -> None:
+    await put(http)
+    before = (await beat(http, "anna"))["revenue"]["epoch"]
+    assert await beat(http, "bert") == {}
+    await world.clock.advance(15.0)
+    assert (await beat(http, "bert"))["revenue"]["epoch"] > before
+
+
+async def test_a_heartbeat_names_a_pipeline_once(http: httpx.AsyncClient) -> None:
+    twice = {"name": "revenue", "epoch": 1}
+    answer = await http.post("/v1/supervisors/a/heartbeat", json={"host": "h", "slots": 1, "running": [twice, twice]})
+    assert answer.status_code == 422
