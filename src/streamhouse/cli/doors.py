@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from streamhouse.config import Settings
     from streamhouse.dev.cluster import ClusterReady
     from streamhouse.spark.launch import Kind
+    from streamhouse.spark.pipelines.applying import Applier, File, Problem
 
 T = TypeVar("T")
 
@@ -137,6 +138,56 @@ class Doors:
             launch = plan_launch(kind, arguments, os.environ, agents=agents)
         sys.stdout.flush()
         os.execve(launch.command[0], launch.command, launch.environment)
+
+    # --- pipelines
+
+    def run_supervisor(
+        self,
+        *,
+        agents: str,
+        master: str | None,
+        checkpoints: str | None,
+        slots: int,
+        name: str | None,
+        log: Path | None,
+        conf: tuple[str, ...],
+        on_start: Callable[[str, Path], None],
+        on_news: Callable[[str, str], None],
+    ) -> None:
+        """Blocks until the supervisor has stopped."""
+        from streamhouse.config import load_settings
+        from streamhouse.spark.pipelines.supervising import SupervisorPlan, supervise
+
+        plan = SupervisorPlan(
+            agents=agents,
+            checkpoints=checkpoints or os.path.join(load_settings({}, os.environ).agent.data, "checkpoints"),
+            master=master,
+            slots=slots,
+            name=name,
+            log=log,
+            conf=conf,
+        )
+        with installed("spark"):
+            run(supervise(plan, on_start=lambda told: on_start(told.name, told.log), news=on_news))
+
+    def read_definitions(self, paths: Sequence[Path]) -> "tuple[list[File], list[Problem]]":
+        from streamhouse.spark.pipelines.applying import find_files, read_files
+
+        return read_files(find_files(paths))
+
+    async def validate_definitions(
+        self, files: "Sequence[File]", agents: str, *, on_wait: Callable[[float], None]
+    ) -> "tuple[list[File], list[Problem]]":
+        """Ask a SQL worker, which is started where there is none."""
+        from streamhouse.spark.pipelines.applying import validated
+        from streamhouse.spark.pipelines.validating import worker_validation
+
+        return await validated(files, worker_validation(agents, on_wait=on_wait))
+
+    def applier(self, http: "Http", begin: str | None) -> "Applier":
+        from streamhouse.spark.pipelines.applying import Applier
+
+        return Applier(http, begin=begin)
 
 
 @contextmanager

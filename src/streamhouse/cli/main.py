@@ -19,6 +19,7 @@ from streamhouse.cli import (
     doctor,
     groups,
     partitions,
+    pipelines,
     produce,
     schemas,
     segments,
@@ -155,6 +156,7 @@ app.command("doctor", cls=HelpfulCommand, help=doctor.HELP, short_help="Ask ever
 app.add_typer(segments.app, name="segments")
 app.add_typer(wal.app, name="wal")
 app.add_typer(settings.app, name="config")
+app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(spark.app, name="spark")
 app.add_typer(dev.app, name="dev")
 

@@ -20,6 +20,7 @@ class Totals:
     def __init__(self) -> None:
         self.seen = -1
         self.rows_in = 0
+        self.rows_out: int | None = None
         self.dead_letters = 0
 
     def add(self, progresses: Iterable[Mapping[str, Any]]) -> None:
@@ -28,6 +29,8 @@ class Totals:
                 continue
             self.seen = progress["batchId"]
             self.rows_in += progress["numInputRows"]
+            out = (progress.get("sink") or {}).get("numOutputRows", -1)
+            self.rows_out = self.rows_out if out < 0 else (self.rows_out or 0) + out
             observed = progress.get("observedMetrics") or {}
             self.dead_letters += (observed.get(DEAD_LETTERS) or {}).get("rows") or 0
 
@@ -40,6 +43,7 @@ def figures_of(progress: Mapping[str, Any], totals: Totals) -> dict[str, Any]:
         "input_rate": progress.get("inputRowsPerSecond"),
         "processed_rate": progress.get("processedRowsPerSecond"),
         "rows_in": totals.rows_in,
+        "rows_out": totals.rows_out,
         "batch_ms": progress.get("batchDuration"),
         "lag_records": lag_of(progress),
         "state_rows": sum(state.get("numRowsTotal", 0) for state in states) if states else None,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from streamhouse.clock import Clock, Ids
-from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.errors import Retriable, StreamhouseError
 from streamhouse.spark.pipelines.caring import Care, Patience
 from streamhouse.spark.pipelines.children import Child
 from streamhouse.spark.pipelines.jobs import Job, job_of
@@ -52,9 +52,9 @@ class _Run:
     """A start of a pipeline that hasn't ended; `stop_at`: by when it must have."""
 
     job: Job
-    told: Mapping[str, Any]
     child: Child
     stop_at: float | None = None
+    last: Mapping[str, Any] | None = None
 
 
 class Supervisor:
@@ -103,19 +103,18 @@ class Supervisor:
     async def _heartbeats(self) -> None:
         while not self._stopping.is_set():
             self._has_news.clear()
-            await self._beat()
+            await self.beat()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(HEARTBEAT_S, self._lease.ttl_s / 3)):
                     await self._has_news.wait()
             await self._clock.sleep(SOONEST_S)
 
-    async def _beat(self) -> None:
+    async def beat(self) -> None:
+        """Tell how everything is, and hear what to run."""
         sent_at, lines = self._clock.monotonic(), {name: len(care.lines) for name, care in self._cares.items()}
         try:
             answer = await self._agents.heartbeat(self._running())
-        except Rejected as error:
-            raise error
-        except StreamhouseError as error:
+        except Retriable as error:
             log.warning("no heartbeat; why=%s", error)
             return
         self._lease.renewed(sent_at, answer["ttl_s"])
@@ -136,7 +135,7 @@ class Supervisor:
         for run in self._runs.values():
             if run.job.name not in listed:
                 listed.add(run.job.name)
-                known.append({"name": run.job.name, "epoch": run.job.epoch, "status": None, "events": []})
+                known.append({"name": run.job.name, "epoch": run.job.epoch, "status": run.last, "events": []})
         return known
 
     def _take(self, assigned: list[dict[str, Any]]) -> None:
@@ -157,14 +156,12 @@ class Supervisor:
             self._cares[name] = Care(job, patience=self._patience, ids=self._ids, now=self._clock.monotonic())
 
     def _forget(self, name: str) -> None:
-        self._cares.pop(name, None)
-        self._told.pop(name, None)
-        self._stop_runs(name)
-
-    def _stop_runs(self, name: str | None = None) -> None:
+        """Stop it; as long as it hasn't ended, it is told of as it was."""
+        care = self._cares.pop(name)
+        del self._told[name]
         for number, run in self._runs.items():
-            if run.stop_at is None and (name is None or run.job.name == name):
-                run.stop_at = self._clock.monotonic() + STOP_TIMEOUT_S
+            if run.stop_at is None and run.job.name == name:
+                run.stop_at, run.last = self._clock.monotonic() + STOP_TIMEOUT_S, care.status(self._clock.now_ms())
                 run.child.send(Stop(run=number))
 
     # --- looking after things
@@ -172,10 +169,11 @@ class Supervisor:
     async def _looks(self) -> None:
         await self._ensure_child(SHARED)
         while not self._stopping.is_set():
-            await self._look()
+            await self.look()
             await self._clock.sleep(LOOK_S)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Start what is due, end what should have ended; everything before the lease is over."""
         now = self._clock.monotonic()
         stage = self._lease.stage(now)
         if stage is not Stage.HELD:
@@ -208,7 +206,7 @@ class Supervisor:
         if child is None or not child.is_ready:
             return
         number, self._next_run = self._next_run, self._next_run + 1
-        self._runs[number] = _Run(care.job, self._told[care.job.name], child)
+        self._runs[number] = _Run(care.job, child)
         care.started(number)
         child.send(Start(run=number, epoch=care.job.epoch, pipeline=dict(self._told[care.job.name])))
         self._has_news.set()

@@ -1,0 +1,184 @@
+"""Applying: files become what agents keep: read, validated, then put there, one after the other.
+
+Data path   `pipelines apply` -> files -> **applying** -> a SQL worker (validation) -> agents
+Owns        which files, in which order; problems with file, line and column; what became of each definition
+Leaves      requests to `defining`, judging to the worker, screens to the command line
+
+All of it is read and validated before anything is changed.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from streamhouse.client.http import Answer, Http
+from streamhouse.errors import Rejected, StatementError, Unavailable
+from streamhouse.spark.agents import told_why
+from streamhouse.spark.pipelines.defining import Change, changes_of
+
+SUFFIXES: Final = (".sql", ".py")
+CONFLICT: Final = 409
+
+Validate = Callable[[str], Awaitable[Sequence[Mapping[str, Any]]]]
+"""What a SQL worker says about a text of statements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    path: Path
+    text: str
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something wrong in a file; `line` and `column` count from 1."""
+
+    path: Path
+    line: int
+    column: int
+    text: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}: {self.text}" + (f" ({self.hint})" if self.hint else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one definition: created, changed, unchanged, deleted, absent, refused."""
+
+    what: str
+    name: str
+    outcome: str
+    why: str = ""
+    path: str = ""
+    line: int = 0
+
+
+def find_files(given: Iterable[Path]) -> list[Path]:
+    """Files as they are named; of folders all SQL and Python, by name: tables in `1-tables.sql` come first."""
+    found: list[Path] = []
+    for path in given:
+        if path.is_dir():
+            inside = sorted(each for each in path.rglob("*") if each.suffix in SUFFIXES and each.is_file())
+            if not inside:
+                raise Rejected(f"no SQL or Python files here; folder={path}")
+            found += inside
+        elif path.suffix not in SUFFIXES:
+            raise Rejected(f"neither .sql nor .py; file={path}")
+        else:
+            found.append(path)
+    return found
+
+
+def read_files(paths: Iterable[Path]) -> tuple[list[File], list[Problem]]:
+    """What the files ask for, and what of it can't be understood."""
+    files: list[File] = []
+    problems: list[Problem] = []
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        try:
+            files.append(File(path=path, text=text, changes=changes_of(path, text)))
+        except StatementError as error:
+            problems.append(Problem(path=path, line=error.line, column=error.column, text=error.text, hint=error.hint))
+    return files, problems
+
+
+async def validated(files: Sequence[File], validate: Validate) -> tuple[list[File], list[Problem]]:
+    """The files with what Spark knows of their statements, and what it finds wrong.
+
+    Statements of all SQL files are judged as one text, so that each knows what those before it create.
+    """
+    queries = [file for file in files if file.path.suffix == ".sql" and file.changes]
+    if not queries:
+        return list(files), []
+    text, starts = "", []
+    for file in queries:
+        starts.append(text.count("\n"))
+        text += file.text.rstrip() + ("" if file.text.rstrip().endswith(";") else "\n;") + "\n"
+    problems: list[Problem] = []
+    known: dict[str, Mapping[str, Any]] = {}
+    for checked in await validate(text):
+        if checked.get("name"):
+            known[checked["name"]] = checked
+        for each in checked.get("problems") or ():
+            at = max(number for number, start in enumerate(starts) if start < max(1, each["line"]))
+            problems.append(
+                Problem(
+                    path=queries[at].path,
+                    line=each["line"] - starts[at],
+                    column=each["column"],
+                    text=each["text"],
+                    hint=each.get("hint") or "",
+                )
+            )
+    return [_with_shapes(file, known) for file in files], problems
+
+
+def _with_shapes(file: File, known: Mapping[str, Mapping[str, Any]]) -> File:
+    return replace(file, changes=tuple(_with_shape(change, known.get(change.name)) for change in file.changes))
+
+
+def _with_shape(change: Change, checked: Mapping[str, Any] | None) -> Change:
+    if checked is None or change.body is None or "kind" not in change.body or change.body["kind"] == "python":
+        return change
+    return replace(
+        change,
+        body={
+            **change.body,
+            "columns": checked.get("columns"),
+            "shape": checked.get("shape"),
+            "key": change.body["key"] or checked.get("key") or [],
+        },
+    )
+
+
+class Applier:
+    """Puts changes to agents; `begin`: where pipelines start that are new, or can't keep their place."""
+
+    def __init__(self, http: Http, *, begin: str | None = None) -> None:
+        self._http, self._begin = http, begin
+
+    async def apply(self, change: Change) -> Outcome:
+        """Never raises for what agents refuse."""
+        if change.body is None:
+            answer = await self._http.ask("DELETE", change.path)
+            if answer.status == 404 and change.is_optional:
+                return Outcome(what=change.what, name=change.name, outcome="absent")
+            return self._outcome(change, answer, "deleted")
+        if change.what == "table":
+            return await self._table(change)
+        return await self._pipeline(change, change.body)
+
+    async def _table(self, change: Change) -> Outcome:
+        found = await self._http.ask("GET", change.path)
+        was = msgspec.json.decode(found.content) if found.status == 200 else None
+        text = None if was is None else was.get("text")
+        if text is not None and (change.is_optional or text == (change.body or {}).get("text")):
+            return Outcome(what="table", name=change.name, outcome="unchanged")
+        answer = await self._http.ask("PUT", change.path, body=change.body)
+        return self._outcome(change, answer, "created" if text is None else "changed")
+
+    async def _pipeline(self, change: Change, body: Mapping[str, Any]) -> Outcome:
+        is_there = (await self._http.ask("GET", change.path)).status == 200
+        begins = {"starting": None if is_there else self._begin, "fresh": False}
+        answer = await self._http.ask("PUT", change.path, body={**body, **begins})
+        if answer.status == CONFLICT and self._begin is not None:
+            fresh = {"starting": self._begin, "fresh": True}
+            answer = await self._http.ask("PUT", change.path, body={**body, **fresh})
+        return self._outcome(change, answer, "changed")
+
+    def _outcome(self, change: Change, answer: Answer, usual: str) -> Outcome:
+        if answer.status >= 500:
+            raise Unavailable(told_why(answer))
+        if answer.status >= 400:
+            return Outcome(
+                what=change.what, name=change.name, outcome="refused", why=told_why(answer), line=change.line
+            )
+        told = msgspec.json.decode(answer.content) if answer.content else {}
+        outcome = told.get("outcome") if isinstance(told, dict) else None
+        return Outcome(what=change.what, name=change.name, outcome=outcome or usual, line=change.line)

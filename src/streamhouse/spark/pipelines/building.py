@@ -1,0 +1,181 @@
+"""Building: a pipeline's text becomes queries of Spark that run.
+
+Data path   a job -> bind -> **building** -> target, checkpoint, dead letters -> queries that were started
+Owns        the order of these steps; output mode, trigger and pool of a query
+Leaves      names to `sql.binding`, Python to `python_code`, where rows go to `targets`, watching to `running`
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from streamhouse.errors import Internal, Misconfigured
+from streamhouse.format.statement_options import AVAILABLE_NOW, ONCE, PipelineOptions
+from streamhouse.format.statements import CreatePipeline, CreateView, parse
+from streamhouse.model.pipeline import Kind, Shape
+from streamhouse.model.table import Connector, Table
+from streamhouse.spark.connectors import find
+from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.pipelines.checkpoints import Before, HadoopFolder, checkpoint_path, prepare
+from streamhouse.spark.pipelines.dead_letters import dead_letter_streams
+from streamhouse.spark.pipelines.jobs import Job
+from streamhouse.spark.pipelines.python_code import run_python
+from streamhouse.spark.pipelines.targets import Targets
+from streamhouse.spark.sql.binding import Bound, bind, own_session
+from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.sql.shapes import shape_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """Queries that run: the pipeline's own, and those of its dead letters."""
+
+    main: StreamingQuery
+    others: tuple[StreamingQuery, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Builder:
+    """May be used from several threads at once."""
+
+    def __init__(self, spark: SparkSession, *, agents: str, checkpoints: str) -> None:
+        self._spark, self._agents, self._checkpoints = spark, agents, checkpoints
+        self._targets = Targets(agents)
+
+    def build(self, job: Job) -> Built:
+        """Start a pipeline's queries; raises for what is wrong with it."""
+        options = _options(job)
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", job.name)
+        catalogue = Catalogue(self._agents)
+        reading = Reading(
+            agents=self._agents,
+            starting=job.begins_at,
+            max_records_per_trigger=options.max_records_per_trigger,
+            watermarks=options.watermarks,
+        )
+        bound = self._bound(job, catalogue, reading)
+        if not bound.frame.isStreaming:
+            raise Misconfigured("it reads no stream, so it would be over at once; do=read one: FROM STREAM(orders)")
+        shape = shape_of(bound.frame)
+        table = self._target(job, catalogue, bound.frame, options)
+        path = checkpoint_path(self._checkpoints, job.name, job.query_id, job.generation)
+        note = prepare(
+            HadoopFolder(self._spark, path), query_id=job.query_id, state=shape.state, before=self._before(job, table)
+        )
+        writing = self._writing(job, options, path, mode=output_mode(job, options, shape, bound.frame))
+        main = find(table.connector).write_stream(bound.frame, table, writing)
+        queries = [_started(main, job.name, options)]
+        try:
+            queries += self._dead_letters(job, bound, reading, writing, options)
+        except BaseException:
+            queries[0].stop()
+            raise
+        return Built(main=queries[0], others=tuple(queries[1:]), notes=(note,) if note else ())
+
+    def _bound(self, job: Job, catalogue: Catalogue, reading: Reading) -> Bound:
+        if job.kind is Kind.PYTHON:
+            return run_python(own_session(self._spark), job.text, job.name, catalogue, reading)
+        statement = statement_of(job)
+        bound = bind(self._spark, statement.select, catalogue, reading)
+        if isinstance(statement, CreatePipeline) and statement.columns:
+            return replace(bound, frame=renamed(bound.frame, statement.columns))
+        return bound
+
+    def _target(self, job: Job, catalogue: Catalogue, frame: DataFrame, options: PipelineOptions) -> Table:
+        if job.kind is Kind.VIEW:
+            return Table(name=job.name, connector=Connector.VIEW, key=job.key)
+        found = catalogue.find(job.target)
+        if found is not None and found.connector is not Connector.TOPIC:
+            return found
+        return self._targets.topic(job, found, frame, options)
+
+    def _before(self, job: Job, table: Table) -> Before:
+        if table.connector is not Connector.TOPIC:
+            return Before(has_run=job.has_run)
+        return replace(self._targets.last_commit(job.query_id), has_run=job.has_run)
+
+    def _writing(self, job: Job, options: PipelineOptions, path: str, *, mode: str) -> Writing:
+        return Writing(
+            agents=self._agents,
+            pipeline=job.name,
+            epoch=job.epoch,
+            query_id=job.query_id,
+            checkpoint=path,
+            mode=mode,
+            fmt=options.fmt,
+            key=job.key or options.key,
+            partitions=options.partitions,
+        )
+
+    def _dead_letters(
+        self,
+        job: Job,
+        bound: Bound,
+        reading: Reading,
+        writing: Writing,
+        options: PipelineOptions,
+    ) -> list[StreamingQuery]:
+        topic = options.dead_letters_of(job.name)
+        if topic is None:
+            return []
+        found = []
+        for letters in dead_letter_streams(bound.frame.sparkSession, topic, bound.reads, reading, writing):
+            self._targets.ensure_topic(topic)
+            before = self._targets.last_commit(letters.writing.query_id)
+            folder = HadoopFolder(self._spark, letters.writing.checkpoint)
+            prepare(folder, query_id=letters.writing.query_id, state=(), before=before)
+            found.append(_started(letters.writer(), f"{job.name} dead letters of {letters.stream}", options))
+        return found
+
+
+def _options(job: Job) -> PipelineOptions:
+    try:
+        return job.options
+    except ValueError as error:
+        raise Misconfigured(f"an option can't be; it may be {error}") from None
+
+
+def statement_of(job: Job) -> CreatePipeline | CreateView:
+    (statement,) = parse(job.text)
+    if not isinstance(statement, CreatePipeline | CreateView):
+        raise Internal(f"a pipeline's text is no pipeline; name={job.name}")
+    return statement
+
+
+def renamed(frame: DataFrame, columns: tuple[str, ...]) -> DataFrame:
+    """`INSERT INTO target (a, b) SELECT …`: names by position."""
+    if len(columns) != len(frame.columns):
+        raise Misconfigured(
+            f"INSERT INTO names {len(columns)} columns, and the SELECT has {len(frame.columns)};"
+            f" named={', '.join(columns)} selected={', '.join(frame.columns)}"
+        )
+    return frame.toDF(*columns)
+
+
+def output_mode(job: Job, options: PipelineOptions, shape: Shape, frame: DataFrame) -> str:
+    """What is asked for; else rows as they become final, or as they change where they never do."""
+    if options.output is not None:
+        return options.output
+    if job.kind is Kind.VIEW:
+        return "update"
+    aggregates = any(each.startswith("aggregate") for each in shape.state)
+    return "update" if aggregates and not has_watermark(frame) else "append"
+
+
+def has_watermark(frame: DataFrame) -> bool:
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    return "EventTimeWatermark" in str(plan.toString())
+
+
+def _started(writer: DataStreamWriter, name: str, options: PipelineOptions) -> StreamingQuery:
+    return writer.queryName(name).trigger(**trigger_of(options.trigger)).start()
+
+
+def trigger_of(text: str) -> Mapping[str, Any]:
+    if text == AVAILABLE_NOW:
+        return {"availableNow": True}
+    return {"once": True} if text == ONCE else {"processingTime": text}

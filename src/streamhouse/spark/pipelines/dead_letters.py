@@ -1,0 +1,94 @@
+"""Dead letters: records that can't be decoded go to a topic, with the reason and their bytes; the pipeline goes on.
+
+Data path   a pipeline's stream -> **dead letters** -> a second, small query -> `NAME.dead-letters`
+Owns        which streams have one, what such a record looks like, the id and the checkpoint of its query
+Leaves      what can't be decoded to `connectors.topic`, exactly once to `spark.sink`
+
+The value is the record's value as it was, byte by byte, the key its key; headers say where it stood and what is wrong.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID, uuid5
+
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from streamhouse.model.table import Column, Connector, Table
+from streamhouse.spark.connectors import find
+from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors.topic import ABOUT, ERROR, VALUE
+from streamhouse.spark.pipelines.figures import DEAD_LETTERS
+from streamhouse.spark.sql.binding import Read
+
+DECODED: Final = ("json", "registry")
+_WANTED: Final = ("_key", "_topic", "_partition", "_offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letters:
+    """One stream's; `writing` has the checkpoint and the id of this query alone."""
+
+    stream: str
+    frame: DataFrame
+    topic: str
+    writing: Writing
+
+    def writer(self) -> DataStreamWriter:
+        table = Table(name=self.topic, connector=Connector.TOPIC)
+        return find(Connector.TOPIC).write_stream(self.frame, table, self.writing)
+
+
+def dead_letter_streams(
+    session: SparkSession, topic: str, reads: tuple[Read, ...], reading: Reading, writing: Writing
+) -> Iterator[Letters]:
+    """A query for each stream in which something may be wrong."""
+    for number, read in enumerate(each for each in reads if can_have(each)):
+        own = replace(
+            writing,
+            query_id=str(uuid5(UUID(writing.query_id), f"dead letters of {read.name}")),
+            checkpoint=f"{writing.checkpoint}/dead-letters-{number}",
+            mode="append",
+            fmt="raw",
+            key=(),
+        )
+        yield Letters(
+            stream=read.name, frame=_letters(session, read.table, reading, writing.pipeline), topic=topic, writing=own
+        )
+
+
+def can_have(read: Read) -> bool:
+    """Whether values of this stream are decoded at all."""
+    is_decoded = read.table.connector is Connector.TOPIC and read.table.options.get("format") in DECODED
+    return read.is_stream and is_decoded and any(column.name not in ABOUT for column in read.table.columns or ())
+
+
+def _letters(session: SparkSession, table: Table, reading: Reading, pipeline: str) -> DataFrame:
+    """The same columns are decoded as in the pipeline: what it leaves out is what comes here."""
+    own = [column for column in table.columns or () if column.name not in ABOUT]
+    about = [Column(name=name, type="BINARY" if name == "_key" else ABOUT[name]) for name in _WANTED]
+    wanted = replace(table, columns=(*own, *about), options={**table.options, "key_format": "raw"})
+    rows = find(Connector.TOPIC).read_stream(session, wanted, replace(reading, keeps_undecodable=True, watermarks=()))
+    letters = rows.where(F.col(ERROR).isNotNull()).select(
+        F.col("_key"), F.col(VALUE).alias("value"), _headers(pipeline).alias("_headers")
+    )
+    return letters.observe(DEAD_LETTERS, F.count(F.lit(1)).alias("rows"))
+
+
+def _headers(pipeline: str) -> Expression:
+    told = {
+        "sh.pipeline": F.lit(pipeline),
+        "sh.topic": F.col("_topic"),
+        "sh.partition": F.col("_partition"),
+        "sh.offset": F.col("_offset"),
+        "sh.error": F.col(ERROR),
+    }
+    return F.array(
+        *[
+            F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+            for name, value in told.items()
+        ]
+    )

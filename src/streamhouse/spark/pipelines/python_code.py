@@ -1,0 +1,98 @@
+"""Python code: a pipeline's function is called, and the frame that it returns is its query.
+
+Data path   a definition's text -> **run_python** -> the function of its name, with tables -> a frame
+Owns        running a user's file, the tables that its functions are given
+Leaves      finding pipelines without running them to `finding`, names to `sql.catalogue`
+
+Code of a user's runs here, in the process that runs pipelines, and nowhere else.
+"""
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streamhouse.errors import Misconfigured
+from streamhouse.model.table import Column, Table
+from streamhouse.spark.connectors import find
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.pipelines.decorating import LOADING, Decorated
+from streamhouse.spark.sql.binding import Bound, Read, bind, watermarked
+from streamhouse.spark.sql.catalogue import Catalogue, about_of
+
+
+class Tables:
+    """What a pipeline's function is given: `tables.stream("orders")`, `tables.table("products")`, `tables.sql(…)`."""
+
+    def __init__(self, session: SparkSession, catalogue: Catalogue, reading: Reading) -> None:
+        self.spark = session
+        self._catalogue, self._reading = catalogue, reading
+        self.reads: list[Read] = []
+
+    def __repr__(self) -> str:
+        return f"<Tables read={[read.name for read in self.reads]}>"
+
+    def stream(self, name: str, *columns: str) -> DataFrame:
+        """A table's rows for ever; with `columns` these only, those about a record (`_key`, `_timestamp`) among them.
+
+        All columns are read that are not left out here: naming those that are needed saves work.
+        """
+        table = self._found(name, columns)
+        self._note(name, table, is_stream=True)
+        frame = find(table.connector).read_stream(self.spark, table, self._reading)
+        return watermarked(frame, self._reading.watermarks)
+
+    def table(self, name: str, *columns: str) -> DataFrame:
+        """A table's rows as they are."""
+        table = self._found(name, columns)
+        self._note(name, table, is_stream=False)
+        return find(table.connector).read(self.spark, table, replace(self._reading, starting="earliest"))
+
+    def sql(self, text: str) -> DataFrame:
+        """A query in SQL; `STREAM(orders)` is the stream of a table."""
+        bound = bind(self.spark, text, self._catalogue, self._reading)
+        self.reads += bound.reads
+        return bound.frame
+
+    def _note(self, name: str, table: Table, *, is_stream: bool) -> None:
+        origin = self._catalogue.origin(name)
+        self.reads.append(Read(name=name, table=table, is_stream=is_stream, origin=origin))
+
+    def _found(self, name: str, columns: tuple[str, ...]) -> Table:
+        table = self._catalogue.find(name)
+        if table is None:
+            near = self._catalogue.near(name)
+            hint = (
+                f"did you mean {' or '.join(near)}" if near else f"there are {', '.join(self._catalogue.names()[:10])}"
+            )
+            raise Misconfigured(f"there is no table or topic {name}; do={hint}")
+        return table if not columns else replace(table, columns=tuple(_column(table, each) for each in columns))
+
+
+def _column(table: Table, name: str) -> Column:
+    known = {column.name: column for column in (*(table.columns or ()), *about_of(table))}
+    if name not in known:
+        raise Misconfigured(f"{table.name} has no column {name}; columns={', '.join(known)}")
+    return known[name]
+
+
+def run_python(session: SparkSession, text: str, name: str, catalogue: Catalogue, reading: Reading) -> Bound:
+    """The frame of the pipeline of this name in a file."""
+    tables = Tables(session, catalogue, reading)
+    frame = load(text, name).function(tables)
+    if not isinstance(frame, DataFrame):
+        raise Misconfigured(f"the function returned no DataFrame; pipeline={name} type={type(frame).__name__}")
+    return Bound(frame=frame, reads=tuple(tables.reads))
+
+
+def load(text: str, name: str) -> Decorated:
+    """Run a file, and find the function in it."""
+    noted: list[Decorated] = []
+    token = LOADING.set(noted)
+    try:
+        exec(compile(text, f"{name}.py", "exec"), {"__name__": "streamhouse_pipeline", "__file__": f"{name}.py"})
+    finally:
+        LOADING.reset(token)
+    for each in noted:
+        if each.name == name:
+            return each
+    raise Misconfigured(f"the file has no pipeline of this name any more; name={name}")

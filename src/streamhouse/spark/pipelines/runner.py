@@ -1,0 +1,152 @@
+"""Runner: a process with one Spark that runs many pipelines, and does what its supervisor says.
+
+Data path   supervisor -> commands on stdin -> **runner** -> runs; events on stdout
+Owns        the Spark, the threads of its pipelines, its own end: with its supervisor, with its Spark, or when told
+Leaves      leases, restarts and patience to the supervisor
+
+Nothing here decides anything: a runner can be killed at any moment. What Spark prints goes where errors go, so that
+stdout has events and nothing else.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import BinaryIO, Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from streamhouse.spark.opening import open_session
+from streamhouse.spark.pipelines.building import Builder
+from streamhouse.spark.pipelines.jobs import job_of
+from streamhouse.spark.pipelines.messages import Command, Event, Exit, Ready, Start, Stop, read_command, written
+from streamhouse.spark.pipelines.running import Run
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+STOP_TIMEOUT_S: Final = 20.0
+SETTINGS: Final = {
+    "spark.scheduler.mode": "FAIR",  # a pipeline with much to do doesn't keep the others waiting
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stopTimeout": "10s",
+    "spark.sql.streaming.numRecentProgressUpdates": "50",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+
+class Events:
+    """Lines to the supervisor, whole ones, from any thread."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._turn = threading.Lock()
+
+    def tell(self, event: Event) -> None:
+        with self._turn:
+            self._out.write(written(event))
+            self._out.flush()
+
+
+class Runner:
+    """Commands come one after the other; runs live in threads."""
+
+    def __init__(self, builder: Builder, events: Events) -> None:
+        self._builder, self._events = builder, events
+        self._runs: dict[int, Run] = {}
+
+    def __repr__(self) -> str:
+        return f"<Runner runs={len(self._runs)}>"
+
+    def do(self, command: Command) -> None:
+        self._runs = {number: run for number, run in self._runs.items() if run.is_alive()}
+        if isinstance(command, Start):
+            job = job_of(command.pipeline, epoch=command.epoch)
+            run = Run(command.run, job, build=self._builder.build, tell=self._events.tell)
+            self._runs[command.run] = run
+            run.start()
+        elif isinstance(command, Stop) and (found := self._runs.get(command.run)) is not None:
+            found.stop()
+
+    def stop(self) -> None:
+        for run in self._runs.values():
+            run.stop()
+        for run in self._runs.values():
+            run.join(STOP_TIMEOUT_S)
+
+
+def main() -> None:
+    options = _options()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's, which tells us to end
+    events = Events(_own_stdout())
+    spark = _spark(options)
+    jvm_pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    threading.Thread(target=_watch, args=(spark,), name="watch", daemon=True).start()
+    runner = Runner(Builder(spark, agents=options.agents, checkpoints=options.checkpoints), events)
+    events.tell(Ready(jvm_pid=jvm_pid, spark=spark.version))
+    for line in sys.stdin.buffer:
+        command = read_command(line)
+        if isinstance(command, Exit):
+            runner.stop()
+            break
+        runner.do(command)
+    # Also where the supervisor is gone: somebody else may own these pipelines any moment, so there is no goodbye.
+    _end(jvm_pid)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="streamhouse.spark.pipelines.runner")
+    parser.add_argument("--agents", required=True)
+    parser.add_argument("--checkpoints", required=True)
+    parser.add_argument("--master", default=None)
+    parser.add_argument("--name", default="streamhouse-pipelines")
+    parser.add_argument("--conf", action="append", default=[])
+    return parser.parse_args()
+
+
+def _own_stdout() -> BinaryIO:
+    """Stdout as it was given to us; from here on, what anybody prints goes to stderr."""
+    own = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return own
+
+
+def _spark(options: argparse.Namespace) -> SparkSession:
+    given = dict(setting.partition("=")[::2] for setting in options.conf)
+    spark = open_session(options.name, agents=options.agents, master=options.master, settings={**SETTINGS, **given})
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _watch(spark: SparkSession) -> None:
+    """End with the JVM: without it no query runs, and the supervisor should know at once."""
+    while True:
+        threading.Event().wait(LOOK_S)
+        try:
+            spark._jsc.sc().isStopped()
+        except (Py4JError, OSError):
+            log.error("Spark is gone")
+            os._exit(1)
+
+
+def _end(jvm_pid: int) -> None:
+    try:
+        os.kill(jvm_pid, signal.SIGKILL)
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Supervising: a supervisor is made of its parts and run until a signal ends it.
+
+Data path   `pipelines run` -> **supervise** -> supervisor, children, agents
+Owns        names of supervisors, signals, where a runner's own words go
+Leaves      everything that is decided to `supervisor`
+"""
+
+import asyncio
+import signal
+import socket
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from streamhouse.client.http import Http
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.errors import Misconfigured
+from streamhouse.spark.java import java_home
+from streamhouse.spark.pipelines.agents import SupervisorAgents
+from streamhouse.spark.pipelines.children import Child, ChildPlan, OnEvent, start_child
+from streamhouse.spark.pipelines.supervisor import News, Supervisor
+
+ASK_TIMEOUT_S: Final = 4.0
+"""Of a heartbeat: several fit into a lease."""
+DEFAULT_SLOTS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorPlan:
+    """What `streamhouse pipelines run` was told."""
+
+    agents: str
+    checkpoints: str
+    master: str | None = None
+    slots: int = DEFAULT_SLOTS
+    name: str | None = None
+    log: Path | None = None
+    conf: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorStarts:
+    """What is told before the first heartbeat."""
+
+    name: str
+    log: Path
+
+
+async def supervise(plan: SupervisorPlan, *, on_start: Callable[[SupervisorStarts], None], news: News) -> None:
+    """Run pipelines until SIGTERM or SIGINT."""
+    if find_spec("pyspark") is None:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+    java_home()  # raises with what to do, here and not in a log
+    ids, host = Ids(), socket.gethostname()
+    name = f"{plan.name or host}-{ids.token()[:8]}"
+    log = plan.log or Path(tempfile.gettempdir()) / f"streamhouse-pipelines-{name}.log"
+    children = ChildPlan(
+        agents=plan.agents,
+        checkpoints=usable_folder(plan.checkpoints),
+        log=log,
+        master=plan.master,
+        conf=plan.conf,
+    )
+    on_start(SupervisorStarts(name=name, log=log))
+    async with Http(plan.agents, timeout_s=ASK_TIMEOUT_S) as http:
+        agents = SupervisorAgents(http, name=name, host=host, slots=plan.slots)
+        supervisor = Supervisor(agents, partial(_start, plan=children), clock=SystemClock(), ids=ids, news=news)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, supervisor.stop)
+        await supervisor.run()
+
+
+async def _start(key: str, on_event: OnEvent, *, plan: ChildPlan) -> Child:
+    return await start_child(key, plan, on_event)
+
+
+def usable_folder(checkpoints: str) -> str:
+    """The path as Spark is to see it: a folder of this machine is made, and named from the root."""
+    if "://" in checkpoints:
+        return checkpoints
+    folder = Path(checkpoints).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Misconfigured(f"no folder for checkpoints; path={folder} why={error.strerror}") from None
+    return str(folder)

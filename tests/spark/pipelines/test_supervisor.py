@@ -1,0 +1,268 @@
+"""A supervisor with agents and runners that are made up: what it takes, starts, stops and tells."""
+
+import asyncio
+import random
+from typing import Any, cast
+
+import pytest
+
+from streamhouse.clock import Ids
+from streamhouse.errors import Unavailable
+from streamhouse.spark.pipelines.children import Child
+from streamhouse.spark.pipelines.messages import Begun, Command, Ended, Event, Exit, Figures, Ready, Start, Stop
+from streamhouse.spark.pipelines.supervisor import Supervisor
+
+TTL_S = 15.0
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class MadeUpChild:
+    def __init__(self, key: str, on_event: Any) -> None:
+        self.key, self.pid, self.is_ready = key, 1, False
+        self.heard: list[Command] = []
+        self.is_killed = False
+        self._on_event = on_event
+        self.gone = asyncio.Event()
+
+    def send(self, command: Command) -> None:
+        self.heard.append(command)
+
+    def exit(self) -> None:
+        self.send(Exit())
+
+    def kill(self) -> None:
+        self.is_killed = True
+
+    async def wait(self) -> None:
+        """Ends when the test says so: see `World.die`."""
+        await self.gone.wait()
+
+    def say(self, event: Event) -> None:
+        self.is_ready = self.is_ready or isinstance(event, Ready)
+        self._on_event(cast(Child, self), event)
+
+
+def told(name: str, **changes: Any) -> dict[str, Any]:
+    pipeline = {
+        "name": name,
+        "kind": "sql",
+        "text": "x",
+        "target": name,
+        "query_id": "q",
+        "revision": 1,
+        "generation": 1,
+        "options": {},
+        **changes,
+    }
+    return {"epoch": 5, "pipeline": pipeline}
+
+
+class World:
+    """Agents that assign what the test says."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.assigned: list[dict[str, Any]] = []
+        self.running: list[dict[str, Any]] = []
+        self.is_away = False
+        self.children: dict[str, MadeUpChild] = {}
+        self.supervisor = Supervisor(self, self.start, clock=self.clock, ids=Ids(random.Random(1)))
+
+    async def heartbeat(self, running: list[dict[str, Any]]) -> dict[str, Any]:
+        if self.is_away:
+            raise Unavailable("nobody is there")
+        self.running = running
+        return {"ttl_s": TTL_S, "assigned": self.assigned}
+
+    async def leave(self) -> None: ...
+
+    async def start(self, key: str, on_event: Any) -> Child:
+        self.children[key] = MadeUpChild(key, on_event)
+        return cast(Child, self.children[key])
+
+    async def step(self) -> None:
+        await self.supervisor.beat()
+        await self.supervisor.look()
+
+    async def die(self, key: str = "shared") -> None:
+        child = self.children[key]
+        (watching,) = [task for task in self.supervisor._watching if task.get_name() == f"runner-{key}"]
+        child.gone.set()
+        await watching
+
+    async def started(self) -> MadeUpChild:
+        """One pipeline that runs."""
+        self.assigned = [told("copies")]
+        await self.step()
+        child = self.children["shared"]
+        child.say(Ready(jvm_pid=2, spark="4"))
+        await self.supervisor.look()
+        child.say(Begun(run=1))
+        return child
+
+    @property
+    def phases(self) -> dict[str, str]:
+        return {each["name"]: each["status"]["phase"] for each in self.running}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_what_is_assigned_is_started_once_spark_is_ready(world: World) -> None:
+    world.assigned = [told("copies")]
+    await world.step()
+    child = world.children["shared"]
+    assert child.heard == []
+    child.say(Ready(jvm_pid=2, spark="4"))
+    await world.step()
+    await world.step()
+    (start,) = child.heard
+    assert isinstance(start, Start)
+    assert (start.epoch, start.pipeline["name"]) == (5, "copies")
+    assert world.phases == {"copies": "starting"}
+
+
+async def test_figures_are_told_with_the_next_heartbeat(world: World) -> None:
+    child = await world.started()
+    child.say(Figures(run=1, figures={"rows_in": 10, "batch_id": 3}))
+    await world.step()
+    (tells,) = world.running
+    assert tells["status"]["phase"] == "running"
+    assert tells["status"]["rows_in"] == 10
+    assert "it runs" in tells["events"][0]["text"]
+    await world.step()
+    assert world.running[0]["events"] == []  # each line once
+
+
+async def test_what_is_not_assigned_any_more_is_stopped_and_told_of_until_it_has_ended(world: World) -> None:
+    child = await world.started()
+    world.assigned = []
+    await world.step()
+    assert child.heard[-1] == Stop(run=1)
+    await world.step()
+    assert [each["name"] for each in world.running] == ["copies"]
+    child.say(Ended(run=1, how="stopped"))
+    await world.step()
+    assert world.running == []
+
+
+async def test_a_changed_definition_starts_when_the_old_one_has_ended(world: World) -> None:
+    child = await world.started()
+    world.assigned = [told("copies", revision=2)]
+    await world.step()
+    await world.step()
+    assert child.heard[-1] == Stop(run=1)
+    child.say(Ended(run=1, how="stopped"))
+    await world.step()
+    start = child.heard[-1]
+    assert isinstance(start, Start)
+    assert start.pipeline["revision"] == 2
+
+
+async def test_a_failing_pipeline_is_tried_again_and_leaves_its_neighbour_alone(world: World) -> None:
+    world.assigned = [told("copies"), told("others")]
+    await world.step()
+    child = world.children["shared"]
+    child.say(Ready(jvm_pid=2, spark="4"))
+    await world.step()
+    child.say(Begun(run=1))
+    child.say(Begun(run=2))
+    child.say(Ended(run=1, how="failed", error="a bad day"))
+    await world.step()
+    assert world.phases == {"copies": "backing off", "others": "running"}
+    world.clock.now += 2
+    await world.step()
+    assert [command.run for command in child.heard if isinstance(command, Start)] == [1, 2, 3]
+    assert not child.is_killed
+
+
+async def test_what_trying_again_does_not_cure_is_not_tried_again(world: World) -> None:
+    child = await world.started()
+    child.say(Ended(run=1, how="failed", error="no column amont", can_retry=False))
+    for _ in range(5):
+        world.clock.now += 100
+        await world.step()
+    assert world.phases == {"copies": "failed"}
+    assert len([command for command in child.heard if isinstance(command, Start)]) == 1
+
+
+async def test_a_runner_that_died_is_started_again_with_its_pipelines(world: World) -> None:
+    first = await world.started()
+    await world.die()
+    await world.step()
+    assert world.phases == {"copies": "backing off"}
+    world.clock.now += 3
+    await world.step()
+    second = world.children["shared"]
+    assert second is not first
+    second.say(Ready(jvm_pid=3, spark="4"))
+    await world.step()
+    assert [type(command) for command in second.heard] == [Start]
+
+
+async def test_everything_is_stopped_then_killed_before_a_lease_that_nobody_renews_is_over(world: World) -> None:
+    child = await world.started()
+    await world.step()
+    world.is_away = True
+    world.clock.now += 0.7 * TTL_S
+    await world.step()
+    assert child.heard[-1] == Stop(run=1)
+    assert not child.is_killed
+    world.clock.now += 0.2 * TTL_S
+    await world.step()
+    assert child.is_killed
+
+
+async def test_after_a_lost_lease_nothing_is_claimed(world: World) -> None:
+    child = await world.started()
+    await world.step()
+    world.is_away = True
+    world.clock.now += 0.7 * TTL_S
+    await world.step()
+    child.say(Ended(run=1, how="stopped"))
+    world.is_away, world.assigned = False, []
+    await world.step()
+    assert world.running == []
+
+
+async def test_a_query_that_does_not_stop_loses_its_runner(world: World) -> None:
+    child = await world.started()
+    world.assigned = []
+    await world.step()
+    world.clock.now += 5
+    await world.step()
+    assert not child.is_killed
+    for _ in range(6):
+        world.clock.now += 5
+        await world.step()
+    assert child.is_killed
+
+
+async def test_a_pipeline_may_have_a_spark_of_its_own(world: World) -> None:
+    world.assigned = [told("copies"), told("heavy", options={"isolation": "own"})]
+    await world.step()
+    assert set(world.children) == {"shared", "own-heavy"}
+    own = world.children["own-heavy"]
+    own.say(Ready(jvm_pid=2, spark="4"))
+    await world.step()
+    assert [type(command) for command in own.heard] == [Start]
+    world.assigned = [told("copies")]
+    await world.step()
+    own.say(Ended(run=1, how="stopped"))
+    await world.step()
+    assert own.heard[-1] == Exit()
