@@ -1,0 +1,197 @@
+"""Topic: a topic's records as rows of a table, and rows as records.
+
+Data path   topic -> `format("streamhouse")` -> **topic** -> rows with the table's columns
+Owns        how a value becomes columns (JSON, raw, registry), what happens to values that can't, where a read starts
+Leaves      bytes to `spark.source`, schemas to `spark.typed`, which columns there are to `sql.catalogue`, writing to
+            `topic_sink`
+
+`table.columns` are the columns that are wanted, those about a record (`_key`, `_offset` …) among them; nothing else is
+read. Spark moves filters below what they read from, and would parse JSON once for the filter and once more for the
+rest. A generator stays where it is, so `inline` makes it one parse for each record; filters on offsets and times go
+below it still.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from streamhouse.errors import Misconfigured
+from streamhouse.format.statement_options import starting_time_ms
+from streamhouse.model.table import Column, Table
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors.topic_sink import topic_of, write_stream
+
+__all__ = ["ABOUT", "ERROR", "VALUE", "about", "read", "read_stream", "write_stream"]
+
+Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
+
+JSON: Final = "json"
+RAW: Final = "raw"
+REGISTRY: Final = "registry"
+ABOUT: Final[Mapping[str, str]] = {
+    "_key": "STRING",
+    "_topic": "STRING",
+    "_partition": "INT",
+    "_offset": "BIGINT",
+    "_timestamp": "TIMESTAMP",
+    "_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+"""What is known of every record, besides its value."""
+ERROR: Final = "_error"
+VALUE: Final = "_value"
+NOT_JSON: Final = "the value is not JSON"
+OTHER_JSON: Final = "the value is JSON, but not an object with columns of these types"
+
+_IN_SOURCE: Final = {**ABOUT, "_key": "BINARY"}
+_CORRUPT: Final = "_sh_corrupt"
+_OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+
+
+def about(table: Table) -> tuple[Column, ...]:
+    """The columns about a record; its key is text unless the table says otherwise."""
+    key = "BINARY" if table.options.get("key_format") == RAW else ABOUT["_key"]
+    return tuple(Column(name=name, type=key if name == "_key" else kind) for name, kind in ABOUT.items())
+
+
+def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+    """The records that there are, from `reading.starting` on."""
+    return _rows(_reader(spark.read.format("streamhouse"), table, reading), table, reading)
+
+
+def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+    """The records from `reading.starting` on, for ever."""
+    reader = _reader(spark.readStream.format("streamhouse"), table, reading)
+    if reading.max_records_per_trigger is not None:
+        reader = reader.option("maxRecordsPerTrigger", str(reading.max_records_per_trigger))
+    return _rows(reader, table, reading)
+
+
+def starting_options(topic: str, starting: str) -> dict[str, str]:
+    """The source's options for a starting point; of offsets those of the topic, which has its earliest without."""
+    if starting in ("earliest", "latest"):
+        return {"startingOffsets": starting}
+    time_ms = starting_time_ms(starting)
+    if time_ms is not None:
+        return {"startingTimestamp": str(time_ms), "startingOffsetsByTimestampStrategy": "latest"}
+    try:
+        offsets = json.loads(starting).get(topic)
+    except (ValueError, AttributeError):
+        raise Misconfigured(
+            f"no place to start from; starting={starting[:80]!r} do=earliest, latest, a time, or offsets as JSON"
+        ) from None
+    return {"startingOffsets": json.dumps({topic: offsets}) if offsets else "earliest"}
+
+
+def _reader(reader: Reader, table: Table, reading: Reading) -> Reader:
+    topic = topic_of(table)
+    return (
+        reader.option("agents", reading.agents)
+        .option("topic", topic)
+        .options(**starting_options(topic, reading.starting))
+    )
+
+
+def _rows(reader: DataFrameReader | DataStreamReader, table: Table, reading: Reading) -> DataFrame:
+    columns = _known_columns(table)
+    own = [column for column in columns if column.name not in ABOUT]
+    fmt = table.options.get("format", JSON)
+    if fmt == REGISTRY:
+        return _registry(reader, table, own, keeps=reading.keeps_undecodable)
+    wanted = [column.name for column in columns if column.name in ABOUT]
+    frame = _loaded(reader, wanted, with_value=bool(own) or reading.keeps_undecodable)
+    if fmt == RAW:
+        return _raw(frame, table, own, keeps=reading.keeps_undecodable)
+    return _json(frame, table, own, keeps=reading.keeps_undecodable)
+
+
+def _known_columns(table: Table) -> tuple[Column, ...]:
+    if table.columns is None:
+        raise Misconfigured(f"columns aren't known; table={table.name} do=take the table from a catalogue")
+    return table.columns
+
+
+def _loaded(reader: DataFrameReader | DataStreamReader, wanted: list[str], *, with_value: bool) -> DataFrame:
+    """Records as they are; where nothing of them is wanted but their number, the partition costs nothing."""
+    fields = [f"`{name[1:]}` {_IN_SOURCE[name]}" for name in wanted]
+    fields += ["value BINARY"] if with_value else []
+    return reader.schema(", ".join(fields or ["partition INT"])).load()
+
+
+def _about(table: Table, column: Column, *, source: str) -> Expression:
+    """A column about the record, from the source's column of this name."""
+    found = F.col(f"`{source}`")
+    is_text = column.name == "_key" and table.options.get("key_format") != RAW
+    return (found.cast("string") if is_text else found).alias(column.name)
+
+
+def _others(table: Table) -> list[Expression]:
+    return [_about(table, column, source=column.name[1:]) for column in _known_columns(table) if column.name in ABOUT]
+
+
+def _json(frame: DataFrame, table: Table, own: list[Column], *, keeps: bool) -> DataFrame:
+    if not own and not keeps:
+        return frame.select(*_others(table))
+    fields = [f"{_quoted(column.name)} {column.type}" for column in own]
+    parsed = F.from_json(F.col("value").cast("string"), ", ".join([*fields, f"{_CORRUPT} STRING"]), _OPTIONS)
+    bytes_ = [F.col("value").alias(VALUE)] if keeps else []
+    rows = frame.select(*_others(table), *bytes_, F.inline(F.array(parsed)))
+    if not keeps:
+        return _ordered(rows.where(F.col(_CORRUPT).isNull()), table)
+    return _with_errors(rows, table)
+
+
+def _with_errors(rows: DataFrame, table: Table) -> DataFrame:
+    corrupt = F.col(_CORRUPT)
+    is_right = corrupt.isNull()
+    why = F.when(F.try_parse_json(corrupt).isNull(), F.lit(NOT_JSON)).otherwise(F.lit(OTHER_JSON))
+    columns = [
+        F.col(_quoted(column.name))
+        if column.name in ABOUT
+        else F.when(is_right, F.col(_quoted(column.name))).alias(column.name)
+        for column in _known_columns(table)
+    ]
+    return rows.select(*columns, F.when(~is_right, why).alias(ERROR), F.when(~is_right, F.col(VALUE)).alias(VALUE))
+
+
+def _raw(frame: DataFrame, table: Table, own: list[Column], *, keeps: bool) -> DataFrame:
+    """One column, the value itself: there is nothing that can't be decoded."""
+    if len(own) > 1:
+        names = ", ".join(column.name for column in own)
+        raise Misconfigured(f"a raw value is one column; table={table.name} columns={names} do=declare one")
+    value = [F.col("value").cast(column.type).alias(column.name) for column in own]
+    errors = [F.lit(None).cast("string").alias(ERROR), F.lit(None).cast("binary").alias(VALUE)] if keeps else []
+    rows = frame.select(*_others(table), *value, *errors)
+    return rows if keeps else _ordered(rows, table)
+
+
+def _registry(reader: DataFrameReader | DataStreamReader, table: Table, own: list[Column], *, keeps: bool) -> DataFrame:
+    """The source decodes these itself, and tells in two columns what it can't."""
+    columns = _known_columns(table)
+    fields = [f"{_quoted(column.name)} {_IN_SOURCE.get(column.name, column.type)}" for column in columns]
+    decodes = bool(own) or keeps
+    fields += [f"{ERROR} STRING"] if decodes else []
+    fields += [f"{VALUE} BINARY"] if keeps else []
+    reader = reader.option("schema", REGISTRY)
+    reader = reader.option("decodeErrors", "columns") if decodes else reader
+    frame = reader.schema(", ".join(fields or ["_partition INT"])).load()
+    shown = [
+        _about(table, column, source=column.name) if column.name in ABOUT else F.col(_quoted(column.name))
+        for column in columns
+    ]
+    if keeps:
+        return frame.select(*shown, ERROR, VALUE)
+    return (frame.where(F.col(ERROR).isNull()) if decodes else frame).select(*shown)
+
+
+def _ordered(rows: DataFrame, table: Table) -> DataFrame:
+    return rows.select(*[F.col(_quoted(column.name)) for column in _known_columns(table)])
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

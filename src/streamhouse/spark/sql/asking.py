@@ -1,0 +1,147 @@
+"""Asking: what the catalogue asks of agents: which tables there are, what schemas say, and what records look like.
+
+Data path   catalogue -> **asking** -> an agent's HTTP listener
+Owns        the shape of `/v1/tables` here; which records are a sample
+Leaves      what is made of the answers to `catalogue` and `inferring`
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+import numpy as np
+
+from streamhouse.client.loop_thread import LoopThread
+from streamhouse.errors import Misconfigured, Rejected, Unavailable, UnknownSchema, UnknownSubject, UnknownTopic
+from streamhouse.format.columns import Binary, Selection, read_columns
+from streamhouse.format.columns import Column as RecordColumn
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.table import Column, Connector, Table
+from streamhouse.spark.agents import Agents, PartitionPlan, told_why
+from streamhouse.spark.fields import PREFIX, TYPES
+from streamhouse.spark.typed import latest_schema, typed_schema
+
+SAMPLE_RECORDS: Final = 1_000
+SAMPLE_PARTITIONS: Final = 4
+SAMPLE_BYTES: Final = 256 * 1024
+"""Of one end of one partition."""
+BATCH_LIMIT_BYTES: Final = 64 * 1024 * 1024
+
+
+class _Column(msgspec.Struct, frozen=True):
+    name: str
+    type: str
+
+
+class _Table(msgspec.Struct, frozen=True):
+    name: str
+    connector: str
+    columns: list[_Column] | None = None
+    key: list[str] = []
+    options: dict[str, str] = {}
+    text: str | None = None
+
+    def table(self) -> Table:
+        columns = None if self.columns is None else tuple(Column(name=c.name, type=c.type) for c in self.columns)
+        return Table(
+            name=self.name,
+            connector=Connector(self.connector),
+            columns=columns,
+            key=tuple(self.key),
+            options=self.options,
+            text=self.text,
+        )
+
+
+class _Tables(msgspec.Struct, frozen=True):
+    tables: list[_Table]
+
+
+class AgentsDoor:
+    """Blocks while it asks, on a loop of its own; may be used from several threads at once."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._loop = LoopThread(name="streamhouse-catalogue")
+
+    def close(self) -> None:
+        self._loop.close()
+
+    def tables(self) -> Sequence[Table]:
+        return self._loop.run(self._tables())
+
+    def fields(self, topic: str) -> tuple[Column, ...] | None:
+        """The columns of the latest schema of a topic's values; None where none is registered."""
+        return self._loop.run(self._fields(topic))
+
+    def sample(self, topic: str) -> list[bytes | None]:
+        """Values of the newest and the oldest records."""
+        return self._loop.run(self._sample(topic))
+
+    async def _tables(self) -> Sequence[Table]:
+        async with Agents(self._address) as agents:
+            answer = await agents.http.ask("GET", "/v1/tables")
+        if answer.status >= 500:
+            raise Unavailable(told_why(answer))
+        if answer.status >= 400:
+            raise Rejected(told_why(answer))
+        return [each.table() for each in msgspec.json.decode(answer.content, type=_Tables).tables]
+
+    async def _fields(self, topic: str) -> tuple[Column, ...] | None:
+        try:
+            schema = await latest_schema(self._address, topic)
+        except (Misconfigured, UnknownSchema, UnknownSubject):
+            return None
+        about = {PREFIX + name for name in TYPES}
+        fields = typed_schema(schema, include_headers=False).fields
+        return tuple(
+            Column(name=field.name, type=field.dataType.simpleString()) for field in fields if field.name not in about
+        )
+
+    async def _sample(self, topic: str) -> list[bytes | None]:
+        async with Agents(self._address) as agents:
+            partitions = (await agents.topics()).get(topic)
+            if partitions is None:
+                raise UnknownTopic(topic)
+            extents = await agents.extents(TopicPartition(topic, number) for number in range(partitions))
+            full = [each for each in extents.values() if each.end > each.log_start][:SAMPLE_PARTITIONS]
+            share = SAMPLE_RECORDS // max(1, 2 * len(full))
+            asked = [(each, offset) for each in full for offset in _ends(each, share)]
+            answers = await asyncio.gather(*(_batches(agents, each.place, offset) for each, offset in asked))
+        values = [
+            value
+            for (_, offset), blob in zip(asked, answers, strict=True)
+            for value in _values(blob, offset, limit=share)
+        ]
+        return values[:SAMPLE_RECORDS]
+
+
+def _ends(extent: PartitionPlan, share: int) -> Iterable[int]:
+    """Where samples of so many records begin: at the start, and before the end where that is elsewhere."""
+    newest = max(extent.log_start, extent.end - share)
+    return (newest, extent.log_start) if newest >= extent.log_start + share else (extent.log_start,)
+
+
+async def _batches(agents: Agents, place: TopicPartition, offset: int) -> bytes:
+    path = f"/v1/topics/{quote(place.topic, safe='')}/partitions/{place.partition}/batches"
+    params: dict[str, str | int] = {"offset": offset, "max_bytes": SAMPLE_BYTES, "wait_ms": 0}
+    answer = await agents.http.ask("GET", path, params=params)
+    return answer.content if answer.status < 400 else b""
+
+
+def _values(blob: bytes, offset: int, *, limit: int) -> list[bytes | None]:
+    if not blob:
+        return []
+    selection = Selection(columns=RecordColumn.VALUE, from_offset=offset)
+    columns = read_columns([blob], selection, limit_bytes=BATCH_LIMIT_BYTES)
+    assert columns.value is not None
+    return list(_bytes_of(columns.value, min(limit, columns.rows)))
+
+
+def _bytes_of(column: Binary, rows: int) -> Iterator[bytes | None]:
+    offsets = np.frombuffer(column.offsets, dtype=np.int32)
+    for row in range(rows):
+        is_null = column.validity is not None and not column.validity[row >> 3] >> (row & 7) & 1
+        yield None if is_null else bytes(column.data[offsets[row] : offsets[row + 1]])

@@ -1,0 +1,310 @@
+"""Binding: the names in a query become views of a session, and the query a frame.
+
+Data path   a SELECT -> Spark's parser (which names?) -> catalogue -> **views** -> Spark's analyser -> a frame
+Owns        sessions of a query's own, which names are streams, that no column is read that the query doesn't use
+Leaves      columns to `catalogue`, rows to `connectors`, names in plans to `plans`, words for Spark's errors to
+            `problems`
+
+A query is looked at twice. First its names are views without rows: analysing and optimising it tells, for the price
+of no read at all, whether it is right and which columns it uses. Then the same names are views of the real places, in
+which a column that isn't used is null and nothing is read for it: a Python source can't be told to leave columns out
+later. So positions and types stay what they were, and `SELECT *` means the same in both.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+from streamhouse.errors import StatementError
+from streamhouse.format.statement_options import Watermark
+from streamhouse.format.tokens import Token, TokenKind, error_at, tokens_of
+from streamhouse.model.table import Column, Connector, Table
+from streamhouse.spark.connectors import find
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.registering import register
+from streamhouse.spark.sql.catalogue import Catalogue, about_of
+from streamhouse.spark.sql.plans import Nature, Placeholders, names_in, nature_of, needed_columns
+
+NARROWED: Final = (Connector.TOPIC,)
+"""Places that read all columns they are asked for, however few a query uses."""
+EXPLAIN_MODES: Final = ("SIMPLE", "EXTENDED", "CODEGEN", "COST", "FORMATTED")
+_OFF: Final = "spark.sql.streaming.unsupportedOperationCheck"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """One name of a query: the table with the columns that are read of it, and whether it is read as a stream."""
+
+    name: str
+    table: Table
+    is_stream: bool
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A query that can be run. `streams` and `tables` are the names it reads, each once, in the order of the text."""
+
+    frame: DataFrame
+    reads: tuple[Read, ...]
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(read.name for read in self.reads if read.is_stream)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(read.name for read in self.reads if not read.is_stream)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What somebody should know who reads tables that nobody declared."""
+        return tuple(note_of(read) for read in self.reads if read.origin.startswith("inferred"))
+
+
+def note_of(read: Read) -> str:
+    columns = ", ".join(f"{column.name} {column.type}" for column in read.table.columns or ())
+    return f"columns of {read.name} {read.origin}" + (f"; used: {columns}" if columns else "")
+
+
+def bind(spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading) -> Bound:
+    """A query's frame, in a session of its own; raises `StatementError` for names, Spark's errors for the rest."""
+    if (asked := asked_to_explain(text)) is not None:
+        return explained(bind(spark, text[asked.start :], catalogue, reading), asked.mode)
+    session = own_session(spark)
+    sources = _sources(session, text, catalogue, reading)
+    nature = nature_of(session, text)
+    if nature is Nature.QUERY:
+        needed = look(session, text, sources, reading)[1]
+    else:
+        needed = {source.name: source.columns for source in sources}
+    read = [source for source in sources if source.name in needed]
+    reads = tuple(source.read(needed[source.name]) for source in read)
+    if nature is Nature.WORDS:
+        placeholder_views(session, sources, reading)
+    else:
+        _make_views(session, read, reads, reading)
+    return Bound(frame=session.sql(text), reads=reads)
+
+
+def check(spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading) -> Bound:
+    """The same as `bind`, but the frame has no rows, and nothing is asked of any place: for validation."""
+    session = own_session(spark)
+    sources = _sources(session, text, catalogue, reading)
+    frame, needed = look(session, text, sources, reading)
+    reads = tuple(source.read(needed[source.name]) for source in sources if source.name in needed)
+    return Bound(frame=frame, reads=reads)
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """A session with views of its own, in the same Spark."""
+    session = spark.newSession()
+    register(session)
+    return session
+
+
+def watermarked(frame: DataFrame, watermarks: Iterable[Watermark]) -> DataFrame:
+    """A stream with the watermarks whose columns it has; text becomes a time, since only times have one."""
+    for each in watermarks:
+        if each.column not in frame.columns:
+            continue
+        if isinstance(frame.schema[each.column].dataType, StringType):
+            frame = frame.withColumn(each.column, F.col(_quoted(each.column)).cast("timestamp"))
+        frame = frame.withWatermark(each.column, each.delay)
+    return frame
+
+
+# --- EXPLAIN
+
+
+class Asked(NamedTuple):
+    """How a plan is to be told, and where the query begins."""
+
+    mode: str
+    start: int
+
+
+def asked_to_explain(text: str) -> Asked | None:
+    tokens = tokens_of(text)
+    if not next(tokens).says("EXPLAIN"):
+        return None
+    behind = next(tokens)
+    if behind.says(*EXPLAIN_MODES):
+        return Asked(behind.value.lower(), next(tokens).start)
+    return Asked("simple", behind.start)
+
+
+def explained(bound: Bound, mode: str = "simple") -> Bound:
+    """A frame of one row and column: what is read of each name, and Spark's plan."""
+    plan = bound.frame._jdf.queryExecution()
+    jvm = bound.frame.sparkSession._jvm
+    assert jvm is not None
+    told = plan.explainString(jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode))
+    lines = ["== What is read ==", *(_told(read) for read in bound.reads), "", told]
+    frame = bound.frame.sparkSession.createDataFrame([("\n".join(lines),)], "plan STRING")
+    return replace(bound, frame=frame)
+
+
+def _told(read: Read) -> str:
+    columns = read.table.columns
+    used = "all columns" if columns is None else ", ".join(each.name for each in columns) or "the number of rows"
+    origin = f", columns {read.origin}" if read.origin else ""
+    return f"{'stream' if read.is_stream else 'table'} {read.name} ({read.table.connector.value}{origin}): {used}"
+
+
+# --- what a query reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A name, before it is known which of its columns are used. `frame` is there where only that tells the columns."""
+
+    name: str
+    table: Table
+    columns: tuple[Column, ...]
+    is_stream: bool
+    origin: str
+    frame: DataFrame | None = None
+
+    def read(self, columns: Sequence[Column]) -> Read:
+        used = tuple(columns) if self.table.connector in NARROWED else self.table.columns
+        return Read(
+            name=self.name, table=replace(self.table, columns=used), is_stream=self.is_stream, origin=self.origin
+        )
+
+
+def _sources(session: SparkSession, text: str, catalogue: Catalogue, reading: Reading) -> list[Source]:
+    tokens = [token for token in tokens_of(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
+    words = {token.value for token in tokens}
+    streams: dict[str, bool] = {}
+    sources: list[Source] = []
+    for used in names_in(session, text):
+        at = _place_of(used.name, tokens)
+        table = catalogue.find(used.name)
+        if table is None:
+            if not (used.is_local or _is_sparks(session, used.parts)):
+                raise unknown(text, at, used.name, catalogue)
+            continue
+        if len(used.parts) > 1:
+            raise error_at(text, at, f"a name with dots needs backticks: {used.name}", f"write `{used.name}`")
+        if table.connector is Connector.CONSOLE:
+            raise error_at(text, at, f"{used.name} is a console, which can only be written to")
+        if streams.setdefault(used.name.lower(), used.is_stream) != used.is_stream:
+            raise _both(text, at, table)
+        if all(source.name.lower() != used.name.lower() for source in sources):
+            sources.append(_source(session, used.name, table, used.is_stream, words, catalogue, reading))
+    return sources
+
+
+def _source(
+    session: SparkSession,
+    name: str,
+    table: Table,
+    is_stream: bool,
+    words: set[str],
+    catalogue: Catalogue,
+    reading: Reading,
+) -> Source:
+    frame = None
+    columns = table.columns
+    if columns is None:
+        frame = _opened(session, table, reading, is_stream=is_stream)
+        columns = tuple(Column(name=f.name, type=f.dataType.simpleString()) for f in frame.schema.fields)
+    asked = {word.lower() for word in words} | {each.column.lower() for each in reading.watermarks}
+    extra = tuple(column for column in about_of(table) if column.name in asked)
+    origin = catalogue.origin(name)
+    return Source(name=name, table=table, columns=(*columns, *extra), is_stream=is_stream, origin=origin, frame=frame)
+
+
+def look(
+    session: SparkSession, text: str, sources: Sequence[Source], reading: Reading
+) -> tuple[DataFrame, Mapping[str, tuple[Column, ...]]]:
+    """The query over names without rows, and what it uses of each; tables that it reads nothing of are left out."""
+    placeholders = placeholder_views(session, sources, reading)
+    frame = session.sql(text)
+    session.conf.set(_OFF, "false")  # Spark refuses to optimise a stream that nobody starts
+    try:
+        needed = needed_columns(frame, placeholders)
+    finally:
+        session.conf.unset(_OFF)
+    return frame, {
+        source.name: tuple(column for column in source.columns if column.name in needed.get(source.name, ()))
+        for source in sources
+        if source.name in needed or source.is_stream
+    }
+
+
+def placeholder_views(session: SparkSession, sources: Iterable[Source], reading: Reading) -> Placeholders:
+    placeholders = Placeholders(session)
+    for source in sources:
+        frame = placeholders.frame(source.name, source.columns, is_stream=source.is_stream)
+        _view(frame, source.name, source.is_stream, reading)
+    return placeholders
+
+
+def _make_views(session: SparkSession, sources: Sequence[Source], reads: Sequence[Read], reading: Reading) -> None:
+    for source, read in zip(sources, reads, strict=True):
+        frame = source.frame or _opened(session, read.table, reading, is_stream=source.is_stream)
+        there = set(frame.columns)
+        shown = [
+            F.col(_quoted(column.name)) if column.name in there else F.lit(None).cast(column.type).alias(column.name)
+            for column in source.columns
+        ]
+        _view(frame.select(*shown), source.name, source.is_stream, reading)
+
+
+def _opened(session: SparkSession, table: Table, reading: Reading, *, is_stream: bool) -> DataFrame:
+    connector = find(table.connector)
+    # Where a query starts is a matter of its streams; tables are read as a whole.
+    return (
+        connector.read_stream(session, table, reading)
+        if is_stream
+        else connector.read(session, table, replace(reading, starting="earliest"))
+    )
+
+
+def _view(frame: DataFrame, name: str, is_stream: bool, reading: Reading) -> None:
+    shown = watermarked(frame, reading.watermarks) if is_stream else frame
+    shown.createOrReplaceTempView(_quoted(name))
+
+
+# --- names that are wrong
+
+
+def unknown(text: str, at: int, name: str, catalogue: Catalogue) -> StatementError:
+    near = catalogue.near(name)
+    known = catalogue.names()
+    if near:
+        hint = f"did you mean {' or '.join(near)}"
+    else:
+        hint = f"there are {', '.join(known[:10])}" if known else "there are no topics yet: streamhouse topics create"
+    return error_at(text, at, f"there is no table or topic {name}", hint)
+
+
+def _both(text: str, at: int, table: Table) -> StatementError:
+    topic = table.options.get("topic", table.name)
+    return error_at(
+        text,
+        at,
+        f"{table.name} is read both as a stream and as a table",
+        f"give it a second name: CREATE TABLE {table.name}_all WITH (connector = 'topic', topic = '{topic}')",
+    )
+
+
+def _is_sparks(session: SparkSession, parts: Sequence[str]) -> bool:
+    """Whether Spark has such a table itself; names of several parts are always its own business."""
+    return len(parts) > 1 or bool(session.catalog.tableExists(_quoted(parts[0])))
+
+
+def _place_of(name: str, tokens: Sequence[Token]) -> int:
+    """Where a name stands in the text for the first time; its first part, where it has several."""
+    wanted = (name.lower(), name.split(".")[0].lower())
+    return next((token.start for want in wanted for token in tokens if token.value.lower() == want), 0)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
