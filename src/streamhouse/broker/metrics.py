@@ -44,6 +44,18 @@ class BrokerMetrics(Collector):
         yield _counter("deleted_objects", "Objects deleted by retention.", collector.deleted_objects)
         yield _counter("deleted_orphans", "Objects deleted that no row named.", collector.deleted_orphans)
         yield from self._compaction()
+        yield from self._placing()
+
+    def _placing(self) -> Iterable[Metric]:
+        commits, holds = self._broker.commits, self._broker.holds
+        yield _counter("placing_commits", "Commits of segments that others wrote, placed.", commits.committed)
+        yield _counter("placing_replays", "Commits that had happened before, told again.", commits.replayed)
+        yield _counter("placing_refusals", "Commits that can never happen.", commits.refused)
+        yield _counter("placing_retries", "Commits that have to be asked for again.", commits.unanswered)
+        yield _counter("placing_holds", "Times that partitions were held for a commit.", holds.begun)
+        yield _counter("placing_held_seconds", "How long partitions were held for commits.", holds.held_s)
+        yield _counter("placing_expired_holds", "Holds that nobody ended; their logs are opened again.", holds.expired)
+        yield GaugeMetricFamily("streamhouse_placing_holding", "Holds that there are now.", len(holds))
 
     def _returns(self) -> Iterable[Metric]:
         returns, rescued = self._broker.returns, self._broker.rescue.recovered

@@ -56,6 +56,7 @@ class ViewSettings(Section, frozen=True, kw_only=True):
 
 class SqlSettings(Section, frozen=True, kw_only=True):
     concurrency: Annotated[int, about("questions in SQL that one agent passes on at once; more are refused", gt=0)] = 8
+    rows: Annotated[int, about("rows of an answer where the question doesn't say", gt=0)] = 10_000
     max_rows: Annotated[int, about("rows that one answer may have, whatever is asked for", gt=0)] = 100_000
     timeout_s: Annotated[float, about("how long a question may take, whatever is asked for", gt=0)] = 300.0
     max_body_bytes: Annotated[int, about("largest text that is passed to a worker", gt=0)] = MIB

@@ -69,5 +69,12 @@ class ViewRefused(Rejected):
     """A part of a view's batch doesn't follow what is there."""
 
 
+class UnknownQuery(Rejected):
+    """No such question in SQL is being answered."""
+
+    def __init__(self, query_id: str) -> None:
+        super().__init__(f"no such query runs; query={query_id}")
+
+
 class NoWorker(Retriable):
     """Nobody with a Spark answers SQL now."""

@@ -65,6 +65,25 @@ async def test_a_commit_is_placed_once_and_told_as_often_as_it_is_asked_for(
     assert last == {"epoch": 1, "progress": {"orders": {"0": [1, 2.5, None]}}, "placed": placed}
 
 
+async def test_a_supervisor_that_lost_its_pipeline_publishes_nothing(
+    world: World, broker: Broker, http: httpx.AsyncClient
+) -> None:
+    await http.put("/v1/pipelines/revenue", json={"kind": "sql", "text": "…"})
+    beat = {"host": "h", "slots": 1}
+    [owned] = (await http.post("/v1/supervisors/anna/heartbeat", json=beat)).json()["assigned"]
+    fence = {"pipeline": "revenue", "epoch": owned["epoch"]}
+    first = await written(broker, world.bucket, {FIRST: [b"x"]}, epoch=1)
+    assert (await http.post("/v1/commits", json=body_of(first, fence=fence))).status_code == 200
+    await http.delete("/v1/supervisors/anna")
+    assert (await http.post("/v1/supervisors/bert/heartbeat", json=beat)).json()["assigned"]
+    second = await written(broker, world.bucket, {FIRST: [b"y"]}, epoch=2)
+    refused = await http.post("/v1/commits", json=body_of(second, fence=fence))
+    assert (refused.status_code, refused.json()["title"]) == (409, "PipelineMoved")
+    assert refused.json()["detail"].startswith("pipeline moved; pipeline=revenue")
+    assert await values_of(broker, FIRST) == {0: b"x"}
+    assert (await http.post("/v1/commits", json=body_of(first, fence=fence))).json()["replayed"]
+
+
 async def test_refusals_say_whether_it_may_be_asked_for_again(
     world: World, broker: Broker, http: httpx.AsyncClient
 ) -> None:

@@ -75,6 +75,9 @@ class Commits:
         self._under_way = 0
         self.committed = 0
         self.replayed = 0
+        self.refused = 0
+        self.unanswered = 0
+        """Commits that whoever asked has to ask for again: they may or may not have happened."""
 
     def __repr__(self) -> str:
         return f"<Commits under_way={self._under_way} committed={self.committed} replayed={self.replayed}>"
@@ -89,8 +92,8 @@ class Commits:
     async def commit(self, commit: WantedCommit) -> StoredCommit:
         """Place all segments, or none. A commit of the same query and epoch that happened is told again.
 
-        Raises `CommitRefused` and `StaleCommit`, which stay so, `UnknownTopic`, and `Retriable`: then it may have
-        happened, and is asked for again.
+        Raises `CommitRefused`, `StaleCommit` and `PipelineMoved`, which stay so, `UnknownTopic`, and `Retriable`: then
+        it may have happened, and is asked for again.
         """
         if self._under_way >= self._settings.max_commits:
             limit = self._settings.max_commits
@@ -98,6 +101,12 @@ class Commits:
         self._under_way += 1
         try:
             return await self._commit(commit)
+        except Retriable:
+            self.unanswered += 1
+            raise
+        except StreamhouseError:
+            self.refused += 1
+            raise
         finally:
             self._under_way -= 1
 
@@ -226,6 +235,7 @@ class Commits:
             holders={each.partition: each.holder for each in held},
             topics={topic.topic_id: topic.name for topic in scene.topics},
             commits=placed_behind(commit, scene.partitions, held),
+            fence=commit.fence,
         )
         patience = Patience(self._doors, self._settings.hold_s / 2)
         while True:

@@ -32,6 +32,7 @@ class _Hold:
     asked: HoldAsked
     tenure: Tenure
     logs: list[PartitionLog]
+    since: float
     until: float
     is_over: bool = False
 
@@ -53,7 +54,10 @@ class Holds:
         self._holds: dict[str, _Hold] = {}
         self._given_up: dict[str, None] = {}
         """Holds that were ended before they had begun: their answer would come too late."""
+        self.begun = 0
         self.expired = 0
+        self.held_s = 0.0
+        """How long holds that are over kept partitions still, from their beginning to their end."""
 
     def __repr__(self) -> str:
         return f"<Holds holds={len(self._holds)} expired={self.expired}>"
@@ -85,8 +89,10 @@ class Holds:
         except BaseException:
             _open_gates(shut)
             raise
-        until = self._doors.clock.monotonic() + self._settings.hold_s
-        self._holds[asked.hold_id] = _Hold(asked=asked, tenure=tenure, logs=logs, until=until)
+        now = self._doors.clock.monotonic()
+        hold = _Hold(asked=asked, tenure=tenure, logs=logs, since=now, until=now + self._settings.hold_s)
+        self._holds[asked.hold_id] = hold
+        self.begun += 1
         return held
 
     def _require_wanted(self, asked: HoldAsked) -> None:
@@ -172,15 +178,18 @@ class Holds:
     def _release(self, hold: _Hold) -> None:
         """Only when nothing of this try can be placed any more, or the logs know what was."""
         if not hold.is_over:
-            hold.is_over = True
+            self._forget(hold)
             _open_gates(hold.logs)
-            self._holds.pop(hold.asked.hold_id, None)
+
+    def _forget(self, hold: _Hold) -> None:
+        hold.is_over = True
+        self._holds.pop(hold.asked.hold_id, None)
+        self.held_s += self._doors.clock.monotonic() - hold.since
 
     async def _expire(self, hold: _Hold) -> None:
         """A transaction may be on its way. Under a new epoch it fails its guard, or has happened before the log is
         opened again."""
-        hold.is_over = True
-        self._holds.pop(hold.asked.hold_id, None)
+        self._forget(hold)
         self.expired += 1
         logs = [item for item in hold.logs if item.closed is None]
         log.warning(

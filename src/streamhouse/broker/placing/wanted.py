@@ -16,6 +16,7 @@ from streamhouse.errors import CommitRefused, CorruptObject
 from streamhouse.format.keys import is_query_id, parse_placed_key
 from streamhouse.format.segment import Directory, DirectoryEntry, NeedMore, read_directory
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
+from streamhouse.model.pipeline import Fence
 from streamhouse.model.placing import Held, QueryId
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic_settings import MAX_LONG
@@ -58,6 +59,7 @@ class WantedCommit:
     epoch: int
     progress: str | None
     segments: tuple[WantedSegment, ...]
+    fence: Fence | None = None
 
     @property
     def names(self) -> list[TopicPartition]:

@@ -37,9 +37,11 @@ from .routes import (
     reading,
     schemas,
     segments,
+    sql,
     supervisors,
     tables,
     topics,
+    views,
 )
 
 
@@ -59,6 +61,8 @@ def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "
         *tables.operations(broker),
         *pipelines.operations(broker),
         *supervisors.operations(broker),
+        *views.operations(broker),
+        *sql.operations(broker),
         *partitions.operations(broker),
         *agents.operations(broker),
         *cluster.operations(broker, cluster_id=cluster_id, grpc=grpc),

@@ -38,6 +38,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.UnknownTable: 404,
     errors.UnknownPipeline: 404,
     errors.UnknownView: 404,
+    errors.UnknownQuery: 404,
     errors.UnknownViewRow: 404,
     errors.NameTaken: 409,
     errors.PlaceLost: 409,

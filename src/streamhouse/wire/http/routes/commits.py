@@ -1,6 +1,7 @@
 """Commits: segments that others wrote become part of topics, all at once; what Spark's sink calls.
 
 POST /v1/commits          {"query": UUID, "epoch": 12, "progress": …, "segments": [{"key": …, "runs": [{"topic": …}]}]}
+                          "fence": {"pipeline": …, "epoch": 3}: refused once another supervisor runs the pipeline
 GET  /v1/commits/{query}  the last one: {"epoch": 12, "progress": …, "placed": […]}
 
 The same query and epoch again is answered as the first time, with `replayed`, and nothing is stored twice. Consumers
@@ -16,10 +17,19 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.placing.wanted import WantedCommit, WantedRun, WantedSegment
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.pipeline import Fence, PipelineName
 from streamhouse.model.placing import PlacedRange, QueryId, StoredCommit
 from streamhouse.model.segment import SegmentObject
 from streamhouse.wire.http.exchange import json_answer
-from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, QUERY_PATTERN, Call, NoQuery, Operation
+from streamhouse.wire.http.operations import (
+    MAX_INT,
+    MAX_LONG,
+    PIPELINE_PATTERN,
+    QUERY_PATTERN,
+    Call,
+    NoQuery,
+    Operation,
+)
 
 TAG: Final = "commits"
 
@@ -51,13 +61,22 @@ class SegmentToPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     runs: list[RunToPlace]
 
 
+class FenceView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Under which ownership of a pipeline the segments were written."""
+
+    pipeline: Annotated[str, Meta(pattern=PIPELINE_PATTERN)]
+    epoch: Number
+
+
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`progress` is kept for the query, together with what is placed or not at all."""
+    """`progress` is kept for the query, together with what is placed or not at all. With a `fence`, nothing is placed
+    for a supervisor that no longer owns the pipeline."""
 
     query: Query
     epoch: Number
     progress: Any = None
     segments: list[SegmentToPlace]
+    fence: FenceView | None = None
 
 
 class PlacedView(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +143,9 @@ def _wanted(asked: CommitRequest) -> WantedCommit:
         epoch=asked.epoch,
         progress=None if asked.progress is None else msgspec.json.encode(asked.progress).decode(),
         segments=tuple(map(_segment, asked.segments)),
+        fence=None
+        if asked.fence is None
+        else Fence(pipeline=PipelineName(asked.fence.pipeline), epoch=asked.fence.epoch),
     )
 
 

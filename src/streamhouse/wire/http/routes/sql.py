@@ -1,0 +1,232 @@
+"""SQL: questions are passed to a worker with a Spark; workers say that they are alive.
+
+POST   /v1/sql                              {"sql": "SELECT …", "max_rows": 100, "timeout_s": 30}: rows
+POST   /v1/sql/validate                     {"text": "CREATE PIPELINE …"}: every statement, with what is wrong where
+GET    /v1/sql/complete                     names of tables, columns and functions
+DELETE /v1/sql/queries/{sql_query}          end a question
+GET    /v1/sql/workers                      those that are alive
+POST   /v1/sql/workers/{worker}/heartbeat   {"address": "10.0.0.7:8090", "token": …, "busy": 0}, every few seconds
+DELETE /v1/sql/workers/{worker}             it leaves
+"""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.model.worker import SqlWorker, WorkerId
+from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
+from streamhouse.wire.http.operations import (
+    MAX_INT,
+    MAX_LONG,
+    NDJSON,
+    PROCESS_PATTERN,
+    Call,
+    Media,
+    NoQuery,
+    Operation,
+)
+from streamhouse.wire.http.sql_proxy import SqlProxy
+
+from .tables import ColumnView
+
+TAG: Final = "sql"
+CSV: Final = "text/csv"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+FORMATS: Final = (
+    Media(type=NDJSON, about="one object per row and line; the only one for a live tail"),
+    Media(type=CSV, about="with a line of names"),
+    Media(type=ARROW, about="an Arrow stream"),
+)
+HEADERS: Final = {
+    "streamhouse-query-id": "the question's id, where rows come as a stream",
+    "streamhouse-truncated": "whether there were more rows",
+}
+FAILED: Final = (404, 409, 504)
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`starting` is where a live tail begins; `query_id` is the asker's own name for it, to end it by."""
+
+    sql: Annotated[str, Meta(min_length=1)]
+    max_rows: Annotated[int, Meta(ge=1, le=MAX_LONG)] | None = None
+    timeout_s: Annotated[float, Meta(gt=0, le=MAX_INT)] | None = None
+    starting: str = "latest"
+    query_id: Annotated[str, Meta(pattern=PROCESS_PATTERN)] | None = None
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    query_id: str
+    columns: list[ColumnView]
+    rows: list[dict[str, Any]]
+    truncated: bool
+    elapsed_ms: float
+    notes: list[str] = []
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    text: str
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """Every statement of the text, with what is wrong in it."""
+
+    statements: list[dict[str, Any]]
+
+
+class Words(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be written."""
+
+
+class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a worker listens, and what it wants to be shown there."""
+
+    address: Annotated[str, Meta(pattern=r"^([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}\Z")]
+    token: Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[\x21-\x7E]+\Z")]
+    busy: Annotated[int, Meta(ge=0, le=MAX_INT)] = 0
+
+
+class BeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    ttl_s: float
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    address: str
+    busy: int
+    expires_at_ms: int
+
+
+class WorkersAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    workers: list[WorkerView]
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    settings = broker.settings.sql
+    proxy = SqlProxy(settings, broker.sql)
+
+    async def ask_sql(call: Call[NoQuery, Question]) -> Response:
+        told = msgspec.structs.asdict(call.body)
+        told["max_rows"] = min(call.body.max_rows or settings.rows, settings.max_rows)
+        told["timeout_s"] = min(call.body.timeout_s or settings.timeout_s, settings.timeout_s)
+        body = msgspec.json.encode({name: value for name, value in told.items() if value is not None})
+        return await proxy.ask(call.request, "/v1/sql", body, timeout_s=told["timeout_s"])
+
+    async def validate_sql(call: Call[NoQuery, Text]) -> Response:
+        body = msgspec.json.encode(call.body)
+        return await proxy.ask(call.request, "/v1/sql/validate", body, timeout_s=settings.timeout_s)
+
+    async def complete_sql(call: Call[NoQuery, None]) -> Response:
+        return await proxy.ask(call.request, "/v1/sql/complete", None, timeout_s=settings.timeout_s)
+
+    async def cancel_sql(call: Call[NoQuery, None]) -> Response:
+        await proxy.cancel(str(call.path["sql_query"]))
+        return Response(status_code=204)
+
+    return [
+        Operation(
+            method="POST",
+            path="/v1/sql",
+            handler=ask_sql,
+            summary="Ask in SQL",
+            about="Passed to a SQL worker. `FROM STREAM(t)` is a live tail: rows as lines, until the client leaves.",
+            tag=TAG,
+            query=NoQuery,
+            body=Question,
+            max_body_bytes=settings.max_body_bytes,
+            answer=Rows,
+            other_answers=FORMATS,
+            answer_headers=HEADERS,
+            problems=FAILED,
+        ),
+        Operation(
+            method="POST",
+            path="/v1/sql/validate",
+            handler=validate_sql,
+            summary="Check the statements of a text",
+            about="Says which column, topic or function is wrong, with line and column.",
+            tag=TAG,
+            query=NoQuery,
+            body=Text,
+            max_body_bytes=settings.max_body_bytes,
+            answer=Checked,
+            problems=FAILED,
+        ),
+        Operation(
+            method="GET",
+            path="/v1/sql/complete",
+            handler=complete_sql,
+            summary="Names that may be written: tables, columns, functions",
+            tag=TAG,
+            query=NoQuery,
+            answer=Words,
+            problems=FAILED,
+        ),
+        Operation(
+            method="DELETE",
+            path="/v1/sql/queries/{sql_query}",
+            handler=cancel_sql,
+            summary="End a question",
+            tag=TAG,
+            query=NoQuery,
+            status=204,
+            problems=(404,),
+        ),
+        *_workers(broker),
+    ]
+
+
+def _workers(broker: Broker) -> list[Operation[Any, Any]]:
+    async def list_sql_workers(call: Call[NoQuery, None]) -> Response:
+        return json_answer(WorkersAnswer(workers=[_view(each) for each in await broker.sql.all()]))
+
+    async def beat_sql_worker(call: Call[NoQuery, WorkerBeat]) -> Response:
+        told = call.body
+        await broker.sql.beat(SqlWorker(worker=_id(call), address=told.address, token=told.token, busy=told.busy))
+        return json_answer(BeatAnswer(ttl_s=broker.sql.ttl_s))
+
+    async def drop_sql_worker(call: Call[NoQuery, None]) -> Response:
+        await broker.sql.drop(_id(call))
+        return Response(status_code=204)
+
+    return [
+        Operation(
+            method="GET",
+            path="/v1/sql/workers",
+            handler=list_sql_workers,
+            summary="List the SQL workers that are alive",
+            tag=TAG,
+            query=NoQuery,
+            answer=WorkersAnswer,
+        ),
+        Operation(
+            method="POST",
+            path="/v1/sql/workers/{worker}/heartbeat",
+            handler=beat_sql_worker,
+            summary="A SQL worker says that it is alive, and where",
+            tag=TAG,
+            query=NoQuery,
+            body=WorkerBeat,
+            max_body_bytes=MAX_BODY_BYTES,
+            answer=BeatAnswer,
+        ),
+        Operation(
+            method="DELETE",
+            path="/v1/sql/workers/{worker}",
+            handler=drop_sql_worker,
+            summary="A SQL worker leaves",
+            tag=TAG,
+            query=NoQuery,
+            status=204,
+        ),
+    ]
+
+
+def _id(call: Call[Any, Any]) -> WorkerId:
+    return WorkerId(str(call.path["worker"]))
+
+
+def _view(worker: SqlWorker) -> WorkerView:
+    return WorkerView(id=worker.worker, address=worker.address, busy=worker.busy, expires_at_ms=worker.expires_at_ms)

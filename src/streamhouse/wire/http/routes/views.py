@@ -1,0 +1,226 @@
+"""Views: rows that pipelines keep up to date, looked up by key.
+
+GET  /v1/views                          all, with how fresh they are
+GET  /v1/views/{view}
+GET  /v1/views/{view}/rows?id=7         the row of a key: a parameter for each of its columns
+GET  /v1/views/{view}/rows?limit=100    all rows, in the order of their keys, page by page
+POST /v1/views/{view}/rows              a part of a batch, from the supervisor that runs the view
+"""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.pipelines.changes import shown_status
+from streamhouse.broker.views import View
+from streamhouse.errors import InvalidDefinition
+from streamhouse.model.pipeline import Fence, PipelineName
+from streamhouse.model.view import ViewPart, ViewRow, ViewState
+from streamhouse.wire.http.errors import Flaw, Malformed
+from streamhouse.wire.http.exchange import MAX_LIMIT, json_answer
+from streamhouse.wire.http.operations import MAX_INT, QUERY_PATTERN, Call, NoQuery, Operation
+from streamhouse.wire.http.pipeline_shapes import Number, StatusView, status_view
+
+from .tables import Columns, ColumnView, KeyColumns, column_views, columns_of
+
+TAG: Final = "views"
+PAGING: Final = ("limit", "cursor")
+Key = Annotated[list[Any], Meta(min_length=1, max_length=100)]
+
+
+class ViewView(msgspec.Struct, frozen=True, kw_only=True):
+    """`fresh_at_ms`: up to which time it knows what happened; null while it never had a batch."""
+
+    name: str
+    columns: list[ColumnView] | None
+    key: list[str]
+    rows: int
+    fresh_at_ms: int | None
+    lag_records: int | None
+    batch: int | None
+    status: StatusView
+
+
+class ViewsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    views: list[ViewView]
+
+
+class RowAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The row of a key."""
+
+    row: dict[str, Any]
+    fresh_at_ms: int | None
+
+
+class RowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows in the order of their keys; `cursor` is for the next page, null when there is none."""
+
+    rows: list[dict[str, Any]]
+    cursor: str | None
+    fresh_at_ms: int | None
+
+
+class RowsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Paging; the columns of a key are parameters, too, each under its name."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="rows in a page, at most")] | None = None
+    cursor: Annotated[str, Meta(max_length=10_000, description="where an earlier page ended")] | None = None
+
+
+class Upsert(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    key: Key
+    row: dict[str, Any]
+
+
+class PartRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a micro-batch, from whoever owns the view under `epoch`. `key` and `columns` name what rows have."""
+
+    epoch: Number
+    query: Annotated[str, Meta(pattern=QUERY_PATTERN)]
+    batch: Number
+    part: Annotated[int, Meta(ge=0, le=MAX_INT)] = 0
+    parts: Annotated[int, Meta(ge=1, le=MAX_INT)] = 1
+    upserts: list[Upsert] = []
+    deletes: list[Key] = []
+    fresh_at_ms: Number
+    complete: bool = False
+    key: KeyColumns = []
+    columns: Columns | None = None
+
+
+class PartAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The view after it."""
+
+    rows: int
+    batch: int
+    whole: bool
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    views = broker.views
+
+    async def list_views(call: Call[NoQuery, None]) -> Response:
+        return json_answer(ViewsAnswer(views=[_view(each) for each in await views.all()]))
+
+    async def get_view(call: Call[NoQuery, None]) -> Response:
+        return json_answer(_view(await views.find(_name(call))))
+
+    async def view_rows(call: Call[RowsQuery, None]) -> Response:
+        view = await views.find(_name(call))
+        fresh_at_ms = _fresh_at_ms(view.state)
+        if key := _key(view, dict(call.request.query_params)):
+            row = await views.row(view, key)
+            return json_answer(RowAnswer(row=dict(row.row), fresh_at_ms=fresh_at_ms))
+        page = await views.page(view, cursor=call.query.cursor, limit=call.query.limit)
+        rows = [dict(each.row) for each in page.rows]
+        return json_answer(RowsAnswer(rows=rows, cursor=page.cursor, fresh_at_ms=fresh_at_ms))
+
+    async def change_view_rows(call: Call[NoQuery, PartRequest]) -> Response:
+        state = await views.change(_part(_name(call), call.body))
+        return json_answer(PartAnswer(rows=state.rows, batch=state.batch, whole=state.is_whole))
+
+    return [
+        Operation(
+            method="GET",
+            path="/v1/views",
+            handler=list_views,
+            summary="List materialized views, with how fresh they are",
+            tag=TAG,
+            query=NoQuery,
+            answer=ViewsAnswer,
+        ),
+        Operation(
+            method="GET",
+            path="/v1/views/{view}",
+            handler=get_view,
+            summary="Look at a view",
+            tag=TAG,
+            query=NoQuery,
+            answer=ViewView,
+            problems=(404,),
+        ),
+        Operation(
+            method="GET",
+            path="/v1/views/{view}/rows",
+            handler=view_rows,
+            summary="The row of a key, or all rows page by page",
+            about="A parameter for each column of the key (`?id=7`) finds one row; none of them: pages.",
+            tag=TAG,
+            query=RowsQuery,
+            answer=RowsAnswer,
+            also_answer=RowAnswer,
+            problems=(404,),
+        ),
+        Operation(
+            method="POST",
+            path="/v1/views/{view}/rows",
+            handler=change_view_rows,
+            summary="A part of a batch, from the supervisor that runs the view",
+            about="A batch that is wholly there is passed over; whoever lost the view is refused.",
+            tag=TAG,
+            query=NoQuery,
+            body=PartRequest,
+            max_body_bytes=broker.settings.views.max_part_bytes,
+            answer=PartAnswer,
+            problems=(404, 409),
+        ),
+    ]
+
+
+def _name(call: Call[Any, Any]) -> str:
+    return str(call.path["view"])
+
+
+def _fresh_at_ms(state: ViewState) -> int | None:
+    return None if state.batch < 0 else state.fresh_at_ms
+
+
+def _view(view: View) -> ViewView:
+    status = shown_status(view.kept)
+    return ViewView(
+        name=view.kept.name,
+        columns=column_views(view.columns),
+        key=list(view.key),
+        rows=view.state.rows,
+        fresh_at_ms=_fresh_at_ms(view.state),
+        lag_records=status.lag_records,
+        batch=None if view.state.batch < 0 else view.state.batch,
+        status=status_view(status),
+    )
+
+
+def _key(view: View, given: dict[str, str]) -> dict[str, str]:
+    """The values of the key's columns among the parameters: all of them or none."""
+    found = {column: given[column] for column in view.key if column in given}
+    odd = [name for name in given if name not in view.key and name not in PAGING]
+    if odd:
+        raise _wrong(f"no column of the key; name={odd[0][:100]!r} key={','.join(view.key)[:200]}", odd[0])
+    missing = [column for column in view.key if column not in found]
+    if found and missing:
+        raise _wrong(f"every column of the key is wanted; missing={','.join(missing)[:200]}", *missing)
+    return found
+
+
+def _wrong(text: str, *names: str) -> Malformed:
+    return Malformed(text, flaws=[Flaw(path=f"$.{name[:100]}", reason=text) for name in names])
+
+
+def _part(name: str, told: PartRequest) -> ViewPart:
+    if told.part >= told.parts:
+        raise InvalidDefinition(f"a part is one of its batch's; part={told.part} parts={told.parts}")
+    return ViewPart(
+        fence=Fence(pipeline=PipelineName(name), epoch=told.epoch),
+        query=told.query,
+        batch=told.batch,
+        part=told.part,
+        parts=told.parts,
+        upserts=tuple(ViewRow(key=tuple(each.key), row=each.row) for each in told.upserts),
+        deletes=tuple(map(tuple, told.deletes)),
+        fresh_at_ms=told.fresh_at_ms,
+        complete=told.complete,
+        key=tuple(told.key),
+        columns=columns_of(told.columns),
+    )

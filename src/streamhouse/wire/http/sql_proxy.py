@@ -1,0 +1,168 @@
+"""SQL proxy: questions in SQL are passed to a worker with a Spark, and its answer back, piece by piece.
+
+Data path   /v1/sql -> **sql proxy** -> a worker's HTTP port
+Owns        how many are passed on at once, and for how long; the worker's token; that who leaves ends their question
+Leaves      which workers there are to `broker.sql`, answering to `spark.sql`
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from streamhouse.broker.sql import SqlWorkers
+from streamhouse.config import SqlSettings
+from streamhouse.errors import NoWorker, UnknownQuery
+from streamhouse.model.worker import SqlWorker
+
+from .errors import TooManyRequests
+from .operations import JSON
+
+GRACE_S: Final = 5.0
+"""A worker ends a question by itself; so much longer is waited for its word."""
+UNAUTHORIZED: Final = 401
+NO_CONTENT: Final = 204
+CLIENT_CLOSED: Final = 499
+TOLD_HEADERS: Final = ("content-type", "retry-after")
+TOLD_PREFIX: Final = "streamhouse-"
+
+
+class SqlProxy:
+    def __init__(self, settings: SqlSettings, workers: SqlWorkers) -> None:
+        self._settings = settings
+        self._workers = workers
+        self._busy = 0
+
+    def __repr__(self) -> str:
+        return f"<SqlProxy busy={self._busy}>"
+
+    async def ask(self, request: Request, path: str, body: bytes | None, *, timeout_s: float) -> Response:
+        """A worker's answer, as it comes; the least busy worker that can be reached is asked."""
+        limit = self._settings.concurrency
+        if self._busy >= limit:
+            raise TooManyRequests(f"too many questions in SQL at once; limit={limit} setting=sql.concurrency")
+        self._busy += 1
+        stack = AsyncExitStack()
+        stack.callback(self._done)
+        try:
+            answer = await _unless_gone(request, self._first_answer(request, path, body, timeout_s, stack))
+        except BaseException:
+            await stack.aclose()
+            raise
+        if answer is None:
+            await stack.aclose()
+            return Response(status_code=CLIENT_CLOSED)
+        return _Passed(answer, stack, timeout_s=timeout_s + GRACE_S)
+
+    async def cancel(self, query_id: str) -> None:
+        """End a question wherever it is being answered; raises `UnknownQuery`."""
+        workers = await self._workers.in_order()
+        path = f"/v1/sql/queries/{query_id}"
+        found = await asyncio.gather(*(self._told(worker, path) for worker in workers))
+        if NO_CONTENT not in found:
+            raise UnknownQuery(query_id)
+
+    def _done(self) -> None:
+        self._busy -= 1
+
+    async def _told(self, worker: SqlWorker, path: str) -> int:
+        async with self._client(self._settings.connect_timeout_s + GRACE_S) as client:
+            try:
+                return (await client.delete(_url(worker, path), headers=_headers(worker))).status_code
+            except (httpx.HTTPError, httpx.InvalidURL):
+                return 0
+
+    async def _first_answer(
+        self, request: Request, path: str, body: bytes | None, timeout_s: float, stack: AsyncExitStack
+    ) -> httpx.Response:
+        client = await stack.enter_async_context(self._client(timeout_s + GRACE_S))
+        for worker in await self._workers.in_order():
+            headers = {**_headers(worker), "accept": request.headers.get("accept", "*/*")}
+            if body is not None:
+                headers["content-type"] = JSON
+            asked = client.build_request(request.method, _url(worker, path), content=body, headers=headers)
+            try:
+                answer = await client.send(asked, stream=True)
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL):
+                continue  # it died; the next one may live
+            except httpx.HTTPError as error:
+                raise NoWorker(
+                    f"a SQL worker didn't answer; worker={worker.worker} why={type(error).__name__}"
+                ) from None
+            stack.push_async_callback(answer.aclose)
+            if answer.status_code != UNAUTHORIZED:  # somebody else listens there now
+                return answer
+        raise NoWorker("no SQL worker can be reached; do=start one: streamhouse sql serve")
+
+    def _client(self, timeout_s: float) -> httpx.AsyncClient:
+        timeout = httpx.Timeout(timeout_s, connect=self._settings.connect_timeout_s)
+        # Proxies of the environment are for the outside world; workers speak plain HTTP, so no certificates are read.
+        return httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False)
+
+
+class _Passed(StreamingResponse):
+    """A worker's answer on its way; whatever ends it, the worker learns of it."""
+
+    def __init__(self, answer: httpx.Response, stack: AsyncExitStack, *, timeout_s: float) -> None:
+        super().__init__(_pieces(answer, timeout_s), status_code=answer.status_code, headers=_told(answer.headers))
+        self._stack = stack
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._stack.aclose()
+
+
+async def _pieces(answer: httpx.Response, timeout_s: float) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + timeout_s
+    pieces = answer.aiter_raw()
+    while True:
+        try:
+            async with asyncio.timeout_at(ends_at):
+                piece = await anext(pieces)
+        except StopAsyncIteration:
+            return
+        yield piece
+
+
+async def _unless_gone(request: Request, answering: Awaitable[httpx.Response]) -> httpx.Response | None:
+    """What is awaited, or None when the asker leaves before; the body was read before."""
+    asked = asyncio.ensure_future(answering)
+    gone = asyncio.ensure_future(_disconnected(request))
+    waited: set[asyncio.Future[Any]] = {asked, gone}
+    try:
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        return await asked if asked.done() else None
+    finally:
+        for each in waited:
+            each.cancel()
+        await asyncio.gather(*waited, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _url(worker: SqlWorker, path: str) -> str:
+    return f"http://{worker.address}{path}"
+
+
+def _headers(worker: SqlWorker) -> dict[str, str]:
+    return {"authorization": f"Bearer {worker.token}", "accept-encoding": "identity"}
+
+
+def _told(headers: Mapping[str, str]) -> dict[str, str]:
+    """What the asker learns of the worker's headers."""
+    return {
+        name: value
+        for name, value in headers.items()
+        if name.lower() in TOLD_HEADERS or name.lower().startswith(TOLD_PREFIX)
+    }
