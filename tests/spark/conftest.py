@@ -14,6 +14,7 @@ from tests.live import LiveAgent
 from tests.seaweed import RealS3
 
 BUCKET = "spark"
+PASSWORD = "shibboleth-of-the-warehouse"
 LAZY = ("--set", "flush.age_s=1h")
 """Records stay in the tail until the agent stops."""
 
@@ -30,11 +31,24 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealS3]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, bucket: RealS3) -> Iterator[SparkSession]:
+def connections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A JVM takes its environment when it starts; where the database is stands in a file, written when it does."""
+    return {
+        "PGSERVICEFILE": str(tmp_path_factory.mktemp("connections") / "services"),
+        "STREAMHOUSE_CONNECTION_WAREHOUSE": f"postgresql://guarded:{PASSWORD}@/warehouse?service=warehouse",
+        "STREAMHOUSE_CONNECTION_VISITOR": "postgresql://visitor@/warehouse?service=warehouse",
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, bucket: RealS3, connections: dict[str, str]
+) -> Iterator[SparkSession]:
     """Executors find the bucket as they would anywhere: by the environment."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {
             **bucket.environment,
+            **connections,
             "PYSPARK_PYTHON": sys.executable,
             "JAVA_HOME": str(java_home()),
         }.items():

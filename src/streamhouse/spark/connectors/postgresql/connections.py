@@ -1,0 +1,120 @@
+"""Connections: the databases that tables name, opened with what the environment says, and their errors in our words.
+
+Data path   reading, writing, tables -> **connections** -> PostgreSQL
+Owns        which variable holds a connection's DSN, how long a server is waited for, what its errors mean here
+Leaves      statements to whoever opens a connection
+
+A DSN has a password in it, so it is never an option, a part of a plan, or of an error's text: names travel, and every
+process of Spark looks the name up in its own environment.
+"""
+
+import os
+import re
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+import asyncpg
+
+from streamhouse.client.loop_thread import LoopThread
+from streamhouse.errors import Misconfigured, Rejected, StreamhouseError, Unavailable
+
+T = TypeVar("T")
+
+PREFIX: Final = "STREAMHOUSE_CONNECTION_"
+CONNECT_TIMEOUT_S: Final = 10.0
+STATEMENT_TIMEOUT_S: Final = 600.0
+"""For one statement, a COPY of a whole table among them."""
+MAX_TOLD: Final = 200
+"""Characters of a server's own message in an error."""
+
+# Classes of SQL states after which the same statement may succeed: connections, conflicts, resources, the operator.
+_PASSING: Final = ("08", "40", "53", "55", "57", "58", "XX")
+_SETTINGS: Final = {"application_name": "streamhouse", "timezone": "UTC", "datestyle": "ISO", "extra_float_digits": "1"}
+
+
+def variable_of(connection: str) -> str:
+    """`warehouse` is `STREAMHOUSE_CONNECTION_WAREHOUSE`."""
+    return PREFIX + re.sub(r"[^A-Z0-9]", "_", connection.upper())
+
+
+def dsn_of(connection: str, environ: Mapping[str, str] | None = None) -> str:
+    """What the environment says; raises `Misconfigured` where that is nothing."""
+    name = variable_of(connection)
+    dsn = (os.environ if environ is None else environ).get(name, "")
+    if not dsn:
+        raise Misconfigured(
+            f"unknown connection; connection={connection} do=set {name}=postgresql://user:password@host/database"
+            " in the environment of whatever runs Spark: supervisor, SQL worker, executors"
+        )
+    return dsn
+
+
+@asynccontextmanager
+async def opened(connection: str) -> AsyncIterator[Any]:
+    """A connection of one's own. Errors of the server, in here as well, are told in our words."""
+    link: Any = None
+    try:
+        link = await _connect(connection)
+        yield link
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        raise told(error, connection) from None
+    finally:
+        if link is not None:
+            link.terminate()  # whatever wasn't committed is not to be
+
+
+async def _connect(connection: str) -> Any:
+    dsn = dsn_of(connection)
+    try:
+        return await asyncpg.connect(
+            dsn,
+            timeout=CONNECT_TIMEOUT_S,
+            command_timeout=STATEMENT_TIMEOUT_S,
+            statement_cache_size=0,  # poolers that share connections don't keep statements
+            server_settings=_SETTINGS,
+        )
+    except (ValueError, asyncpg.InterfaceError):  # of the DSN itself, parts of which their texts show
+        raise Misconfigured(
+            f"a connection can't be read; connection={connection}"
+            f" do=write {variable_of(connection)} like postgresql://user:password@host:5432/database"
+        ) from None
+
+
+def told(error: Exception, connection: str) -> StreamhouseError:
+    """What a server's or a network's error means to somebody who wrote a pipeline."""
+    where = f"connection={connection}"
+    if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
+        return Rejected(f"the database lets nobody in like this; {where} do=correct {variable_of(connection)}")
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return Rejected(f"no rights; {where} why={_message(error)} do=GRANT them to the connection's user")
+    if not isinstance(error, asyncpg.PostgresError):
+        return Unavailable(f"the database doesn't answer; {where} why={type(error).__name__}")
+    state = str(getattr(error, "sqlstate", "") or "")
+    if state.startswith(_PASSING):
+        return Unavailable(f"the database can't serve now; {where} why={_message(error)}")
+    column = _column(error)
+    return Rejected(f"the database refuses; {where}{f' column={column}' if column else ''} why={_message(error)}")
+
+
+def _message(error: asyncpg.PostgresError) -> str:
+    text = " ".join(str(getattr(error, "message", "") or type(error).__name__).split())
+    return text if len(text) <= MAX_TOLD else text[: MAX_TOLD - 1] + "…"
+
+
+def _column(error: asyncpg.PostgresError) -> str | None:
+    """The column that a server blames: by itself for constraints, in the context of a COPY otherwise."""
+    named = getattr(error, "column_name", None)
+    found = re.search(r"line \d+, column ([^:,]+)", str(getattr(error, "context", "") or ""))
+    return named or (found[1] if found else None)
+
+
+@lru_cache(maxsize=1)
+def _loop() -> LoopThread:
+    return LoopThread(name="streamhouse-postgresql")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Do it on a loop of our own: Spark's threads have none, or one that is not ours."""
+    return _loop().run(work)

@@ -1,0 +1,197 @@
+"""Connector: tables of PostgreSQL, to look things up in and to keep results in.
+
+Data path   binding, pipelines -> **connector** -> reading in a task; a micro-batch's rows -> writing in a task
+Owns        options of such tables; frames whose rows are read when they are needed; the step of each micro-batch
+Leaves      statements to `reading` and `writing`, catalogs to `tables`
+
+A frame is one task that reads, so a query that joins a stream with it reads the table again in every micro-batch, and
+sees what has changed. Spark's Python data sources would plan anew each time, in a process of their own.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+import streamhouse.errors as errors
+from streamhouse.errors import Misconfigured, Rejected, StreamhouseError
+from streamhouse.model.table import Table
+from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors.postgresql.connections import run
+from streamhouse.spark.connectors.postgresql.reading import Extract, arrow_schema
+from streamhouse.spark.connectors.postgresql.tables import (
+    FoundTable,
+    check_readable,
+    check_writable,
+    find_table,
+    missing_table,
+)
+from streamhouse.spark.connectors.postgresql.types import quoted_name, staged
+from streamhouse.spark.connectors.postgresql.writing import (
+    ORDINAL,
+    MicroBatch,
+    Target,
+    TargetColumn,
+    prepare_progress,
+    write_batch,
+)
+
+CONNECTION, TABLE = "connection", "table"
+OPTIONS: Final = (CONNECTION, TABLE)
+BROADCAST_BYTES: Final = 32 * 1024 * 1024
+"""Larger tables are joined by sorting; smaller ones are sent to every task, which Spark takes all of them for."""
+
+_OUTCOME: Final = pa.schema([("kind", pa.string()), ("text", pa.string())])
+
+
+def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+    """`WITH (connector = 'postgresql', connection = 'warehouse', table = 'sales.orders')`."""
+    connection, name = _place(table)
+    found = run(find_table(connection, name))
+    if found is None:
+        raise missing_table(connection, name)
+    check_readable(found)
+    return _as_declared(_frame(spark, _chosen(found, table)), table)
+
+
+def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+    raise Rejected(
+        f"a table of PostgreSQL is no stream; table={table.name}"
+        " do=name it without STREAM: it is read again for every micro-batch"
+    )
+
+
+def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
+    target = find_target(frame, table, writing)
+    run(prepare_progress(target))
+    step = _Step(target=target, writing=writing)
+    return (
+        frame.writeStream.outputMode(writing.mode)
+        .option("checkpointLocation", writing.checkpoint)
+        .foreachBatch(step.write)
+    )
+
+
+def find_target(frame: DataFrame, table: Table, writing: Writing) -> Target:
+    """Where rows go; raises `Rejected` for whatever would stop the first of them."""
+    connection, name = _place(table)
+    key = writing.key or table.key
+    if not key and writing.mode != "append":
+        raise Rejected(
+            f"rows that change need a key; table={table.name} output={writing.mode}"
+            " do=declare PRIMARY KEY (…), or give the pipeline the option key"
+        )
+    found = run(find_table(connection, name))
+    if found is None:
+        raise missing_table(connection, name, frame.schema, key)
+    unique = check_writable(found, frame.schema, key)
+    by_name = {column.name: column for column in found.columns}
+    return Target(
+        connection=connection,
+        schema=found.schema,
+        table=found.name,
+        columns=tuple(
+            TargetColumn(name=each, type=by_name[each].type, is_array=by_name[each].element is not None)
+            for each in frame.columns
+        ),
+        key=tuple(key),
+        nulls_match=unique is not None and unique.nulls_match,
+    )
+
+
+def _place(table: Table) -> tuple[str, str]:
+    unknown = [name for name in table.options if name not in (*OPTIONS, "connector")]
+    if unknown:
+        raise Misconfigured(f"unknown option; table={table.name} option={unknown[0]} do=known are {', '.join(OPTIONS)}")
+    connection = table.options.get(CONNECTION, "")
+    if not connection or "://" in connection:
+        raise Misconfigured(
+            f"a connection is named, not written out; table={table.name}"
+            " do=connection = 'warehouse', and the DSN in STREAMHOUSE_CONNECTION_WAREHOUSE"
+        )
+    return connection, table.options.get(TABLE) or table.name
+
+
+# --- reading
+
+
+def _chosen(found: FoundTable, table: Table) -> FoundTable:
+    """With the columns of the declaration alone, if it has any; what isn't wanted isn't read."""
+    if table.columns is None:
+        return found
+    known = {column.name: column for column in found.columns}
+    for column in table.columns:
+        if column.name not in known:
+            raise Rejected(f"the table has no such column; {found.told} column={column.name} columns={','.join(known)}")
+    # A row of no columns is still a row: it is read with the first one.
+    return replace(found, columns=tuple(known[each.name] for each in table.columns) or found.columns[:1])
+
+
+def _frame(spark: SparkSession, found: FoundTable) -> DataFrame:
+    extract = Extract.of(found)
+
+    def rows(tick: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in tick:
+            if batch.num_rows:
+                yield from extract.batches()
+
+    frame = spark.range(0, 1, 1, 1).mapInArrow(rows, arrow_schema(extract))
+    restored = [
+        f"{kind.restore.format(quoted_name(name))} AS {quoted_name(name)}" if kind.restore else quoted_name(name)
+        for name, kind in extract.columns
+    ]
+    frame = frame.selectExpr(*restored)
+    return frame.hint("merge") if found.size_bytes > BROADCAST_BYTES else frame
+
+
+def _as_declared(frame: DataFrame, table: Table) -> DataFrame:
+    if table.columns is None:
+        return frame
+    return frame.selectExpr(
+        *(f"CAST({quoted_name(each.name)} AS {each.type}) AS {quoted_name(each.name)}" for each in table.columns)
+    )
+
+
+# --- writing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """What is done with each micro-batch: one task takes all rows, and writes them in one transaction."""
+
+    target: Target
+    writing: Writing
+
+    def write(self, frame: DataFrame, batch_id: int) -> None:
+        micro_batch = MicroBatch(
+            pipeline=self.writing.pipeline,
+            query_id=self.writing.query_id,
+            batch_id=batch_id,
+            epoch=self.writing.epoch,
+        )
+        columns = [staged(field.name, field.dataType) for field in frame.schema.fields]
+        rows = frame.selectExpr(*columns)
+        if self.target.key:
+            rows = rows.withColumn(ORDINAL, F.monotonically_increasing_id())
+        told = rows.repartition(1).mapInArrow(_task(self.target, micro_batch), "kind string, text string").collect()
+        for kind, text in told:
+            raise getattr(errors, kind)(text)
+
+
+def _task(target: Target, micro_batch: MicroBatch) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """An error is a row: raised here it would be a page of traces, and lose what kind it is."""
+        remaining = iter(batches)
+        try:
+            run(write_batch(target, micro_batch, remaining))
+        except StreamhouseError as error:
+            kind = next(each.__name__ for each in type(error).__mro__ if hasattr(errors, each.__name__))
+            yield pa.RecordBatch.from_pylist([{"kind": kind, "text": str(error)}], schema=_OUTCOME)
+        for _ in remaining:  # Spark wants its rows taken, also those of a micro-batch that was written before
+            pass
+
+    return task

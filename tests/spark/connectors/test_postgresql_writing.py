@@ -1,0 +1,186 @@
+"""A micro-batch reaches PostgreSQL once, whatever is killed on the way."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.errors import Misconfigured, Rejected, Unavailable
+from streamhouse.spark.connectors.postgresql.connections import dsn_of, opened, variable_of
+from streamhouse.spark.connectors.postgresql.writing import (
+    MicroBatch,
+    Target,
+    TargetColumn,
+    insert,
+    prepare_progress,
+    write_batch,
+)
+from tests.postgres import RealPostgres
+from tests.spark.conftest import PASSWORD
+from tests.spark.connectors.conftest import Ask
+from tests.spark.connectors.killed_writer import TARGET, rows
+
+pytestmark = pytest.mark.postgres
+
+FIRST = MicroBatch(pipeline="p", query_id="q", batch_id=0, epoch=1)
+TOTALS = "CREATE TABLE totals (id bigint PRIMARY KEY, total bigint)"
+KEYED = replace(TARGET, key=("id",))
+
+
+async def write(target: Target, micro_batch: MicroBatch, *batches: pa.RecordBatch) -> bool:
+    await prepare_progress(target)
+    return await write_batch(target, micro_batch, batches)
+
+
+def test_the_variable_of_a_connection_is_named_after_it() -> None:
+    assert variable_of("sales-eu.2") == "STREAMHOUSE_CONNECTION_SALES_EU_2"
+    with pytest.raises(Misconfigured, match="do=set STREAMHOUSE_CONNECTION_SALES=postgresql://"):
+        dsn_of("sales", {})
+
+
+def test_rows_of_a_key_replace_each_other_and_the_last_one_stays() -> None:
+    assert insert(KEYED) == (
+        'INSERT INTO "public"."totals" ("id", "total") SELECT DISTINCT ON ("id") "id", "total"'
+        ' FROM pg_temp.streamhouse_batch ORDER BY "id", streamhouse_ordinal DESC'
+        ' ON CONFLICT ("id") DO UPDATE SET "total" = EXCLUDED."total"'
+    )
+
+
+async def test_a_micro_batch_that_comes_again_is_left_out(ask: Ask) -> None:
+    await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total bigint)")
+    assert await write(TARGET, FIRST, *rows())
+    assert not await write(TARGET, FIRST, *rows())
+    assert await write(TARGET, replace(FIRST, batch_id=1), *rows())
+    assert await write(TARGET, replace(FIRST, query_id="another"), *rows())
+    assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(12,)]
+
+
+async def test_who_has_lost_the_pipeline_writes_nothing(ask: Ask) -> None:
+    await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total bigint)")
+    await write(TARGET, replace(FIRST, epoch=7), *rows())
+    with pytest.raises(Rejected, match="pipeline moved; pipeline=p epoch=6 newer=7"):
+        await write(TARGET, replace(FIRST, epoch=6, batch_id=1), *rows())
+    assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(4,)]
+
+
+def test_a_process_that_is_killed_behind_a_step_leaves_all_rows_or_none(ask: Ask) -> None:
+    ask("CREATE TABLE totals (id bigint, total bigint)")
+    steps = ["streamhouse_progress", "FOR UPDATE", "CREATE", "COPY", "SELECT", "UPDATE", "COMMIT;"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.connectors.killed_writer", *steps],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["step"] for each in told if each["killed"] == signal.SIGKILL] == steps
+    for each in told:
+        is_committed = each["step"] == "COMMIT;"
+        assert (each["left"], each["wrote"], each["after"]) == ((4, False, 4) if is_committed else (0, True, 4))
+    assert ask("SELECT DISTINCT count(*) FROM totals GROUP BY id") == [(len(steps),)]
+
+
+async def test_two_that_write_the_same_micro_batch_at_once_write_it_once(ask: Ask) -> None:
+    await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total bigint)")
+    both = await asyncio.gather(*(write(TARGET, FIRST, *rows()) for _ in range(4)))
+    assert sorted(both) == [False, False, False, True]
+    assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(4,)]
+
+
+async def test_values_of_every_type_arrive(ask: Ask) -> None:
+    columns = "n smallint, t text, d numeric(10,2), f float8, b boolean, day date, at timestamptz"
+    columns += ", raw bytea, j jsonb, a int[]"
+    await asyncio.to_thread(ask, f"CREATE TABLE kinds ({columns})")
+    named = [each.strip().split(" ") for each in columns.replace("(10,2)", "").split(",")]
+    target = Target(
+        connection="warehouse",
+        schema="public",
+        table="kinds",
+        columns=tuple(TargetColumn(name=n, type=kind, is_array=kind == "int[]") for n, kind in named),
+    )
+    at = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+    values: dict[str, list[Any]] = {
+        "n": [1, None],
+        "t": ['a "quoted"\nline, and ü', ""],
+        "d": [Decimal("-12.30"), None],
+        "f": [float("inf"), None],
+        "b": [True, None],
+        "day": [date(2026, 1, 2), None],
+        "at": pa.array([at, None], pa.timestamp("us", "Europe/Berlin")),
+        "raw": [r"\x00ff", None],
+        "j": ['{"a": [1, null]}', None],
+        "a": ["[1, null, 3]", None],
+    }
+    await write(target, FIRST, pa.RecordBatch.from_pydict(values))
+    found = await asyncio.to_thread(ask, "SELECT * FROM kinds")
+    assert found == [
+        (
+            1,
+            'a "quoted"\nline, and ü',
+            Decimal("-12.30"),
+            float("inf"),
+            True,
+            date(2026, 1, 2),
+            at,
+            b"\x00\xff",
+            '{"a": [1, null]}',
+            [1, None, 3],
+        ),
+        (None, "", *[None] * 8),
+    ]
+
+
+async def test_a_value_that_does_not_fit_is_told_with_its_column(ask: Ask) -> None:
+    await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total smallint)")
+    narrow = replace(TARGET, columns=(TARGET.columns[0], TargetColumn(name="total", type="smallint")))
+    with pytest.raises(Rejected, match=r"column=total why=value \"70000\" is out of range for type smallint"):
+        await write(narrow, FIRST, pa.RecordBatch.from_pydict({"id": [1], "total": [70000]}))
+
+
+async def test_a_row_without_a_key_is_refused_in_words(ask: Ask) -> None:
+    await asyncio.to_thread(ask, TOTALS)
+    lost = pa.RecordBatch.from_pydict({"id": [None, 1], "total": [1, 1], "streamhouse_ordinal": [0, 1]})
+    with pytest.raises(Rejected, match=r"a row has no key; .* column=id rows=1 do="):
+        await write(KEYED, FIRST, lost)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "kind", "words"),
+    [
+        (
+            "postgresql://guarded:wrong-word@/warehouse?service=warehouse",
+            Rejected,
+            "do=correct STREAMHOUSE_CONNECTION_OTHER",
+        ),
+        ("mysql://guarded:wrong-word@somewhere", Misconfigured, "do=write STREAMHOUSE_CONNECTION_OTHER like"),
+        ("postgresql://guarded:wrong-word@127.0.0.1:1/warehouse", Unavailable, "the database doesn't answer"),
+        ("postgresql://guarded:wrong-word@127.0.0.1:x/warehouse", Misconfigured, "a connection can't be read"),
+    ],
+)
+async def test_a_connection_that_can_not_be_opened_is_told_without_its_password(
+    postgres: RealPostgres, monkeypatch: pytest.MonkeyPatch, dsn: str, kind: type[Exception], words: str
+) -> None:
+    monkeypatch.setenv("STREAMHOUSE_CONNECTION_OTHER", dsn)
+    with pytest.raises(kind) as caught:
+        await _first(opened("other"))
+    assert words in str(caught.value)
+    assert "wrong-word" not in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+
+
+async def _first(door: Any) -> AsyncIterator[Any]:
+    async with door as link:
+        return link  # type: ignore[no-any-return]
