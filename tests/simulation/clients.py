@@ -138,7 +138,7 @@ class Client:
         world, history = self.world, self.history
 
         async def begin(broker: Broker) -> Finish[int]:
-            placed = await broker.append(sent.name, memoryview(bytearray(sent.data)))
+            placed = await broker.append(sent.name, memoryview(bytearray(sent.latest)))
             if world.is_team and placed.commit is not None:
                 world.loop.create_task(self._witness(placed, sent), name="witness")
 

@@ -22,7 +22,7 @@ back to the end of the last fact that remains. Nothing else changes: what remain
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
@@ -44,6 +44,17 @@ class Sent:
     data: bytes
     times_ms: tuple[int, ...]
     label: str
+    forms: list[bytes] = field(default_factory=list)
+    """The same records as they were sent again, under other epochs."""
+
+    @property
+    def latest(self) -> bytes:
+        return self.forms[-1] if self.forms else self.data
+
+    @property
+    def number(self) -> int:
+        """Whoever makes batches counts them."""
+        return int(self.label.rpartition(".")[2])
 
     @property
     def identity(self) -> bytes:
@@ -206,10 +217,10 @@ class History:
         """Byte for byte as it was sent, but for offset, epoch and, where the topic asks, the append time."""
         header = read_header(batch)
         if header.is_log_append_time:
-            same = batch[23:35] == sent.data[23:35] and batch[43:] == sent.data[43:]
+            same = any(batch[23:35] == data[23:35] and batch[43:] == data[43:] for data in (sent.data, *sent.forms))
             same = same and header.crc == crc32c(batch[21:])
         else:
-            same = batch[16:] == sent.data[16:]
+            same = any(batch[16:] == data[16:] for data in (sent.data, *sent.forms))
         if not same:
             self.violated(f"a batch was changed; {log.name} {sent.label} base={header.base_offset}")
 
@@ -310,15 +321,23 @@ class History:
     # --- the end
 
     def complete(self, log: PartitionHistory, log_start: int, scanned: Sequence[Buffer]) -> None:
-        """A whole log was read, from its start to its end: every fact must be in it, and sequences grow."""
+        """A whole log was read, from its start to its end: every fact must be in it, and sequences grow; so do the
+        numbers of what one producer has made, whatever its epochs."""
         found = {header.base_offset: header for header in map(read_header, scanned)}
         for fact in log.facts.values():
             if fact.base >= log_start and fact.base not in found:
                 self.violated(f"a record is lost; {log.name} {fact} log_start={log_start}")
         last: dict[tuple[int, int], int] = {}
-        for _, header in sorted(found.items()):
+        made: dict[int, int] = {}
+        for batch in sorted(scanned, key=lambda batch: read_header(batch).base_offset):
+            header = read_header(batch)
             if header.producer_id < 0:
                 continue
+            sent = self._sent.get(bytes(memoryview(batch)[HEADER_BYTES:]))
+            if sent is not None:
+                if sent.number < made.get(header.producer_id, -1):
+                    self.violated(f"a batch stands behind a later one; {log.name} {sent.label} {header.base_offset}")
+                made[header.producer_id] = sent.number
             producer = (header.producer_id, header.producer_epoch)
             if header.base_sequence <= last.get(producer, -1):
                 self.violated(f"sequences do not grow; {log.name} base={header.base_offset} {producer}")

@@ -21,6 +21,7 @@ from streamhouse.config import (
     GroupSettings,
     LeaseSettings,
     PlacingSettings,
+    ProducerSettings,
     RetentionSettings,
     Settings,
     WalSettings,
@@ -126,6 +127,8 @@ class Options:
     database_has_own_clock: bool
     plain_producers: int
     idempotent_producers: int
+    eager_producers: int = 0
+    """Idempotent ones, too, with requests under way in several partitions at once."""
     followers: int
     readers: int
     churns: bool
@@ -184,7 +187,13 @@ def choose(seed: int, profile: str | None = None) -> Options:
     options = _placing(options, random.Random(f"placing-{seed}"))
     team = random.Random(f"team-{seed}")
     in_team = team.random() < TEAM_SHARE if profile is None else profile in TEAM_PROFILES
-    return _in_team(options, team, profile) if in_team else options
+    return _eager(_in_team(options, team, profile), random.Random(f"eager-{seed}")) if in_team else options
+
+
+def _eager(options: Options, chance: random.Random) -> Options:
+    producers = ProducerSettings(settle_s=chance.choice((1.0, 3.0)))
+    settings = structs.replace(options.settings, producers=producers)
+    return replace(options, settings=settings, eager_producers=chance.choice((0, 1, 1)))
 
 
 def _in_team(options: Options, chance: random.Random, profile: str | None) -> Options:

@@ -27,6 +27,7 @@ from streamhouse.model.names import TopicPartition
 from .churn import TOPIC, Churner
 from .clients import Client, simply
 from .consumers import Follower, RandomReader
+from .eager import EagerProducer
 from .groups import Crowd
 from .loop import SimLoop, Violation
 from .nemesis import Nemesis
@@ -134,6 +135,7 @@ class Scenario:
             "duplicates": history.duplicates,
             "reads": history.reads,
             "forgiven": history.forgiven,
+            "epochs begun": self.world.epochs_begun,
             "commits": self.world.groups.commits,
             "commits refused": self.world.groups.refused,
             "deletions": self.world.groups.deletions,
@@ -208,13 +210,21 @@ class Scenario:
 
     def _clients(
         self,
-    ) -> tuple[list[PlainProducer | IdempotentProducer], list[Follower], list[RandomReader | Churner | Placer]]:
+    ) -> tuple[
+        list[PlainProducer | IdempotentProducer | EagerProducer],
+        list[Follower],
+        list[RandomReader | Churner | Placer],
+    ]:
         options, world = self.options, self.world
-        producers: list[PlainProducer | IdempotentProducer] = [
+        producers: list[PlainProducer | IdempotentProducer | EagerProducer] = [
             *(PlainProducer(world, f"plain{number}", self.names) for number in range(options.plain_producers)),
             *(
                 IdempotentProducer(world, f"idem{number}", world.chance.sample(self.names, min(2, len(self.names))))
                 for number in range(options.idempotent_producers)
+            ),
+            *(
+                EagerProducer(world, f"eager{number}", world.chance.sample(self.names, min(3, len(self.names))))
+                for number in range(options.eager_producers)
             ),
         ]
         followers = [Follower(world, f"follower{number}", self.names) for number in range(options.followers)]

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from streamhouse.broker import tenure
+from streamhouse.broker.appending import Appending
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.producers import ProducerTable
 from streamhouse.broker.tenure import Tenure
@@ -193,6 +194,10 @@ def repeated_commits_not_recognised(patch: Patch) -> None:
     patch.setattr(segments, "_published", nothing)
 
 
+def gaps_called_out_of_order_after_a_move(patch: Patch) -> None:
+    patch.setattr(Appending, "_is_settling", lambda self, opened, header, *, now: False)
+
+
 SLEEPERS: Final = {
     "groups": (),
     "churns": False,
@@ -231,6 +236,9 @@ TEAM_MUTATIONS: Final = {
     "a lease is released before the flush": Mutation(apply=released_before_the_flush, profile="team-moves"),
     "the next leader doesn't know the producers": Mutation(
         apply=producers_not_known_to_the_next_leader, profile="team-moves"
+    ),
+    "a gap is called out of order where a partition has moved": Mutation(
+        apply=gaps_called_out_of_order_after_a_move, profile="team-moves", tweaks={"eager_producers": 2}
     ),
     "commits are not fenced": Mutation(apply=commits_not_fenced, profile="team-zombies"),
     "a repeated commit is not recognised": Mutation(apply=repeated_commits_not_recognised, profile="team-stores"),

@@ -198,6 +198,7 @@ class World:
         """Whether who ends is succeeded by nobody."""
         self.deaths: dict[str, int] = {}
         self.power_cuts = 0
+        self.epochs_begun = 0
         """How often the power took what the policy had not synced, or a write that was under way."""
         self.must_be_stored: list[tuple[Sent, int]] = []
         """Batches that the broker called stored without saying where, and the power cuts before it did."""
