@@ -11,7 +11,7 @@ from tests.cli.fakes import World
 USUAL = "127.0.0.1:8080"
 
 
-@pytest.mark.parametrize("kind", ["shell", "submit"])
+@pytest.mark.parametrize("kind", ["shell", "submit", "pipelines"])
 def test_what_is_not_ours_goes_to_spark_as_it_was_typed(run: Run, world: World, kind: str) -> None:
     typed = ["--master", "local[2]", "--conf", "a=b c", "job.py", "--agents", "mine", "--help", "-v"]
     assert run("spark", kind, *typed).exit_code == 0

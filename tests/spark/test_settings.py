@@ -89,3 +89,10 @@ def test_the_page_has_every_option_in_its_table(section: str, known: tuple[str, 
     text = PAGE.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     cells = " ".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))
     assert [name for name in known if f"`{name}`" not in cells] == []
+
+
+def test_declarative_pipelines_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "NEEDED", ("yaml", "no_such_package", "no_such.package"))
+    with pytest.raises(Misconfigured, match=r"missing=no_such_package,no_such\.package do=pip install") as raised:
+        launch.check_declarative()
+    assert "pyspark[connect,pipelines]" in str(raised.value)

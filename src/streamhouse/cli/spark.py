@@ -1,4 +1,4 @@
-"""Spark: `streamhouse spark shell|submit|config` starts PySpark with everything set, or says what to set.
+"""Spark: `streamhouse spark shell|submit|pipelines|config` starts PySpark with everything set, or says what to set.
 
 Owns        the flags, and the settings as text
 Leaves      commands, settings and Java to `spark`; every other argument to Spark's own commands
@@ -67,6 +67,21 @@ def submit(context: typer.Context, agents: Agents = None) -> None:
     if not context.args:
         raise typer.BadParameter("which program? Name one, such as orders.py", param_hint="PROGRAM")
     doors_of(context).start_spark("submit", context.args, agents=http_addresses(agents))
+
+
+@app.command(
+    "pipelines",
+    cls=HelpfulCommand,
+    context_settings=_PASSED_ON,
+    help=described(
+        "Run a project of Spark's own declarative pipelines, with topics as sources and sinks. Arguments behind our "
+        "own are those of `spark-pipelines`. For pipelines that are kept running, see: streamhouse pipelines.",
+        "streamhouse spark pipelines run --spec spark-pipeline.yml",
+        "streamhouse spark pipelines --agents 10.0.0.5:8080 dry-run",
+    ),
+)
+def pipelines(context: typer.Context, agents: Agents = None) -> None:
+    doors_of(context).start_spark("pipelines", context.args, agents=http_addresses(agents))
 
 
 @app.command(

@@ -17,9 +17,11 @@ from typing import Final, Literal
 from streamhouse.errors import Misconfigured
 from streamhouse.spark.session import spark_environment, spark_settings
 
-Kind = Literal["shell", "submit"]
+Kind = Literal["shell", "submit", "pipelines"]
 
-SCRIPTS: Final[Mapping[Kind, str]] = {"shell": "pyspark", "submit": "spark-submit"}
+SCRIPTS: Final[Mapping[Kind, str]] = {"shell": "pyspark", "submit": "spark-submit", "pipelines": "spark-pipelines"}
+NEEDED: Final = ("yaml", "grpc", "grpc_status", "google.rpc")
+"""Packages without which Spark's declarative pipelines don't start."""
 QUIET: Final = {"spark.log.level": "WARN"}
 """A program's own words are not lost among Spark's, as in its shell."""
 
@@ -38,12 +40,31 @@ class Launch:
 def plan_launch(kind: Kind, arguments: Sequence[str], environ: Mapping[str, str], *, agents: str | None) -> Launch:
     """Our settings come first, so that the user's win."""
     home = spark_home()
+    if kind == "pipelines":
+        check_declarative()
     settings = [part for pair in {**QUIET, **spark_settings(agents)}.items() for part in ("--conf", "=".join(pair))]
     environment = spark_environment(environ, agents=agents)
     return Launch(
         command=(str(home / "bin" / SCRIPTS[kind]), *settings, *arguments),
         environment={**environment, "SPARK_HOME": str(home)},
     )
+
+
+def check_declarative() -> None:
+    """Raise `Misconfigured` where Spark's declarative pipelines would end with an import that fails."""
+    missing = [name for name in NEEDED if not _is_installed(name)]
+    if missing:
+        raise Misconfigured(
+            f"Spark's declarative pipelines need packages that are not installed; missing={','.join(missing)}"
+            ' do=pip install "pyspark[connect,pipelines]"'
+        )
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # not even the package that it would be in
+        return False
 
 
 def spark_home() -> Path:

@@ -67,6 +67,7 @@ class Builder:
             HadoopFolder(self._spark, path), query_id=job.query_id, state=shape.state, before=self._before(job, table)
         )
         writing = self._writing(job, options, path, mode=output_mode(job, options, shape, bound.frame))
+        _activate(bound.frame.sparkSession)
         main = find(table.connector).write_stream(bound.frame, table, writing)
         queries = [_started(main, job.name, options)]
         try:
@@ -169,6 +170,12 @@ def output_mode(job: Job, options: PipelineOptions, shape: Shape, frame: DataFra
 def has_watermark(frame: DataFrame) -> bool:
     plan: Any = frame._jdf.queryExecution().analyzed()
     return "EventTimeWatermark" in str(plan.toString())
+
+
+def _activate(session: SparkSession) -> None:
+    """Spark looks for a sink's format in the thread's session, and a new thread has none."""
+    jvm: Any = session._jvm
+    SparkSession._get_j_spark_session_class(jvm).setActiveSession(session._jsparkSession)
 
 
 def _started(writer: DataStreamWriter, name: str, options: PipelineOptions) -> StreamingQuery:
