@@ -60,6 +60,7 @@ class MadeUpAgents(Doors):
         self.checked: list[dict[str, Any]] = []
         self.conflicts: set[str] = set()
         self.pipelines: list[dict[str, Any]] = []
+        self.shown: dict[str, Any] = {}
 
     def http(self, address: str) -> AbstractAsyncContextManager[Http]:
         return Http(address, transport=httpx.MockTransport(self._answer))
@@ -76,6 +77,8 @@ class MadeUpAgents(Doors):
             return self._put(path, body)
         if request.method == "DELETE":
             return httpx.Response(204 if self.kept.pop(path, None) else 404, json={"detail": "unknown"})
+        if path in self.shown:
+            return httpx.Response(200, json=self.shown[path])
         if path in self.kept or request.method == "POST":
             return httpx.Response(200, json=self.kept.get(path, {}))
         return httpx.Response(404, json={"detail": f"unknown; path={path}"})
@@ -234,3 +237,13 @@ def test_verbs_reach_the_pipeline(agents: MadeUpAgents) -> None:
         ("POST", "restart", {"from": "earliest"}),
         ("DELETE", "copies", None),
     ]
+
+
+@pytest.mark.parametrize(("phase", "code"), [("running", 0), ("done", 0), ("failed", 1)])
+def test_apply_may_wait_until_pipelines_run(agents: MadeUpAgents, tmp_path: Path, phase: str, code: int) -> None:
+    (tmp_path / "a.py").write_text(PYTHON)
+    agents.shown["/v1/pipelines/big"] = {**RUNNING, "name": "big", "status": {"phase": phase, "error": "a bad day"}}
+    result = call(agents, "apply", str(tmp_path / "a.py"), "--wait")
+    assert result.exit_code == code
+    assert (f"{phase} big" in result.stdout) is (code == 0)
+    assert ("big failed: a bad day" in result.stderr) is (code == 1)

@@ -15,7 +15,7 @@ from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import HelpfulCommand, described, group
 from streamhouse.cli.options import AsJson, http_addresses
 from streamhouse.cli.output import StatusLine, console, fail, on_terminal, print_json, say
-from streamhouse.cli.pipeline_view import print_pipeline, print_pipelines
+from streamhouse.cli.pipeline_view import phase_of, print_pipeline, print_pipelines
 from streamhouse.cli.words import counted, when
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Rejected, Unavailable
@@ -127,6 +127,9 @@ def apply(
     validate_first: Annotated[
         bool, typer.Option("--validate/--no-validate", help="Ask a Spark whether it is right, before anything changes.")
     ] = True,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Come back when the pipelines run, or with the reason why one doesn't.")
+    ] = False,
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
@@ -140,6 +143,30 @@ def apply(
         fail(f"{outcome.what} {outcome.name}: {outcome.why}")
     if refused:
         raise typer.Exit(1)
+    if wait:
+        names = [each.name for each in outcomes if each.what != "table" and each.outcome not in ("deleted", "absent")]
+        run(_until_running(doors_of(context), http_addresses(agents), names))
+
+
+async def _until_running(doors: Doors, address: str, names: Sequence[str]) -> None:
+    status = StatusLine()
+    async with doors.http(address) as http:
+        while True:
+            found = [await _asked(http, "GET", _path(name)) for name in names]
+            waiting = [each for each in found if phase_of(each) not in ("running", "done", "paused")]
+            failed = [each for each in waiting if phase_of(each) == "failed"]
+            if failed:
+                status.clear()
+                raise Rejected("; ".join(f"{each['name']} failed: {each['status']['error']}" for each in failed))
+            if not waiting:
+                break
+            supervisors = (await _asked(http, "GET", "/v1/supervisors"))["supervisors"]
+            hint = "" if supervisors else "; nobody runs pipelines yet, start one with: streamhouse pipelines run"
+            status.show(f"waiting for {', '.join(each['name'] for each in waiting)}{hint}")
+            await SystemClock().sleep(0.5)
+    status.clear()
+    for each in found:
+        say(f"{phase_of(each)} {each['name']}", color="green")
 
 
 async def _apply(
