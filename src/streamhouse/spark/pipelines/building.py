@@ -23,6 +23,7 @@ from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.pipelines.checkpoints import Before, HadoopFolder, checkpoint_path, prepare
 from streamhouse.spark.pipelines.dead_letters import dead_letter_streams
 from streamhouse.spark.pipelines.jobs import Job
+from streamhouse.spark.pipelines.kept_columns import keep, with_kept
 from streamhouse.spark.pipelines.python_code import run_python
 from streamhouse.spark.pipelines.targets import Targets
 from streamhouse.spark.sql.binding import Bound, bind, own_session
@@ -50,7 +51,9 @@ class Builder:
         """Start a pipeline's queries; raises for what is wrong with it."""
         options = _options(job)
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", job.name)
-        catalogue = Catalogue(self._agents)
+        path = checkpoint_path(self._checkpoints, job.name, job.query_id, job.generation)
+        folder = HadoopFolder(self._spark, path)
+        catalogue = with_kept(Catalogue(self._agents), folder, job.revision)
         reading = Reading(
             agents=self._agents,
             starting=job.begins_at,
@@ -60,12 +63,10 @@ class Builder:
         bound = self._bound(job, catalogue, reading)
         if not bound.frame.isStreaming:
             raise Misconfigured("it reads no stream, so it would be over at once; do=read one: FROM STREAM(orders)")
-        shape = shape_of(bound.frame)
+        shape = shape_of(bound.frame, bound.reads)
         table = self._target(job, catalogue, bound.frame, options)
-        path = checkpoint_path(self._checkpoints, job.name, job.query_id, job.generation)
-        note = prepare(
-            HadoopFolder(self._spark, path), query_id=job.query_id, state=shape.state, before=self._before(job, table)
-        )
+        note = prepare(folder, query_id=job.query_id, state=shape.state, before=self._before(job, table))
+        keep(catalogue, folder, job.revision, bound.reads)
         writing = self._writing(job, options, path, mode=output_mode(job, options, shape, bound.frame))
         _activate(bound.frame.sparkSession)
         main = find(table.connector).write_stream(bound.frame, table, writing)
@@ -75,7 +76,8 @@ class Builder:
         except BaseException:
             queries[0].stop()
             raise
-        return Built(main=queries[0], others=tuple(queries[1:]), notes=(note,) if note else ())
+        notes = ((note,) if note else ()) + bound.notes
+        return Built(main=queries[0], others=tuple(queries[1:]), notes=notes)
 
     def _bound(self, job: Job, catalogue: Catalogue, reading: Reading) -> Bound:
         if job.kind is Kind.PYTHON:

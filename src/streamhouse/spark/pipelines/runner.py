@@ -22,13 +22,15 @@ from pyspark.sql import SparkSession
 from streamhouse.spark.opening import open_session
 from streamhouse.spark.pipelines.building import Builder
 from streamhouse.spark.pipelines.jobs import job_of
-from streamhouse.spark.pipelines.messages import Command, Event, Exit, Ready, Start, Stop, read_command, written
+from streamhouse.spark.pipelines.messages import Command, Event, Exit, Line, Ready, Start, Stop, read_command, written
 from streamhouse.spark.pipelines.running import Run
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 STOP_TIMEOUT_S: Final = 20.0
+MAX_LINE: Final = 8000
+"""Characters of one line in a pipeline's log."""
 SETTINGS: Final = {
     "spark.scheduler.mode": "FAIR",  # a pipeline with much to do doesn't keep the others waiting
     "spark.ui.enabled": "false",
@@ -76,11 +78,30 @@ class Runner:
         elif isinstance(command, Stop) and (found := self._runs.get(command.run)) is not None:
             found.stop()
 
+    def note(self, pipeline: str, text: str) -> None:
+        """A line for a pipeline's log, from somewhere that knows no run: the console's rows."""
+        for run in list(self._runs.values()):
+            if run.job.name == pipeline and not run.stopping:
+                self._events.tell(Line(run=run.number, text=text[:MAX_LINE]))
+
     def stop(self) -> None:
         for run in self._runs.values():
             run.stop()
         for run in self._runs.values():
             run.join(STOP_TIMEOUT_S)
+
+
+class Notes(logging.Handler):
+    """What is logged for a pipeline becomes a line of its own log."""
+
+    def __init__(self, runner: Runner) -> None:
+        super().__init__()
+        self._runner = runner
+
+    def emit(self, record: logging.LogRecord) -> None:
+        pipeline = getattr(record, "pipeline", None)
+        if isinstance(pipeline, str):
+            self._runner.note(pipeline, record.getMessage())
 
 
 def main() -> None:
@@ -95,6 +116,7 @@ def main() -> None:
     jvm_pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     threading.Thread(target=_watch, args=(spark,), name="watch", daemon=True).start()
     runner = Runner(Builder(spark, agents=options.agents, checkpoints=options.checkpoints), events)
+    logging.getLogger().addHandler(Notes(runner))
     events.tell(Ready(jvm_pid=jvm_pid, spark=spark.version))
     for line in sys.stdin.buffer:
         command = read_command(line)
