@@ -19,8 +19,9 @@ PAGES = [
     ROOT / "benchmarks/README.md",
 ]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ON_SPARK = ("spark.md", "pipelines.md", "sql.md", "flink.md", "ksqldb.md", "materialised-views.md")
 RUNNABLE = [
-    pytest.param(page, marks=[pytest.mark.spark] if page.name == "spark.md" else [])
+    pytest.param(page, marks=[pytest.mark.spark] if page.name in ON_SPARK else [])
     for page in PAGES
     if BLOCK.search(page.read_text())
 ]
@@ -33,7 +34,8 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
 
 
 def commands(text: str) -> list[str]:
-    return [line[2:] for line in text.splitlines() if line.startswith("$ ")]
+    """What is typed: behind `$`, and behind `>` where a line goes on."""
+    return [line[2:] for line in text.splitlines() if line.startswith(("$ ", "> ")) or line == ">"]
 
 
 def script_of(page: Path, agent: LiveAgent) -> str:
