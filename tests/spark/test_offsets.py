@@ -15,7 +15,9 @@ from streamhouse.spark.offsets import (
     is_initial,
     limited,
     losing,
+    made_again,
     read_checkpoint,
+    read_ids,
     spans_between,
     starts_at,
 )
@@ -108,3 +110,16 @@ def test_the_first_batch_remembers_its_own_start() -> None:
     assert not is_initial(end)
     assert batch_start(later, end) == {A: 7}
     assert batch_start(checkpoint({A: 9}), checkpoint({A: 12})) == {A: 9}
+
+
+def test_topics_made_again_are_known_by_their_ids_and_old_checkpoints_have_none() -> None:
+    place = TopicPartition("orders", 0)
+    before = checkpoint({place: 10}, ids={"orders": "a"})
+    after = checkpoint({place: 3}, ids={"orders": "b"})
+    assert made_again(read_ids(before), read_ids(after)) == ["orders"]
+    assert batch_start(before, after) == {}
+    assert batch_start(before, checkpoint({place: 12}, ids={"orders": "a"})) == {place: 10}
+    old = checkpoint({place: 10})
+    assert read_ids(old) == {}
+    assert made_again(read_ids(old), read_ids(after)) == []
+    assert batch_start(old, checkpoint({place: 12}, ids={"orders": "a"})) == {place: 10}

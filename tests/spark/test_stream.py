@@ -1,5 +1,6 @@
 """Streams on a real Spark: what comes is read once, over limits, new partitions, failures and restarts."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.client.sync import SyncClient
 from tests.live import LiveAgent
-from tests.spark.conftest import send
+from tests.spark.conftest import LAZY, client_of, send
 
 pytestmark = pytest.mark.spark
 
@@ -82,6 +83,79 @@ def test_a_limit_bounds_each_batch_and_leaves_nothing_out(client: SyncClient, st
     finish(start(sink, topic="limited", startingOffsets="earliest", maxOffsetsPerTrigger=40))
     assert max(len(batch) for batch in sink.batches) <= 40
     assert sink.values == list(range(100))
+
+
+def test_bytes_bound_each_batch_too(client: SyncClient, start: Start, sink: Sink) -> None:
+    client.topics.create("weighed", partitions=2)
+    send(client, "weighed", [f"{number:0100}" for number in range(100)])
+    finish(start(sink, topic="weighed", startingOffsets="earliest", maxBytesPerTrigger=5000))
+    assert len(sink.batches) > 1
+    assert sink.values == list(range(100))
+
+
+def test_a_topic_that_was_made_again_is_noticed_and_read_anew_if_that_is_wanted(
+    client: SyncClient, start: Start, sink: Sink
+) -> None:
+    client.topics.create("again", partitions=2)
+    send(client, "again", range(40))
+    finish(start(sink, topic="again", startingOffsets="earliest"))
+    client.topics.delete("again")
+    client.topics.create("again", partitions=1)
+    send(client, "again", range(100, 160))
+    with pytest.raises(Exception, match=r"deleted and made again.*new checkpointLocation"):
+        start(sink, topic="again", startingOffsets="earliest").awaitTermination(LIMIT_S)
+    query = start(sink, now=False, topic="again", startingOffsets="earliest", failOnDataLoss="false")
+    try:
+        query.processAllAvailable()
+        assert sink.values == [*range(40), *range(100, 160)]
+        client.topics.delete("again")
+        client.topics.create("again", partitions=2)
+        send(client, "again", range(200, 210))
+        query.processAllAvailable()
+        assert sink.values == [*range(40), *range(100, 160), *range(200, 210)]
+    finally:
+        query.stop()
+
+
+def test_flushed_records_are_read_while_no_agent_is_there_and_the_query_goes_on_with_the_next(
+    spark: SparkSession, sink: Sink, tmp_path: Path
+) -> None:
+    """What was planned needs no agent: executors read objects. What comes next is planned when one is back."""
+    agent = LiveAgent(tmp_path / "data", *LAZY)
+    with agent:
+        with client_of(agent) as client:
+            client.topics.create("away", partitions=1)
+            send(client, "away", range(100))
+        agent.stop()  # which flushes
+        agent.start()
+        take = sink.take
+
+        def without_agent(frame: DataFrame, number: int) -> None:
+            if number == 0:
+                agent.kill()
+            take(frame, number)
+
+        options = {"agents": agent.http, "topic": "away", "startingOffsets": "earliest"}
+        frame = spark.readStream.format("streamhouse").options(**options).load()
+        writer = frame.writeStream.foreachBatch(without_agent).option("checkpointLocation", sink.checkpoint)
+        query = writer.trigger(processingTime="0 seconds").start()
+        try:
+            wait_for(lambda: sink.values == list(range(100)), query)
+            agent.start()
+            with client_of(agent) as client:
+                send(client, "away", range(100, 120))
+            query.processAllAvailable()
+            assert sink.values == list(range(120))
+        finally:
+            query.stop()
+
+
+def wait_for(condition: Callable[[], bool], query: StreamingQuery) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, "it never happens"
+        time.sleep(0.05)
 
 
 def test_a_running_query_sees_what_comes_and_a_failed_batch_comes_again(

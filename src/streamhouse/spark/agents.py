@@ -61,6 +61,8 @@ class PartitionPlan(msgspec.Struct, frozen=True):
     end: int
     flushed_end: int
     runs: list[RunRow]
+    topic_id: str = ""
+    """Another one where a topic was deleted and made again; empty where an agent doesn't tell."""
 
     @property
     def place(self) -> TopicPartition:

@@ -4,13 +4,14 @@ Data path   options, ends of logs, offsets of times -> **offsets** -> plans; a s
 Owns        starts and ends of a batch and of a stream, limits of a trigger, what counts as lost, the checkpoint's JSON
 Leaves      asking to `planning`
 
-The checkpoint has {"offsets": {"orders": {"0": 17}}}: the next offset of each partition. The first batch of a query
-has its own start in it too, as `since`: Spark asks a query that failed in its first batch where it begins once more,
-and "latest" is elsewhere by then.
+The checkpoint has {"offsets": {"orders": {"0": 17}}, "topics": {"orders": "uuid"}}: the next offset of each partition,
+and the ids of topics, by which one that was deleted and made again is known; old checkpoints have none. The first batch
+of a query has its own start in it too, as `since`: Spark asks a query that failed in its first batch where it begins
+once more, and "latest" is elsewhere by then.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeAlias
 
 from streamhouse.errors import DataLost, Misconfigured
@@ -23,10 +24,12 @@ log = logging.getLogger(__name__)
 Offsets: TypeAlias = dict[TopicPartition, int]
 Extents: TypeAlias = Mapping[TopicPartition, PartitionPlan]
 AtTimes: TypeAlias = Mapping[TopicPartition, int | None]
+TopicIds: TypeAlias = Mapping[str, str]
 Lose: TypeAlias = Callable[[str], None]
 
 OFFSETS: Final = "offsets"
 SINCE: Final = "since"
+TOPICS: Final = "topics"
 
 
 def losing(*, fails: bool) -> Lose:
@@ -117,6 +120,26 @@ def checked(starts: Offsets, extents: Extents, *, lose: Lose) -> Offsets:
     return {place: _start(place, offset, extents[place], lose) for place, offset in starts.items() if place in extents}
 
 
+def made_again(known: TopicIds, now: TopicIds) -> list[str]:
+    """Topics that are others than they were, under the same name."""
+    return sorted(topic for topic, was in known.items() if was and now.get(topic, was) not in ("", was))
+
+
+def lose_topic(topic: str, *, fails: bool) -> None:
+    """What is done when the topic that a stream has read is gone, and another one has its name."""
+    told = f"the topic was deleted and made again; topic={topic}"
+    if fails:
+        raise DataLost(
+            f"{told} do=start with a new checkpointLocation, or set failOnDataLoss=false to read the new one"
+            " from its beginning"
+        )
+    log.warning("%s; the new one is read from its beginning", told)
+
+
+def of_other_topics(offsets: Offsets, topics: Collection[str]) -> Offsets:
+    return {place: offset for place, offset in offsets.items() if place.topic not in topics}
+
+
 def limited(starts: Offsets, ends: Offsets, most: float | None) -> Offsets:
     """Ends so that about `most` offsets are read, each partition by its share of what is waiting, and never nothing."""
     waiting = {place: max(0, end - starts.get(place, 0)) for place, end in ends.items()}
@@ -146,8 +169,10 @@ def read_offsets(written: Mapping[str, Mapping[str, int]]) -> Offsets:
     }
 
 
-def checkpoint(ends: Offsets, *, since: Offsets | None = None) -> dict[str, Any]:
+def checkpoint(ends: Offsets, *, since: Offsets | None = None, ids: TopicIds | None = None) -> dict[str, Any]:
     written: dict[str, Any] = {OFFSETS: write_offsets(ends)}
+    if ids:
+        written[TOPICS] = dict(sorted(ids.items()))
     return written if since is None else {**written, SINCE: write_offsets(since)}
 
 
@@ -155,9 +180,16 @@ def read_checkpoint(told: Mapping[str, Any]) -> Offsets:
     return read_offsets(told[OFFSETS])
 
 
+def read_ids(told: Mapping[str, Any]) -> dict[str, str]:
+    return {str(topic): str(topic_id) for topic, topic_id in told.get(TOPICS, {}).items()}
+
+
 def batch_start(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
-    """Where a batch begins: where it began when it was planned first, if it is a query's first one."""
-    return read_offsets(end[SINCE]) if SINCE in end else read_checkpoint(start)
+    """Where a batch begins: where it began when it was planned first, if it is a query's first one; at the beginning
+    for a topic that was made again since the batch before."""
+    if SINCE in end:
+        return read_offsets(end[SINCE])
+    return of_other_topics(read_checkpoint(start), made_again(read_ids(start), read_ids(end)))
 
 
 def is_initial(told: Mapping[str, Any]) -> bool:

@@ -32,8 +32,10 @@ MAX_WAIT_S: Final = 5.0
 REQUEST_TIMEOUT_S: Final = 60.0
 """Longer than agents try a commit themselves (`placing.timeout_s`)."""
 MAX_CONNECTED: Final = 8
-FRESH_S: Final = 2.0
-"""For so long an answer about a topic or the store holds: quick micro-batches ask once for many."""
+FRESH_S: Final = 10.0
+"""For so long an answer about a topic holds: quick micro-batches ask once for many. What it says is only help: agents
+judge a commit by what the topic is then."""
+STORE_FRESH_S: Final = 300.0
 MAX_FRESH: Final = 1000
 NOT_FOUND: Final = 404
 
@@ -160,7 +162,7 @@ class PlacingAgents:
         if self._store is None or self._clock.monotonic() > self._store[0]:
             ask = self._http.ask
             answer = await self._patiently(lambda: ask("POST", "/v1/read-plans", body={"topics": []}), timeout_s)
-            self._store = self._clock.monotonic() + FRESH_S, _decoded(answer, _Store).store
+            self._store = self._clock.monotonic() + STORE_FRESH_S, _decoded(answer, _Store).store
         return self._store[1]
 
     async def _find_target(self, topic: str, timeout_s: float) -> Target:

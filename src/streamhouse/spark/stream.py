@@ -9,10 +9,11 @@ query has no new data, and goes on when one does.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -24,7 +25,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from streamhouse.client.loop_thread import LoopThread
-from streamhouse.errors import Unavailable
+from streamhouse.clock import SystemClock
+from streamhouse.errors import Unavailable, UnknownTopic
 from streamhouse.model.names import TopicPartition
 from streamhouse.spark.agents import Agents, PartitionPlan, ReadPlan, Span
 from streamhouse.spark.offsets import (
@@ -34,8 +36,12 @@ from streamhouse.spark.offsets import (
     checkpoint,
     is_initial,
     limited,
+    lose_topic,
     losing,
+    made_again,
+    of_other_topics,
     read_checkpoint,
+    read_ids,
     spans_between,
 )
 from streamhouse.spark.options import ReadOptions
@@ -45,6 +51,9 @@ from streamhouse.spark.pushing import NOTHING
 from streamhouse.spark.tasks import Output, SplitPartition, read
 
 log = logging.getLogger(__name__)
+
+PLACES_FRESH_S: Final = 2.0
+"""For so long it holds which partitions there are: a look for new records is one question, not two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +68,10 @@ class Look:
     def ends(self) -> Offsets:
         return {each.place: each.end for each in self.plan.partitions}
 
+    @property
+    def ids(self) -> dict[str, str]:
+        return ids_of(self.plan.partitions)
+
     def holds(self, spans: list[Span]) -> bool:
         """Whether the plan says where all of these stand."""
         plans = {each.place: each for each in self.plan.partitions}
@@ -70,25 +83,34 @@ class Look:
         )
 
 
+class Begin(NamedTuple):
+    """Where a query begins, and of which topics."""
+
+    starts: Offsets
+    ids: dict[str, str]
+
+
 class Driver:
     """A stream's connection to the agents; lives in the driver's Python process only."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._clock = SystemClock()
         self._loop = LoopThread(name="streamhouse-spark")
         self._agents = self._loop.run(_connect(options.agents))
         self._look: Look | None = None
+        self._places: tuple[float, list[TopicPartition]] | None = None
 
     def close(self) -> None:
         self._loop.run(self._agents.__aexit__(None, None, None))
         self._loop.close()
 
-    def start(self) -> Offsets:
+    def start(self) -> Begin:
         return self._loop.run(self._start())
 
-    async def _start(self) -> Offsets:
+    async def _start(self) -> Begin:
         extents = await find_extents(self._agents, self._options.subscription)
-        return await find_starts(self._agents, self._options, extents)
+        return Begin(await find_starts(self._agents, self._options, extents), ids_of(extents.values()))
 
     def look(self, starts: Offsets) -> Look:
         """Where everything behind `starts` stands now, partitions among it that are new."""
@@ -96,7 +118,23 @@ class Driver:
         return self._look
 
     async def _looked(self, starts: Offsets) -> Look:
-        places = chosen(self._options.subscription, await self._agents.topics())
+        """Asks one question, as a rule: which partitions there are holds for a while."""
+        was_known = self._places is not None and self._clock.monotonic() < self._places[0]
+        try:
+            return await self._look_at(await self._chosen(), starts)
+        except UnknownTopic:
+            self._places = None
+            if not was_known:
+                raise
+        return await self._look_at(await self._chosen(), starts)
+
+    async def _chosen(self) -> list[TopicPartition]:
+        if self._places is None or self._clock.monotonic() >= self._places[0]:
+            places = chosen(self._options.subscription, await self._agents.topics())
+            self._places = self._clock.monotonic() + PLACES_FRESH_S, places
+        return self._places[1]
+
+    async def _look_at(self, places: list[TopicPartition], starts: Offsets) -> Look:
         spans = [Span(place, starts.get(place, 0)) for place in places]
         if not spans:
             return Look(starts=starts, plan=ReadPlan(store="", grace_s=0, partitions=[]), is_whole=True)
@@ -123,14 +161,11 @@ async def _connect(address: str) -> Agents:
 
 
 def _with_runs(extent: PartitionPlan, runs: list[Any]) -> PartitionPlan:
-    return PartitionPlan(
-        topic=extent.topic,
-        partition=extent.partition,
-        log_start=extent.log_start,
-        end=extent.end,
-        flushed_end=extent.flushed_end,
-        runs=runs,
-    )
+    return msgspec.structs.replace(extent, runs=runs)
+
+
+def ids_of(plans: Iterable[PartitionPlan]) -> dict[str, str]:
+    return {each.topic: each.topic_id for each in plans if each.topic_id}
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -152,8 +187,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:
-        starts = self._driver.start()
-        return checkpoint(starts, since=starts)
+        starts, ids = self._driver.start()
+        return checkpoint(starts, since=starts, ids=ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_records is not None:
@@ -175,15 +210,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             log.warning("no agent answers, so there is nothing new: %s", error)
             return start
+        except UnknownTopic as error:
+            if self._target is not None or self._options.fail_on_data_loss:
+                raise
+            log.warning("a topic is gone, so there is nothing new: %s", error)
+            return start
+        lost = made_again(read_ids(start), look.ids)
+        for topic in lost:
+            lose_topic(topic, fails=self._options.fail_on_data_loss)
+        starts = of_other_topics(starts, lost)
+        ids = {**read_ids(start), **look.ids}
         lose = losing(fails=self._options.fail_on_data_loss)
         plans = {each.place: each for each in look.plan.partitions}
         begins = {**{place: plan.log_start for place, plan in plans.items()}, **checked(starts, plans, lose=lose)}
         self._latest = look.ends
         ends = limited(begins, _targeted(begins, look.ends, self._target), self._most(look, begins, limit))
         ends = {**starts, **{place: max(end, begins[place]) for place, end in ends.items()}}
-        if all(starts.get(place, begins.get(place)) == end for place, end in ends.items()):
+        if not lost and all(starts.get(place, begins.get(place)) == end for place, end in ends.items()):
             return start
-        return checkpoint(ends, since=starts if is_initial(start) else None)
+        return checkpoint(ends, since=starts if is_initial(start) else None, ids=ids)
 
     def _most(self, look: Look, begins: Offsets, limit: ReadLimit) -> float | None:
         """How many offsets the next batch may take."""
@@ -201,7 +246,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not spans:
             return []
         plan = self._driver.plan(spans)
-        _check_lost(spans, plan, fails=self._options.fail_on_data_loss)
+        fails = self._options.fail_on_data_loss
+        lost = made_again(read_ids(end), ids_of(plan.partitions))
+        for topic in lost:
+            lose_topic(topic, fails=fails)
+        spans = [span for span in spans if span.place.topic not in lost]
+        _check_lost(spans, plan, fails=fails)
         return [SplitPartition(split) for split in make_splits(plan, spans, self._options, NOTHING)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
