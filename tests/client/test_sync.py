@@ -14,8 +14,11 @@ from streamhouse.client.client import Client
 from streamhouse.client.facets import ClusterView, ConsumerGroups, Topics
 from streamhouse.client.group_consumer import GroupConsumer
 from streamhouse.client.nouns import Place
+from streamhouse.client.pipelines import Pipelines, Tables, Views
 from streamhouse.client.producer import Producer
 from streamhouse.client.schemas import Schemas
+from streamhouse.client.sql import Sql
+from streamhouse.client.sync_pipelines import SyncPipelines, SyncSql, SyncTables, SyncViews
 from streamhouse.client.sync_producer import SyncProducer
 from streamhouse.errors import Rejected, Unavailable, UnknownTopic
 from tests.client.live import agent as agent
@@ -28,6 +31,10 @@ PAIRS: list[tuple[type[Any], type[Any], set[str]]] = [
     (ConsumerGroups, sync.SyncGroups, set()),
     (ClusterView, sync.SyncCluster, set()),
     (Schemas, sync.SyncSchemas, set()),
+    (Tables, SyncTables, set()),
+    (Pipelines, SyncPipelines, set()),
+    (Views, SyncViews, {"pages"}),
+    (Sql, SyncSql, {"batches"}),
     (GroupConsumer, sync.SyncGroupConsumer, {"take", "finish", "done", "positions", "give_up_share"}),
     (Producer, SyncProducer, {"record", "put", "encode", "post", "introduce", "look_again", "release"}),
 ]

@@ -18,10 +18,12 @@ from streamhouse.client.facets import ClusterView, ConsumerGroups, Topics
 from streamhouse.client.group_consumer import Commit, GroupConsumer
 from streamhouse.client.http import Http
 from streamhouse.client.nouns import Acks, Compression
+from streamhouse.client.pipelines import Pipelines, Tables, Views
 from streamhouse.client.producer import Producer, ProducerSettings
 from streamhouse.client.reading import Reading, Span, Start, Until
 from streamhouse.client.schemas import Schemas
 from streamhouse.client.serde import AnySchema, SchemaReader, SchemaWriter, Write
+from streamhouse.client.sql import Sql
 from streamhouse.errors import Rejected
 
 _DEFAULTS = ProducerSettings()
@@ -44,6 +46,10 @@ class Client:
         self.groups = ConsumerGroups(self._administrator)
         self.schemas = Schemas(self._http)
         self.cluster = ClusterView(self._http)
+        self.tables = Tables(self._http)
+        self.pipelines = Pipelines(self._http)
+        self.views = Views(self._http)
+        self.sql = Sql(self._http)
 
     def __repr__(self) -> str:
         return f"<Client {self._address} {'open' if self._is_open else 'closed'}>"

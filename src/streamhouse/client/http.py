@@ -5,18 +5,55 @@ Owns        the routes that the client uses and the shapes they answer with; goi
 Leaves      the routes themselves to `wire.http`
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 import httpx
 import msgspec
 
 from streamhouse.client.nouns import AgentStatus, Examination, PartitionStatus, Segment
 from streamhouse.client.where import agent_urls
-from streamhouse.errors import Rejected, Unavailable
+from streamhouse.errors import (
+    InvalidDefinition,
+    NameTaken,
+    NoWorker,
+    PipelineLimit,
+    PipelineMoved,
+    PlaceLost,
+    Rejected,
+    StreamhouseError,
+    Unavailable,
+    UnknownPipeline,
+    UnknownQuery,
+    UnknownTable,
+    UnknownView,
+    UnknownViewRow,
+    ViewRefused,
+)
 
 T = TypeVar("T")
+
+RETRIABLE: Final = (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUESTS)
+NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
+    kind.__name__: kind
+    for kind in (
+        InvalidDefinition,
+        NameTaken,
+        NoWorker,
+        PipelineLimit,
+        PipelineMoved,
+        PlaceLost,
+        UnknownPipeline,
+        UnknownQuery,
+        UnknownTable,
+        UnknownView,
+        UnknownViewRow,
+        ViewRefused,
+    )
+}
+"""Errors of agents that a caller may want to tell from others."""
 
 
 class _Segments(msgspec.Struct):
@@ -123,20 +160,27 @@ class Http:
     # --- asking
 
     async def ask(
-        self, method: str, path: str, *, params: Mapping[str, str | int] | None = None, body: object = None
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        body: object = None,
+        timeout_s: float | None = None,
     ) -> Answer:
         """The answer, whatever it says, of the first agent that gives one; raises `Unavailable` where none does.
 
         Nothing is asked twice: another agent is asked only where there was no connection, or when asking does nothing.
-        A body of bytes is lines of JSON; anything else becomes JSON.
+        A body of bytes is lines of JSON; anything else becomes JSON. `timeout_s`: another one than usual.
         """
         content = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         kind = "application/x-ndjson" if isinstance(body, bytes) else "application/json"
         headers = {} if content is None else {"content-type": kind}
+        timeout = self._client.timeout if timeout_s is None else httpx.Timeout(timeout_s)
         for url in dict.fromkeys((self._first, *self._given, *self._told)):
             try:
                 answer = await self._client.request(
-                    method, f"{url}{path}", params=params, content=content, headers=headers
+                    method, f"{url}{path}", params=params, content=content, headers=headers, timeout=timeout
                 )
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 continue
@@ -152,6 +196,26 @@ class Http:
         given = ", ".join(self._given)
         raise Unavailable(f"no agent answers on {given}; start one with: streamhouse up, or name it with --http")
 
+    @asynccontextmanager
+    async def lines(self, path: str, body: object) -> AsyncIterator[AsyncIterator[str]]:
+        """The lines of an answer, as they come, however long that takes; a refusal is raised as `ask`'s callers do."""
+        headers = {"content-type": "application/json", "accept": "application/x-ndjson"}
+        content = msgspec.json.encode(body)
+        for url in dict.fromkeys((self._first, *self._given, *self._told)):
+            stream = self._client.stream("POST", f"{url}{path}", content=content, headers=headers, timeout=None)
+            try:
+                async with stream as answer:
+                    if answer.status_code >= httpx.codes.BAD_REQUEST:
+                        raise refusal(Answer(answer.status_code, await answer.aread()))
+                    self._first = url
+                    yield answer.aiter_lines()
+                    return
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                continue
+            except (httpx.TransportError, OSError) as error:
+                raise Unavailable(f"the agent on {url} went away; why={error or type(error).__name__}") from None
+        raise Unavailable(f"no agent answers on {', '.join(self._given)}; start one with: streamhouse up")
+
     async def _get(self, path: str, params: Mapping[str, str | int], kind: type[T]) -> T:
         return self._decoded(await self.ask("GET", path, params=params), path, kind)
 
@@ -164,6 +228,20 @@ class Http:
             return msgspec.json.decode(answer.content, type=kind)
         except msgspec.DecodeError as error:
             raise Rejected(f"unexpected answer; url={self._first}{path} why={error}") from None
+
+
+def refusal(answer: Answer) -> StreamhouseError:
+    """What an agent's refusal means: the error that it names, where callers may want to tell it from others."""
+    try:
+        told = msgspec.json.decode(answer.content)
+    except msgspec.DecodeError:
+        told = None
+    kind = NAMED.get(told.get("title", "")) if isinstance(told, dict) else None
+    if kind is None:
+        kind = Unavailable if answer.status in RETRIABLE else Rejected
+    error = kind.__new__(kind)
+    StreamhouseError.__init__(error, _why(answer))
+    return error
 
 
 def _why(answer: Answer) -> str:

@@ -34,6 +34,7 @@ from streamhouse.client.producer import ProducerSettings
 from streamhouse.client.reading import Reading, Start, Until
 from streamhouse.client.schemas import Schemas
 from streamhouse.client.serde import AnySchema
+from streamhouse.client.sync_pipelines import SyncPipelines, SyncSql, SyncTables, SyncViews
 from streamhouse.client.sync_producer import SyncProducer
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Rejected
@@ -93,6 +94,22 @@ class SyncClient:
     @property
     def cluster(self) -> "SyncCluster":
         return SyncCluster(self._opened(), self._client.cluster)
+
+    @property
+    def tables(self) -> SyncTables:
+        return SyncTables(self._opened(), self._client.tables)
+
+    @property
+    def pipelines(self) -> SyncPipelines:
+        return SyncPipelines(self._opened(), self._client.pipelines)
+
+    @property
+    def views(self) -> SyncViews:
+        return SyncViews(self._opened(), self._client.views)
+
+    @property
+    def sql(self) -> SyncSql:
+        return SyncSql(self._opened(), self._client.sql)
 
     def producer(
         self,

@@ -1,0 +1,116 @@
+"""What the client hands out of pipelines, views and SQL.
+
+Owns        the shapes that callers see
+Leaves      what is told to agents to `model`; filling these to `pipelines` and `sql`
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from streamhouse.model.pipeline import Event, Kind, Shape, Status, Wish
+from streamhouse.model.table import Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The supervisor that runs a pipeline, until its lease is over."""
+
+    supervisor: str
+    host: str
+    epoch: int
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineInfo:
+    """A pipeline, who runs it, and how. `revision` grows with every change, `generation` with every new beginning."""
+
+    name: str
+    kind: Kind
+    text: str
+    options: dict[str, str]
+    target: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...] | None
+    shape: Shape | None
+    revision: int
+    generation: int
+    query_id: str
+    starting: str | None
+    wish: Wish
+    created_at_ms: int
+    changed_at_ms: int
+    owner: Owner | None
+    status: Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    outcome: Literal["created", "changed", "unchanged"]
+    pipeline: PipelineInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorInfo:
+    id: str
+    host: str
+    slots: int
+    expires_at_ms: int
+    pipelines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewInfo:
+    """`fresh_at_ms`: up to which time it knows what happened; None while it never had a batch."""
+
+    name: str
+    columns: tuple[Column, ...] | None
+    key: tuple[str, ...]
+    rows: int
+    fresh_at_ms: int | None
+    lag_records: int | None
+    batch: int | None
+    status: Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRows:
+    """A page of a view; `cursor` is for the next one, None when there is none."""
+
+    rows: list[dict[str, Any]]
+    cursor: str | None
+    fresh_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRow:
+    row: dict[str, Any]
+    fresh_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The answer to a question; `truncated`: there were more rows."""
+
+    query_id: str
+    columns: tuple[Column, ...]
+    rows: list[dict[str, Any]]
+    truncated: bool
+    elapsed_ms: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    id: str
+    address: str
+    busy: int
+    expires_at_ms: int
+
+
+Events = list[Event]
+Supervisors = list[SupervisorInfo]
+Page = list[dict[str, Any]]
+Checked = list[Mapping[str, Any]]
+"""What a worker says of every statement of a text."""

@@ -1,0 +1,204 @@
+"""Pipelines: tables, pipelines and views, each with the few verbs that a program needs.
+
+Data path   `client.tables`, `client.pipelines`, `client.views` -> **pipelines** -> an agent's HTTP listener
+Owns        the verbs, the routes that they use and the shapes they answer with
+Leaves      asking to `http`, SQL to `sql`
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from streamhouse.client.http import Http, refusal
+from streamhouse.client.pipeline_nouns import (
+    Applied,
+    Events,
+    FoundRow,
+    Page,
+    PipelineInfo,
+    SupervisorInfo,
+    Supervisors,
+    ViewInfo,
+    ViewRows,
+)
+from streamhouse.errors import Rejected, UnknownPipeline, UnknownTable
+from streamhouse.model.pipeline import Definition, Event
+from streamhouse.model.table import Table
+
+T = TypeVar("T")
+
+
+class _Tables(msgspec.Struct):
+    tables: list[Table]
+
+
+class _Pipelines(msgspec.Struct):
+    pipelines: list[PipelineInfo]
+
+
+class _Supervisors(msgspec.Struct):
+    supervisors: list[SupervisorInfo]
+
+
+class _Events(msgspec.Struct):
+    events: list[Event]
+
+
+class _Views(msgspec.Struct):
+    views: list[ViewInfo]
+
+
+async def asked(
+    http: Http,
+    kind: type[T],
+    method: str,
+    path: str,
+    *,
+    params: Mapping[str, str | int] | None = None,
+    body: object = None,
+    timeout_s: float | None = None,
+) -> T:
+    """An agent's answer; raises the error that it names."""
+    answer = await http.ask(method, path, params=params, body=body, timeout_s=timeout_s)
+    if answer.status >= 400:
+        raise refusal(answer)
+    try:
+        return msgspec.json.decode(answer.content or b"null", type=kind)
+    except msgspec.DecodeError as error:
+        raise Rejected(f"unexpected answer; path={path} why={error}") from None
+
+
+class Tables:
+    """The names that SQL knows. Use it as `client.tables`."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    async def list(self) -> "list[Table]":
+        """Definitions, then topics without one, then views."""
+        return (await asked(self._http, _Tables, "GET", "/v1/tables")).tables
+
+    async def get(self, name: str) -> Table:
+        """What a name means; raises `UnknownTable`."""
+        return await asked(self._http, Table, "GET", f"/v1/tables/{_q(name)}")
+
+    async def put(self, table: Table) -> Table:
+        """Define a table, whatever was there before; raises `NameTaken`, `InvalidDefinition`."""
+        told = {
+            "connector": table.connector,
+            "columns": table.columns,
+            "key": table.key,
+            "options": dict(table.options),
+            "text": table.text,
+        }
+        return await asked(self._http, Table, "PUT", f"/v1/tables/{_q(table.name)}", body=told)
+
+    async def drop(self, name: str, *, missing_ok: bool = False) -> None:
+        """Drop a definition; a topic of its name stays. Raises `UnknownTable`."""
+        with suppress(*((UnknownTable,) if missing_ok else ())):
+            await asked(self._http, type(None), "DELETE", f"/v1/tables/{_q(name)}")
+
+
+class Pipelines:
+    """Queries that never end. Use it as `client.pipelines`."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    async def list(self) -> "list[PipelineInfo]":
+        return (await asked(self._http, _Pipelines, "GET", "/v1/pipelines")).pipelines
+
+    async def get(self, name: str) -> PipelineInfo:
+        """Raises `UnknownPipeline`."""
+        return await asked(self._http, PipelineInfo, "GET", f"/v1/pipelines/{_q(name)}")
+
+    async def put(self, definition: Definition, *, starting: str | None = None, fresh: bool = False) -> Applied:
+        """Create or change a pipeline; raises `PlaceLost` when it can't go on where it stands, unless `fresh`."""
+        told = {
+            "kind": definition.kind,
+            "text": definition.text,
+            "options": dict(definition.options),
+            "target": definition.target,
+            "key": definition.key,
+            "columns": definition.columns,
+            "shape": definition.shape,
+            "starting": starting,
+            "fresh": fresh,
+        }
+        return await asked(self._http, Applied, "PUT", f"/v1/pipelines/{_q(definition.name)}", body=told)
+
+    async def delete(self, name: str, *, missing_ok: bool = False) -> None:
+        """Delete a pipeline with its log, and its rows if it is a view."""
+        with suppress(*((UnknownPipeline,) if missing_ok else ())):
+            await asked(self._http, type(None), "DELETE", f"/v1/pipelines/{_q(name)}")
+
+    async def pause(self, name: str) -> PipelineInfo:
+        return await asked(self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/pause")
+
+    async def resume(self, name: str) -> PipelineInfo:
+        return await asked(self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/resume")
+
+    async def restart(self, name: str, from_: str | None = None) -> PipelineInfo:
+        """Begin anew: at `earliest`, `latest`, a time in ISO 8601, or offsets as JSON. None: the same place again."""
+        return await asked(self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/restart", body={"from": from_})
+
+    async def events(self, name: str, *, limit: int = 1000) -> Events:
+        """The last lines of its log, newest last."""
+        path = f"/v1/pipelines/{_q(name)}/events"
+        return (await asked(self._http, _Events, "GET", path, params={"limit": limit})).events
+
+    async def supervisors(self) -> Supervisors:
+        """Those that are alive, with what they run."""
+        return (await asked(self._http, _Supervisors, "GET", "/v1/supervisors")).supervisors
+
+
+class Views:
+    """Rows that pipelines keep up to date. Use it as `client.views`."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    async def list(self) -> "list[ViewInfo]":
+        return (await asked(self._http, _Views, "GET", "/v1/views")).views
+
+    async def get(self, name: str) -> ViewInfo:
+        """Raises `UnknownView`."""
+        return await asked(self._http, ViewInfo, "GET", f"/v1/views/{_q(name)}")
+
+    async def row(self, name: str, key: Mapping[str, Any]) -> FoundRow:
+        """The row of a key, with how fresh it is; raises `UnknownViewRow`."""
+        params = {column: _text(value) for column, value in key.items()}
+        return await asked(self._http, FoundRow, "GET", f"/v1/views/{_q(name)}/rows", params=params)
+
+    async def page(self, name: str, *, limit: int | None = None, cursor: str | None = None) -> ViewRows:
+        """Rows in the order of their keys, from where an earlier page ended."""
+        given: dict[str, str | int | None] = {"limit": limit, "cursor": cursor}
+        params = {name: value for name, value in given.items() if value is not None}
+        return await asked(self._http, ViewRows, "GET", f"/v1/views/{_q(name)}/rows", params=params)
+
+    async def rows(self, name: str) -> AsyncIterator[dict[str, Any]]:
+        """All rows in the order of their keys, page by page; the view may change in between."""
+        async for page in self.pages(name):
+            for row in page:
+                yield row
+
+    async def pages(self, name: str) -> AsyncIterator[Page]:
+        cursor: str | None = None
+        while True:
+            page = await self.page(name, cursor=cursor)
+            yield page.rows
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+
+def _q(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _text(value: Any) -> str:
+    """A value of a key as a URL says it."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

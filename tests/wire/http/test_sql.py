@@ -1,0 +1,147 @@
+"""SQL over HTTP: questions are passed to workers, and their answers back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from streamhouse.broker.broker import Broker
+from tests.broker.support import World
+from tests.live import free_port
+from tests.wire.http.conftest import Site, StartSite
+from tests.wire.http.fake_worker import ANSWER, FakeWorker, fake_worker
+
+QUESTION = {"sql": "SELECT 1"}
+
+
+@pytest.fixture
+async def worker() -> AsyncIterator[FakeWorker]:
+    async with fake_worker() as worker:
+        yield worker
+
+
+async def beat(http: httpx.AsyncClient, address: str, name: str = "w", busy: int = 0) -> None:
+    told = {"address": address, "token": f"token-of-{name}", "busy": busy}
+    answer = await http.post(f"/v1/sql/workers/{name}/heartbeat", json=told)
+    assert (answer.status_code, answer.json()) == (200, {"ttl_s": 15.0})
+
+
+async def test_without_a_worker_the_answer_says_how_to_start_one(http: httpx.AsyncClient) -> None:
+    for answer in (
+        await http.post("/v1/sql", json=QUESTION),
+        await http.post("/v1/sql/validate", json={"text": "SELECT 1"}),
+        await http.delete("/v1/sql/queries/q1"),
+    ):
+        assert answer.status_code == 503
+        assert answer.json()["title"] == "NoWorker"
+        assert "start one: streamhouse sql serve" in answer.json()["detail"]
+
+
+async def test_workers_are_listed_without_their_tokens(http: httpx.AsyncClient, world: World) -> None:
+    await beat(http, "127.0.0.1:4000")
+    answer = await http.get("/v1/sql/workers")
+    assert "token" not in answer.text
+    [told] = answer.json()["workers"]
+    assert (told["id"], told["address"], told["busy"]) == ("w", "127.0.0.1:4000", 0)
+    await beat(http, "[::1]:4000", "v")
+    assert (await http.delete("/v1/sql/workers/v")).status_code == 204
+    await world.clock.advance(15.0)
+    assert (await http.get("/v1/sql/workers")).json() == {"workers": []}
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", "a b:1", "host:1/path", "user@host:1", "host:1\n"])
+async def test_an_address_is_a_host_and_a_port(http: httpx.AsyncClient, address: str) -> None:
+    told = {"address": address, "token": "t", "busy": 0}
+    assert (await http.post("/v1/sql/workers/w/heartbeat", json=told)).status_code == 400
+
+
+async def test_a_question_is_passed_on_within_the_limits(http: httpx.AsyncClient, worker: FakeWorker) -> None:
+    await beat(http, worker.address)
+    assert (await http.post("/v1/sql", json=QUESTION)).json() == ANSWER
+    await http.post("/v1/sql", json={**QUESTION, "max_rows": 10**9, "timeout_s": 10**6, "query_id": "mine"})
+    await http.post("/v1/sql", json={**QUESTION, "max_rows": 5, "timeout_s": 1.5, "starting": "earliest"})
+    assert worker.asked == [
+        {**QUESTION, "max_rows": 10_000, "timeout_s": 300.0, "starting": "latest"},
+        {**QUESTION, "max_rows": 100_000, "timeout_s": 300.0, "starting": "latest", "query_id": "mine"},
+        {**QUESTION, "max_rows": 5, "timeout_s": 1.5, "starting": "earliest"},
+    ]
+    assert set(worker.tokens) == {"Bearer token-of-w"}
+    assert (await http.post("/v1/sql/validate", json={"text": "x"})).json() == {"statements": []}
+    assert (await http.get("/v1/sql/complete")).json() == {"tables": ["orders"]}
+    assert (await http.delete("/v1/sql/queries/q1")).status_code == 204
+    assert (await http.delete("/v1/sql/queries/q2")).status_code == 404
+
+
+async def test_media_types_headers_and_statuses_are_the_workers(http: httpx.AsyncClient, worker: FakeWorker) -> None:
+    await beat(http, worker.address)
+    lines = await http.post("/v1/sql", json=QUESTION, headers={"accept": "application/x-ndjson"})
+    assert lines.text == '{"id":1}\n{"id":2}\n'
+    assert lines.headers["content-type"] == "application/x-ndjson"
+    assert lines.headers["streamhouse-query-id"] == "q1"
+    assert "x-secret" not in lines.headers
+    wrong = await http.post("/v1/sql", json={"sql": "wrong"})
+    assert (wrong.status_code, wrong.json()["detail"]) == (400, "no such column")
+    assert wrong.headers["content-type"] == "application/problem+json"
+    assert (await http.post("/v1/sql", json=QUESTION, headers={"accept": "image/png"})).status_code == 406
+
+
+async def test_the_least_busy_worker_that_can_be_reached_is_asked(http: httpx.AsyncClient, worker: FakeWorker) -> None:
+    await beat(http, f"127.0.0.1:{free_port()}", "a", busy=0)
+    await beat(http, worker.address, "b", busy=1)
+    assert (await http.post("/v1/sql", json=QUESTION)).status_code == 200
+    await http.delete("/v1/sql/workers/b")
+    nobody = await http.post("/v1/sql", json=QUESTION)
+    assert (nobody.status_code, nobody.json()["title"]) == (503, "NoWorker")
+
+
+async def test_there_is_a_limit_of_questions_at_once(
+    http: httpx.AsyncClient, worker: FakeWorker, broker: Broker
+) -> None:
+    await beat(http, worker.address)
+    limit = broker.settings.sql.concurrency
+    asking = [asyncio.create_task(http.post("/v1/sql", json={"sql": "wait"})) for _ in range(limit)]
+    await worker.until_asked(limit)
+    refused = await http.post("/v1/sql", json=QUESTION)
+    assert (refused.status_code, "setting=sql.concurrency" in refused.text) == (429, True)
+    worker.go.set()
+    assert {(await each).status_code for each in asking} == {200}
+    assert (await http.post("/v1/sql", json=QUESTION)).status_code == 200
+
+
+async def test_a_text_that_is_too_large_is_refused(http: httpx.AsyncClient, broker: Broker) -> None:
+    text = "x" * broker.settings.sql.max_body_bytes
+    assert (await http.post("/v1/sql", json={"sql": text})).status_code == 413
+
+
+@pytest.fixture
+async def site(start_site: StartSite, worker: FakeWorker) -> Site:
+    site: Site = await start_site()
+    await beat(site.http, worker.address)
+    return site
+
+
+async def test_an_asker_who_leaves_ends_the_question(site: Site, worker: FakeWorker) -> None:
+    _, writer = await site.connect()
+    body = b'{"sql": "wait"}'
+    writer.write(
+        b"POST /v1/sql HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        + b"content-length: %d\r\n\r\n" % len(body)
+        + body
+    )
+    async with asyncio.timeout(10):
+        await worker.waiting.wait()
+        writer.close()
+        await worker.left.wait()
+
+
+async def test_a_live_tail_comes_line_by_line_and_ends_when_its_reader_leaves(site: Site, worker: FakeWorker) -> None:
+    asked = site.http.stream("POST", "/v1/sql", json={"sql": "live"}, headers={"accept": "application/x-ndjson"})
+    async with asyncio.timeout(10):
+        async with asked as answer:
+            async for line in answer.aiter_lines():
+                assert line == '{"id":1}'
+                break
+        await worker.left.wait()
+    async with asyncio.timeout(10):
+        assert (await site.http.post("/v1/sql", json=QUESTION)).status_code == 200
