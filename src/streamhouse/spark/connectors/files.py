@@ -1,0 +1,122 @@
+"""Files: folders of Parquet, JSON lines or CSV, read whole or as they come, and written by Spark's own sink.
+
+Data path   folders of any file system that Spark knows -> **files** -> rows; rows -> Spark's file sink
+Owns        options of such tables; what would go wrong silently: a folder that another query has written
+Leaves      files, and that each row is in one of them, to Spark
+
+Spark's sink remembers micro-batches in the folder, by number. A query that begins anew counts from 0 again, and would
+be taken for one that has written all of this before, so it is refused.
+"""
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+from streamhouse.errors import Misconfigured, Rejected
+from streamhouse.model.table import Table
+from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors.folders import is_there
+
+Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
+
+FORMATS: Final = ("parquet", "json", "csv")
+OPTIONS: Final = ("path", "format", "header")
+SINK_LOG: Final = "_spark_metadata"
+_TIMES: Final[Mapping[str, str]] = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+
+def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+    """`WITH (connector = 'files', path = '/data/orders', format = 'parquet')`."""
+    path, fmt = _place(table)
+    _check_there(spark, table, path)
+    frame = _with_columns(spark.read, table).options(**_read_options(table, fmt)).load(path, format=fmt)
+    return _narrowed(frame, table)
+
+
+def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+    """Files that are there, and those that will be; each one once."""
+    path, fmt = _place(table)
+    _check_there(spark, table, path)
+    if reading.starting == "latest":
+        raise Rejected(
+            f"files are read from the first one; table={table.name} starting=latest do=starting = 'earliest'"
+        )
+    reader = spark.readStream.schema(read(spark, table, reading).schema)  # a stream must know it before it begins
+    return reader.options(**_read_options(table, fmt)).load(path, format=fmt)
+
+
+def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
+    path, fmt = _place(table)
+    if writing.mode != "append":
+        raise Rejected(
+            f"rows in files don't change; table={table.name} output={writing.mode}"
+            " do=give the pipeline a watermark, so that rows become final, or write to a view, a topic or PostgreSQL"
+        )
+    _check_ours(frame.sparkSession, table, path, writing.checkpoint)
+    return (
+        frame.writeStream.format(fmt)
+        .outputMode("append")
+        .options(**_write_options(table, fmt))
+        .option("path", path)
+        .option("checkpointLocation", writing.checkpoint)
+    )
+
+
+# --- options
+
+
+def _place(table: Table) -> tuple[str, str]:
+    unknown = [name for name in table.options if name not in (*OPTIONS, "connector")]
+    if unknown:
+        raise Misconfigured(f"unknown option; table={table.name} option={unknown[0]} do=known are {', '.join(OPTIONS)}")
+    path, fmt = table.options.get("path", ""), table.options.get("format", FORMATS[0]).lower()
+    if not path:
+        raise Misconfigured(f"files need a path; table={table.name} do=path = '/data/{table.name}'")
+    if fmt not in FORMATS:
+        raise Misconfigured(f"unknown format; table={table.name} format={fmt} do=one of {', '.join(FORMATS)}")
+    return path, fmt
+
+
+def _read_options(table: Table, fmt: str) -> dict[str, str]:
+    return {"header": table.options.get("header", "true"), "inferSchema": "true"} if fmt == "csv" else {}
+
+
+def _write_options(table: Table, fmt: str) -> dict[str, str]:
+    if fmt == "parquet":
+        return {}
+    return {**_TIMES, "header": table.options.get("header", "true")} if fmt == "csv" else dict(_TIMES)
+
+
+# --- columns
+
+
+def _with_columns(reader: Reader, table: Table) -> Reader:
+    """Those of a CSV file go by their place, so none may be left out: `_narrowed` does it behind the read."""
+    if not table.columns:
+        return reader
+    return reader.schema(", ".join(f"`{each.name.replace('`', '``')}` {each.type}" for each in table.columns))
+
+
+def _narrowed(frame: DataFrame, table: Table) -> DataFrame:
+    return frame.select([]) if table.columns == () else frame
+
+
+# --- folders
+
+
+def _check_there(spark: SparkSession, table: Table, path: str) -> None:
+    if not is_there(spark, path):
+        raise Rejected(f"no such folder; table={table.name} path={path} do=create it, or correct the option path")
+
+
+def _check_ours(spark: SparkSession, table: Table, path: str, checkpoint: str) -> None:
+    """A query that goes on has written down where it is, and one that begins has not."""
+    is_written = is_there(spark, f"{path.rstrip('/')}/{SINK_LOG}/*")
+    if is_written and not is_there(spark, f"{checkpoint.rstrip('/')}/offsets/*"):
+        raise Rejected(
+            f"another query has written these files; table={table.name} path={path}"
+            f" do=name another path, or remove the folder {SINK_LOG} there: its files stay, and rows come again"
+        )

@@ -1,0 +1,214 @@
+"""View: rows that agents keep, by key: written by the query that defines them, read by any other.
+
+Data path   a micro-batch -> **view** -> parts -> agents; agents' pages -> **view** -> rows
+Owns        which rows of a micro-batch are told, in how many parts; how fresh they are said to be
+Leaves      keys and output modes to `view_plan`, JSON to `view_json`, that a batch counts once to the agents
+
+What goes to the agents is what changed, so it comes together on the driver: as much as a view may have, at most.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
+
+from streamhouse.client.http import Answer
+from streamhouse.clock import SystemClock
+from streamhouse.errors import Rejected
+from streamhouse.model.table import Table
+from streamhouse.spark.agents import told_why
+from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors.folders import read_text
+from streamhouse.spark.connectors.view_json import changes, rows
+from streamhouse.spark.connectors.view_plan import key_of, mode_of
+from streamhouse.spark.tail import connected
+
+__all__ = ["key_of", "mode_of", "read", "read_stream", "write_stream"]
+
+log = logging.getLogger(__name__)
+
+PART_ROWS: Final = 5000
+PART_BYTES: Final = 4 * 1024 * 1024
+"""Of one part; agents take twice as much."""
+PAGE_ROWS: Final = 1000
+TEXT: Final = "row"
+
+
+class _Page(msgspec.Struct):
+    rows: list[msgspec.Raw]
+    cursor: str | None = None
+
+
+# --- reading
+
+
+def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+    """The view's rows as they are when they are needed; again in every micro-batch of a stream that looks them up."""
+    schema = _schema(table, reading.agents)
+    agents, name = reading.agents, table.name
+
+    def fetch(tick: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in tick:
+            if batch.num_rows:
+                yield from _pages(agents, name)
+
+    return rows(spark.range(0, 1, 1, 1).mapInArrow(fetch, f"{TEXT} string"), schema)
+
+
+def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+    raise Rejected(
+        f"a view is no stream; view={table.name} do=name it without STREAM,"
+        " or make its query a pipeline that writes a topic, and stream that"
+    )
+
+
+def _pages(agents: str, name: str) -> Iterator[pa.RecordBatch]:
+    cursor: str | None = None
+    while True:
+        path = f"{_path(name)}/rows?limit={PAGE_ROWS}" + (f"&cursor={quote(cursor, safe='')}" if cursor else "")
+        page = msgspec.json.decode(_good(_ask(agents, "GET", path), name).content, type=_Page)
+        if page.rows:
+            yield pa.RecordBatch.from_pydict({TEXT: [bytes(each).decode() for each in page.rows]})
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _schema(table: Table, agents: str) -> StructType:
+    columns = [(each.name, each.type) for each in table.columns or ()]
+    if table.columns is None:
+        told = msgspec.json.decode(_good(_ask(agents, "GET", _path(table.name)), table.name).content)
+        columns = [(each["name"], each["type"]) for each in told["columns"] or ()]
+        if not columns:
+            raise Rejected(f"a view's columns aren't known before it has run; view={table.name} do=start it, and wait")
+    schema = StructType.fromDDL(", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns))
+    assert isinstance(schema, StructType)
+    return schema
+
+
+# --- writing
+
+
+def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
+    key, grouped = _key(frame, table, writing)
+    mode = mode_of(frame) if writing.mode == "update" else writing.mode
+    step = _Step(
+        name=table.name,
+        writing=writing,
+        key=key,
+        columns=tuple((each.name, each.dataType.simpleString()) for each in frame.schema.fields),
+        is_unique=grouped is not None and set(grouped) <= set(key),
+        is_complete=mode == "complete",
+    )
+    return frame.writeStream.outputMode(mode).option("checkpointLocation", writing.checkpoint).foreachBatch(step.write)
+
+
+def _key(frame: DataFrame, table: Table, writing: Writing) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """The view's key, and what the query groups by, if it does."""
+    declared = table.key or writing.key
+    if absent := [name for name in declared if name not in frame.columns]:
+        raise Rejected(
+            f"a column of the key isn't in the result; view={table.name} column={absent[0]}"
+            f" columns={','.join(frame.columns)}"
+        )
+    if declared:
+        try:
+            return tuple(declared), key_of(frame)
+        except Rejected:
+            return tuple(declared), None
+    grouped = key_of(frame)
+    if grouped is None:
+        raise Rejected(
+            f"a view needs a key: its query groups by nothing; view={table.name}"
+            " do=CREATE MATERIALIZED VIEW … KEY (column) AS SELECT …"
+        )
+    return grouped, grouped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """What is done with each micro-batch."""
+
+    name: str
+    writing: Writing
+    key: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    is_unique: bool
+    is_complete: bool
+
+    def write(self, frame: DataFrame, batch_id: int) -> None:
+        fresh_at_ms = batch_time_ms(frame.sparkSession, self.writing.checkpoint, batch_id)
+        texts = changes(frame, self.key, is_unique=self.is_unique).toArrow().column(0).to_pylist()
+        parts = parted([text.encode() for text in texts])
+        for number, upserts in enumerate(parts):
+            self._tell(self._part(batch_id, number, len(parts), upserts, fresh_at_ms))
+
+    def _part(self, batch_id: int, part: int, parts: int, upserts: Sequence[bytes], fresh_at_ms: int) -> dict[str, Any]:
+        return {
+            "epoch": self.writing.epoch,
+            "query": self.writing.query_id,
+            "batch": batch_id,
+            "part": part,
+            "parts": parts,
+            "upserts": [msgspec.Raw(each) for each in upserts],
+            "deletes": [],
+            "fresh_at_ms": fresh_at_ms,
+            "complete": self.is_complete,
+            "key": list(self.key),
+            "columns": [{"name": name, "type": kind} for name, kind in self.columns],
+        }
+
+    def _tell(self, body: dict[str, Any]) -> None:
+        _good(_ask(self.writing.agents, "POST", f"{_path(self.name)}/rows", body), self.name)
+
+
+def parted(texts: Sequence[bytes]) -> list[list[bytes]]:
+    """In parts that agents take; one without rows where there are none, since that is news as well."""
+    parts: list[list[bytes]] = [[]]
+    size = 0
+    for text in texts:
+        if parts[-1] and (len(parts[-1]) >= PART_ROWS or size + len(text) > PART_BYTES):
+            parts.append([])
+            size = 0
+        parts[-1].append(text)
+        size += len(text)
+    return parts
+
+
+def batch_time_ms(spark: SparkSession, checkpoint: str, batch_id: int) -> int:
+    """When Spark decided what is in a micro-batch; also for one that comes again much later."""
+    text = read_text(spark, f"{checkpoint.rstrip('/')}/offsets/{batch_id}") or ""
+    for line in text.splitlines()[1:2]:
+        try:
+            return int(json.loads(line)["batchTimestampMs"])
+        except (ValueError, TypeError, KeyError):
+            break
+    log.warning("when a micro-batch began isn't known; checkpoint=%s batch=%d", checkpoint, batch_id)
+    return SystemClock().now_ms()
+
+
+# --- agents
+
+
+def _ask(address: str, method: str, path: str, body: object = None) -> Answer:
+    """The same part told twice counts once, so all of it may be asked again."""
+    loop, agents = connected(address)
+    return loop.run(agents.answer(method, path, body=body))
+
+
+def _good(answer: Answer, view: str) -> Answer:
+    if answer.status >= 400:
+        raise Rejected(f"{told_why(answer)} view={view}")
+    return answer
+
+
+def _path(view: str) -> str:
+    return f"/v1/views/{quote(view, safe='')}"
