@@ -8,12 +8,13 @@ Everything here blocks and runs in threads; PySpark pins each to a thread of the
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from threading import Lock
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
@@ -28,12 +29,19 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from streamhouse.errors import StatementError
-from streamhouse.format.statements import Statement, parse_all, position
+from streamhouse.errors import BadSql, Mistake, QueryCancelled, QueryFailed, StatementError, StreamhouseError
+from streamhouse.format.statements import Query, Show, Statement, parse, position
 from streamhouse.model.table import Column
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.sql.binding import bind
+from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.sql.changing import changed, listed
+from streamhouse.spark.sql.guests import check_guest
 from streamhouse.spark.sql.limits import SqlLimits
+from streamhouse.spark.sql.problems import problems_of
 from streamhouse.spark.sql.results import columns_of, unlike
 from streamhouse.spark.sql.tailing import Tail
+from streamhouse.spark.sql.validating import Checked, validate
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +54,9 @@ AS_TEXT: Final[tuple[type[DataType], ...]] = (
     VariantType,
 )
 """Types that Arrow, or a file of rows, doesn't have."""
+
+LOOKED_INTO: Final = 50
+"""Tables whose columns a shell is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +92,8 @@ class Answering:
 
     def __init__(self, spark: SparkSession, *, agents: str, limits: SqlLimits) -> None:
         self._spark, self._agents, self._limits = spark, agents, limits
+        self._catalogue = Catalogue(agents)
+        self._function_names: tuple[str, ...] = ()
         self._running: dict[str, _Running] = {}
         self._lock = Lock()
 
@@ -92,8 +105,57 @@ class Answering:
         with self._lock:
             self._running[query_id] = _Running()
         self._spark.sparkContext.setJobGroup(query_id, "streamhouse sql", interruptOnCancel=True)
-        frame = self._spark.newSession().sql(question.sql)
-        return self._tail(frame, question, query_id) if frame.isStreaming else self._collect(frame, question)
+        try:
+            return self._answer(question, query_id)
+        except Exception as error:
+            raise self._words(error, question.sql, query_id) from error
+
+    def _answer(self, question: Question, query_id: str) -> Reply:
+        statement = only(question.sql)
+        if isinstance(statement, Show):
+            return _told_reply(listed(self._agents, statement))
+        if not isinstance(statement, Query):
+            return self._change(statement, question.sql)
+        if question.is_guest:
+            check_guest(statement.text)
+        reading = Reading(
+            agents=self._agents, starting=question.starting, max_records_per_trigger=self._limits.tail_records
+        )
+        bound = bind(self._spark, question.sql[: statement.span[1]], self._catalogue, reading)
+        if bound.frame.isStreaming:
+            return self._tail(bound.frame, query_id, bound.notes)
+        return self._collect(bound.frame, question, bound.notes)
+
+    def _change(self, statement: Statement, text: str) -> Reply:
+        try:
+            return _told_reply(changed(self._agents, statement, text, self.validate(text)))
+        finally:
+            self._catalogue.forget()
+
+    def _words(self, error: Exception, text: str, query_id: str) -> Exception:
+        """What went wrong, in our words and with its place."""
+        if isinstance(error, StatementError):
+            return BadSql([Mistake(error.line, error.column, error.text, error.hint)])
+        if isinstance(error, StreamhouseError):
+            return error
+        with self._lock:
+            running = self._running.get(query_id)
+        if running is not None and running.is_cancelled:
+            return QueryCancelled("cancelled")
+        problems = problems_of(error, text)
+        mistakes = [Mistake(each.line, each.column, each.text, each.hint) for each in problems]
+        if isinstance(error, AnalysisException | ParseException):
+            return BadSql(mistakes)
+        return QueryFailed(mistakes[0].text)
+
+    def warm(self) -> None:
+        """Read a topic, if there is one: the first question finds classes loaded and Python processes there."""
+        try:
+            for name in self._catalogue.names()[:1]:
+                question = f"SELECT * FROM `{name.replace('`', '``')}` LIMIT 1"
+                bind(self._spark, question, self._catalogue, Reading(agents=self._agents)).frame.toArrow()
+        except Exception as error:
+            log.debug("not warmed", exc_info=error)
 
     def cancel(self, query_id: str) -> bool:
         """End what the query does; it fails, or its rows end. False where there is no such query."""
@@ -116,16 +178,29 @@ class Answering:
 
     def validate(self, text: str) -> list[dict[str, Any]]:
         """Every statement of a file, with what is wrong."""
-        statements, errors = parse_all(text)
-        checked = [_told(each, position(text, each.span[0])[0], ()) for each in statements]
-        wrong = [_told(None, each.line, (each,)) for each in errors]
-        return sorted(checked + wrong, key=lambda each: int(each["line"]))
+        return [checked_view(each) for each in validate(self._spark, self._catalogue, text)]
 
     def complete(self) -> dict[str, Any]:
-        """Names to complete with."""
-        return {"tables": [], "functions": []}
+        """Names to complete with; columns of as many tables as are looked into for that."""
+        names = self._catalogue.names()
+        tables = [{"name": name, "columns": self._columns(name)} for name in names[:LOOKED_INTO]]
+        tables += [{"name": name, "columns": []} for name in names[LOOKED_INTO:]]
+        return {"tables": tables, "functions": list(self._functions())}
 
-    def _collect(self, frame: DataFrame, question: Question) -> Reply:
+    def _columns(self, name: str) -> list[str]:
+        try:
+            table = self._catalogue.find(name)
+        except StreamhouseError:
+            return []
+        return [] if table is None else [column.name for column in table.columns or ()]
+
+    def _functions(self) -> tuple[str, ...]:
+        if not self._function_names:
+            rows = self._spark.sql("SHOW FUNCTIONS").collect()
+            self._function_names = tuple(row[0] for row in rows if row[0][:1].isalpha())
+        return self._function_names
+
+    def _collect(self, frame: DataFrame, question: Question, notes: tuple[str, ...]) -> Reply:
         wanted = min(question.max_rows or self._limits.rows, self._limits.max_rows)
         frame, columns = presentable(frame)
         table = frame.limit(wanted + 1).toArrow()
@@ -134,15 +209,16 @@ class Answering:
             schema=table.schema,
             batches=iter(table.slice(0, wanted).to_batches()),
             truncated=table.num_rows > wanted,
+            notes=notes,
         )
 
-    def _tail(self, frame: DataFrame, question: Question, query_id: str) -> Reply:
+    def _tail(self, frame: DataFrame, query_id: str, notes: tuple[str, ...]) -> Reply:
         frame, columns = presentable(frame)
         tail = Tail(frame, name=query_id, waiting_batches=self._limits.tail_batches)
         with self._lock:
             self._running[query_id].tails.append(tail)
         tail.start()
-        return Reply(columns=columns, schema=tail.schema, batches=iter(tail), is_live=True)
+        return Reply(columns=columns, schema=tail.schema, batches=iter(tail), is_live=True, notes=notes)
 
 
 def presentable(frame: DataFrame) -> tuple[DataFrame, tuple[Column, ...]]:
@@ -164,14 +240,32 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _told(statement: Statement | None, line: int, problems: Sequence[StatementError]) -> dict[str, Any]:
+def only(text: str) -> Statement:
+    """The one statement of a question."""
+    statements = parse(text)
+    if len(statements) == 1:
+        return statements[0]
+    if not statements:
+        raise StatementError(1, 1, "there is no statement")
+    line, column = position(text, statements[1].span[0])
+    raise StatementError(line, column, "one statement at a time", "ask each by itself")
+
+
+def _told_reply(table: pa.Table) -> Reply:
+    columns = tuple(Column(name=name, type="STRING") for name in table.column_names)
+    return Reply(columns=columns, schema=table.schema, batches=iter(table.to_batches()))
+
+
+def checked_view(checked: Checked) -> dict[str, Any]:
+    """What validation says of a statement, as it is told over HTTP."""
+    columns, shape = checked.columns, checked.shape
     return {
-        "kind": "" if statement is None else type(statement).__name__,
-        "name": getattr(statement, "name", ""),
-        "line": line,
-        "columns": None,
-        "shape": None,
-        "problems": [
-            {"line": each.line, "column": each.column, "text": each.text, "hint": each.hint} for each in problems
-        ],
+        "kind": checked.kind,
+        "name": checked.name,
+        "line": checked.line,
+        "columns": None if columns is None else [{"name": each.name, "type": each.type} for each in columns],
+        "key": list(checked.key),
+        "shape": None if shape is None else asdict(shape),
+        "problems": [asdict(each) for each in checked.problems],
+        "notes": list(checked.notes),
     }

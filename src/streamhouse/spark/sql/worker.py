@@ -12,11 +12,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from pyspark.sql import SparkSession
@@ -36,6 +36,7 @@ GRACE_S: Final = 2
 STOP_SPARK_S: Final = 5.0
 FAILED: Final = 1
 TAKEN: Final = 3
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,17 @@ def run_worker(plan: WorkerPlan, *, on_ready: Callable[[Worker], None] | None = 
             _stop(spark)
 
 
+def serve(given: Mapping[str, Any], *, on_ready: Callable[[Worker], None] | None = None) -> None:
+    """What `streamhouse sql serve` runs: a plan from its flags."""
+    limits = SqlLimits(**{key: given[key] for key in SqlLimits.__slots__ if key in given})
+    plan = {key: given[key] for key in ("agents", "host", "port", "master")}
+    logging.basicConfig(level=logging.WARNING, format=LOG_FORMAT)
+    run_worker(WorkerPlan(**plan, limits=limits), on_ready=on_ready)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads of queries that don't end must not keep the process
+
+
 class _Server(uvicorn.Server):
     """Uvicorn without its signal handlers, which end the process before what we have to do at the end."""
 
@@ -80,8 +92,9 @@ class _Life:
         self._clock: Clock = SystemClock()
         ids = Ids()
         self._token, guest = ids.token(), ids.token()
+        self._answering = Answering(spark, agents=plan.agents, limits=plan.limits)
         self._serving = Serving(
-            Answering(spark, agents=plan.agents, limits=plan.limits),
+            self._answering,
             token=self._token,
             guest_token=guest,
             limits=plan.limits,
@@ -109,6 +122,7 @@ class _Life:
             self._on_ready(worker)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, _stop_serving, server)
+        Thread(target=self._answering.warm, name="warm", daemon=True).start()
         idle = asyncio.create_task(self._end_idle(server), name="idle")
         try:
             await server.serve(sockets=[listener])
@@ -152,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--agents", required=True)
     parser.add_argument("--idle", type=float, default=SqlLimits().idle_s, help="seconds")
     given = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.WARNING, format=LOG_FORMAT)
     try:
         run_worker(WorkerPlan(agents=given.agents, limits=SqlLimits(idle_s=given.idle)))
     except StreamhouseError as error:
