@@ -20,6 +20,7 @@ from streamhouse.errors import Misconfigured
 
 if TYPE_CHECKING:
     from streamhouse.agent import AgentReady
+    from streamhouse.cli.sql_request import SqlRequest
     from streamhouse.client.admin import Admin
     from streamhouse.client.consumer import Consumer
     from streamhouse.client.fleet import Fleet
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from streamhouse.dev.cluster import ClusterReady
     from streamhouse.spark.launch import Kind
     from streamhouse.spark.pipelines.applying import Applier, File, Problem
+    from streamhouse.spark.sql.homes import Worker
+    from streamhouse.spark.sql.starting import WorkerStatus
 
 T = TypeVar("T")
 
@@ -188,6 +191,45 @@ class Doors:
         from streamhouse.spark.pipelines.applying import Applier
 
         return Applier(http, begin=begin)
+
+    # --- SQL
+
+    def ask_sql(self, request: "SqlRequest") -> int:
+        """Run statements and print their rows; returns the exit code."""
+        from streamhouse.cli.sql_link import Link
+        from streamhouse.cli.sql_running import run_request
+
+        return run_request(request, Link)
+
+    def sql_shell(self, request: "SqlRequest") -> int:
+        """Blocks until the user leaves."""
+        from streamhouse.cli.sql_link import Link
+        from streamhouse.cli.sql_shell import run_shell
+
+        return run_shell(request, Link)
+
+    def run_sql_worker(self, plan: "Mapping[str, Any]", *, on_ready: "Callable[[Worker], None]") -> None:
+        """Blocks until the worker has ended."""
+        with installed("spark"):
+            from streamhouse.spark.sql.worker import serve
+
+        serve(plan, on_ready=on_ready)
+
+    def sql_worker(self, agents: str) -> "tuple[Worker, WorkerStatus] | None":
+        """The worker that runs, and what it does."""
+        from streamhouse.spark.sql.starting import find_worker, worker_status
+
+        async def look() -> "tuple[Worker, WorkerStatus] | None":
+            found = await find_worker(agents)
+            status = None if found is None else await worker_status(found)
+            return None if found is None or status is None else (found, status)
+
+        return run(look())
+
+    def stop_sql_worker(self, agents: str) -> "Worker | None":
+        from streamhouse.spark.sql.starting import stop_worker
+
+        return run(stop_worker(agents))
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from streamhouse.cli import (
     segments,
     settings,
     spark,
+    sql,
     topics,
     up,
     wal,
@@ -157,6 +158,7 @@ app.add_typer(segments.app, name="segments")
 app.add_typer(wal.app, name="wal")
 app.add_typer(settings.app, name="config")
 app.add_typer(pipelines.app, name="pipelines")
+app.add_typer(sql.app, name="sql")
 app.add_typer(spark.app, name="spark")
 app.add_typer(dev.app, name="dev")
 

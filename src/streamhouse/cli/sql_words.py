@@ -1,0 +1,109 @@
+"""Sql words: what the shell offers while somebody types: names of tables, columns and functions, keywords.
+
+Owns        which of them fit the place
+Leaves      the names to the worker, the menu to prompt_toolkit
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+_KEYWORDS: Final = """\
+ALL AND AS ASC BETWEEN BY CASE CAST CREATE CROSS DESC DESCRIBE DISTINCT DROP ELSE END EXCEPT EXISTS EXPLAIN
+FALSE FROM FULL GROUP HAVING IF ILIKE IN INNER INSERT INTERSECT INTERVAL INTO IS JOIN KEY LATERAL LEFT LIKE LIMIT
+MATERIALIZED NOT NULL OFFSET ON OR ORDER OUTER OVER PARTITION PIPELINE PIPELINES PRIMARY REPLACE RIGHT SELECT SHOW
+STREAM TABLE TABLES THEN TRUE UNION USING VALUES VIEW VIEWS WATERMARK WHEN WHERE WINDOW WITH"""
+KEYWORDS: Final = tuple(_KEYWORDS.split())
+COMMANDS: Final[Mapping[str, str]] = {
+    "\\d": "tables, or the columns of one: \\d orders",
+    "\\e": "edit the last statement in $EDITOR",
+    "\\i": "run a file: \\i queries.sql",
+    "\\q": "leave (Ctrl-D too)",
+    "\\timing": "say how long answers take, or don't",
+    "\\watch": "ask the last question again and again: \\watch 2",
+    "\\x": "rows below each other, or as a table",
+    "\\?": "this help",
+}
+ABOUT_RECORDS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+_WORD: Final = re.compile(r"[\\\w]*$")
+_PLACE_OF_TABLE: Final = re.compile(r"\b(FROM|JOIN|INTO|TABLE|VIEW|DESCRIBE|STREAM\s*\(|STREAM)\s*$", re.IGNORECASE)
+_MENTIONED: Final = re.compile(r"`([^`]+)`|([\w-]+)")
+_SIMPLE: Final = re.compile(r"[A-Za-z_]\w*\Z")
+MAX_OFFERED: Final = 200
+
+
+@dataclass(slots=True)
+class Words:
+    """Names that are known; the shell asks for them anew now and then."""
+
+    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    functions: tuple[str, ...] = ()
+
+    def learn(self, told: Mapping[str, Any]) -> None:
+        self.tables = {each["name"]: tuple(each.get("columns") or ()) for each in told.get("tables") or ()}
+        self.functions = tuple(told.get("functions") or ())
+
+
+def quoted(name: str) -> str:
+    """A name as it has to be written."""
+    return name if _SIMPLE.match(name) else "`" + name.replace("`", "``") + "`"
+
+
+def offers(text: str, words: Words) -> Iterator[tuple[str, str]]:
+    """What may come at the end of the text instead of its last word, with a word on what it is."""
+    typed = _WORD.search(text)
+    begun = typed[0] if typed else ""
+    before = text[: len(text) - len(begun)]
+    if begun.startswith("\\") and not before.strip():
+        yield from ((name, about) for name, about in COMMANDS.items() if name.startswith(begun))
+        return
+    if _PLACE_OF_TABLE.search(before) or before.lstrip().startswith("\\d"):
+        yield from _fitting(begun, words.tables, "table")
+        return
+    if not begun:
+        return
+    yield from _fitting(begun, _columns(text, words), "column")
+    yield from _fitting(begun, words.functions, "function")
+    yield from ((word if begun.isupper() else _cased(word, begun), "") for word in KEYWORDS if _begins(word, begun))
+    yield from _fitting(begun, words.tables, "table")
+
+
+def _columns(text: str, words: Words) -> Sequence[str]:
+    """Columns of the tables that the text names."""
+    mentioned = {(match[1] or match[2]).lower() for match in _MENTIONED.finditer(text)}
+    found = [columns for name, columns in words.tables.items() if name.lower() in mentioned]
+    return tuple(
+        dict.fromkeys([name for columns in found for name in columns] + (list(ABOUT_RECORDS) if found else []))
+    )
+
+
+def _fitting(begun: str, names: Iterable[str], about: str) -> Iterator[tuple[str, str]]:
+    return ((quoted(name), about) for name in names if _begins(name, begun))
+
+
+def _begins(name: str, begun: str) -> bool:
+    return name.lower().startswith(begun.lower())
+
+
+def _cased(word: str, begun: str) -> str:
+    return word.lower() if begun[:1].islower() else word
+
+
+class WordCompleter(Completer):
+    """For prompt_toolkit."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        text = document.text_before_cursor
+        typed = _WORD.search(text)
+        length = len(typed[0]) if typed else 0
+        for number, (word, about) in enumerate(offers(text, self._words)):
+            if number >= MAX_OFFERED:
+                return
+            yield Completion(word, start_position=-length, display_meta=about)

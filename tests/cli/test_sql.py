@@ -1,0 +1,185 @@
+"""sql: what isn't a command is a statement; rows go where they were asked to go."""
+
+import io
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner, Result
+
+from streamhouse.cli.main import app
+from streamhouse.cli.sql_link import Head, Rows
+from streamhouse.cli.sql_request import ARROW, CSV, NDJSON, Ask, Number, Output, SqlRequest
+from streamhouse.cli.sql_running import run_request
+from streamhouse.errors import BadSql, Mistake, Rejected
+from tests.cli.fakes import FakeDoors, World
+
+COLUMNS = (("id", "BIGINT"), ("name", "STRING"))
+
+
+class FakeRows(Rows):
+    """What a worker would answer with."""
+
+    def __init__(self, accept: str, *, truncated: bool, is_live: bool) -> None:
+        self.head = Head(columns=COLUMNS, notes=("columns of t inferred",), truncated=truncated, is_live=is_live)
+        self._accept = accept
+
+    async def rows(self) -> AsyncIterator[dict[str, Any]]:
+        yield {"id": Number("1"), "name": "a"}
+        yield {"id": Number("2"), "name": None}
+
+    async def lines(self) -> AsyncIterator[str]:
+        for line in {NDJSON: ['{"id":1}', '{"id":2}'], CSV: ["id,name", "1,a"]}[self._accept]:
+            yield line
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        sink = io.BytesIO()
+        table = pa.table({"id": [1, 2]})
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        yield sink.getvalue()
+
+
+class FakeLink:
+    def __init__(self, *, truncated: bool = False, is_live: bool = False) -> None:
+        self.asked: list[Ask] = []
+        self._truncated, self._is_live = truncated, is_live
+
+    def __call__(self, agents: str, *, on_wait: Callable[[float], None]) -> "FakeLink":
+        on_wait(1.0)
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    async def connect(self) -> None:
+        pass
+
+    @asynccontextmanager
+    async def ask(self, ask: Ask) -> AsyncIterator[FakeRows]:
+        self.asked.append(ask)
+        if "amout" in ask.sql:
+            raise BadSql([Mistake(2, 8, "no column amout", "amount?")])
+        if "nowhere" in ask.sql:
+            raise Rejected("no such place")
+        yield FakeRows(ask.accept, truncated=self._truncated, is_live=self._is_live)
+
+
+def request(text: str, **more: Any) -> SqlRequest:
+    return SqlRequest(agents="a:1", text=text, **more)
+
+
+def run_with(link: FakeLink, asked: SqlRequest) -> int:
+    return run_request(asked, link)  # type: ignore[arg-type]
+
+
+class SqlDoors(FakeDoors):
+    def __init__(self) -> None:
+        super().__init__(World())
+        self.asked: list[tuple[str, SqlRequest]] = []
+
+    def ask_sql(self, request: SqlRequest) -> int:
+        self.asked.append(("ask", request))
+        return 0
+
+    def sql_shell(self, request: SqlRequest) -> int:
+        self.asked.append(("shell", request))
+        return 0
+
+
+@pytest.fixture
+def doors() -> SqlDoors:
+    return SqlDoors()
+
+
+def run(doors: SqlDoors, *typed: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["sql", *typed], input=stdin, obj=doors, prog_name="streamhouse")
+
+
+def test_a_statement_needs_no_command(doors: SqlDoors) -> None:
+    result = run(doors, "SELECT 1", "--agents", "b:2", "--csv", "--max-rows", "5", "--timeout", "9")
+    assert result.exit_code == 0
+    ((kind, asked),) = doors.asked
+    assert (kind, asked.text, asked.agents, asked.output) == ("ask", "SELECT 1", "b:2", Output.CSV)
+    assert asked.ask("x") == Ask(sql="x", accept=CSV, max_rows=5, timeout_s=9.0)
+
+
+def test_flags_may_come_first(doors: SqlDoors) -> None:
+    assert run(doors, "--json", "SELECT 1").exit_code == 0
+    assert doors.asked[0][1].output is Output.JSON
+
+
+def test_a_file_and_a_pipe_are_read(doors: SqlDoors, tmp_path: Path) -> None:
+    (tmp_path / "q.sql").write_text("SELECT 2;")
+    run(doors, "-f", "q.sql")
+    run(doors, stdin="SELECT 3")
+    assert [(asked.text, asked.source) for _, asked in doors.asked] == [("SELECT 2;", "q.sql"), ("SELECT 3", "")]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (("SELECT 1", "-f", "x.sql"), "not both"),
+        (("SELECT 1", "--json", "--csv"), "one of --json, --csv and --parquet"),
+        (("SELECT 1", "--from", "yesterday"), "neither latest nor earliest"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused(doors: SqlDoors, typed: tuple[str, ...], said: str) -> None:
+    result = run(doors, *typed)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_every_statement_of_a_text_is_asked_at_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    link = FakeLink()
+    assert run_with(link, request("SELECT 1;\n  SELECT 2; -- end")) == 0
+    assert [ask.sql for ask in link.asked] == ["SELECT 1", "         \n  SELECT 2"]
+    out, err = capsys.readouterr()
+    assert out.count("NULL") == 2
+    assert "columns of t inferred" in err
+    assert err.count("starting Spark") == 1
+
+
+def test_lines_of_json_and_csv_are_handed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    run_with(FakeLink(), request("SELECT 1", output=Output.JSON))
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"id": 1}, {"id": 2}]
+    run_with(FakeLink(truncated=True), request("SELECT 1", output=Output.CSV, max_rows=2))
+    out, err = capsys.readouterr()
+    assert out == "id,name\n1,a\n"
+    assert "only the first 2 rows" in err
+
+
+def test_a_parquet_file_has_the_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.parquet"
+    link = FakeLink()
+    assert run_with(link, request("SELECT 1", output=Output.PARQUET, file=file)) == 0
+    assert link.asked[0].accept == ARROW
+    assert parquet.read_table(file).column("id").to_pylist() == [1, 2]
+    assert "2 rows" in capsys.readouterr().err
+
+
+def test_a_mistake_ends_it_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    link = FakeLink()
+    assert run_with(link, request("SELECT 1;\nSELECT amout FROM t; SELECT 3", source="q.sql")) == 1
+    assert len(link.asked) == 2
+    err = capsys.readouterr().err
+    assert "error: no column amout (q.sql, line 2, column 8)" in err
+    assert "  2 | SELECT amout FROM t; SELECT 3\n    |        ^\n  hint: amount?" in err
+
+
+def test_nothing_is_asked_of_a_text_that_can_not_be_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    link = FakeLink()
+    assert run_with(link, request("SELECT 1; SELECT 'open")) == 1
+    assert link.asked == []
+    assert "line 1, column 18" in capsys.readouterr().err
