@@ -7,6 +7,7 @@ Nothing here runs on the hot path: a scrape reads attributes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -14,6 +15,15 @@ from prometheus_client.registry import Collector
 from .broker import Broker
 from .reading.cache import Counted
 from .wal.base import WalCosts
+
+
+PIPELINE_GAUGES: Final = {
+    "lag_records": "Records that a pipeline's topics hold beyond it.",
+    "processed_rate": "Rows that a pipeline processes in a second.",
+    "batch_ms": "How long a pipeline's last micro-batch took.",
+    "state_rows": "Rows of state that a pipeline keeps.",
+    "restarts": "How often a pipeline was started again.",
+}
 
 
 class BrokerMetrics(Collector):
@@ -45,6 +55,21 @@ class BrokerMetrics(Collector):
         yield _counter("deleted_orphans", "Objects deleted that no row named.", collector.deleted_orphans)
         yield from self._compaction()
         yield from self._placing()
+        yield from self._pipelines()
+
+    def _pipelines(self) -> Iterable[Metric]:
+        """Of the supervisors that speak to this agent."""
+        phase = GaugeMetricFamily("streamhouse_pipeline_phase", "What a pipeline does.", labels=["pipeline", "phase"])
+        told = self._broker.supervision.told()
+        for name, status in told.items():
+            phase.add_metric([name, status.phase], 1)
+        yield phase
+        for field, about in PIPELINE_GAUGES.items():
+            gauge = GaugeMetricFamily(f"streamhouse_pipeline_{field}", about, labels=["pipeline"])
+            for name, status in told.items():
+                if (value := getattr(status, field)) is not None:
+                    gauge.add_metric([name], value)
+            yield gauge
 
     def _placing(self) -> Iterable[Metric]:
         commits, holds = self._broker.commits, self._broker.holds

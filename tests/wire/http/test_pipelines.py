@@ -4,7 +4,11 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
 
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.metrics import BrokerMetrics
 from tests.broker.support import World
 
 REVENUE: dict[str, Any] = {
@@ -190,3 +194,18 @@ async def test_a_heartbeat_names_a_pipeline_once(http: httpx.AsyncClient) -> Non
     twice = {"name": "revenue", "epoch": 1}
     answer = await http.post("/v1/supervisors/a/heartbeat", json={"host": "h", "slots": 1, "running": [twice, twice]})
     assert answer.status_code == 422
+
+
+async def test_what_supervisors_say_here_is_on_the_metrics_page(broker: Broker, http: httpx.AsyncClient) -> None:
+    await put(http)
+    assigned = (await beat(http))["revenue"]
+    status = {"phase": "backing off", "lag_records": 12, "restarts": 3}
+    await beat(http, "anna", {"name": "revenue", "epoch": assigned["epoch"], "status": status})
+    registry = CollectorRegistry()
+    registry.register(BrokerMetrics(broker))
+    page = generate_latest(registry).decode()
+    assert 'streamhouse_pipeline_phase{phase="backing off",pipeline="revenue"} 1.0' in page
+    assert 'streamhouse_pipeline_lag_records{pipeline="revenue"} 12.0' in page
+    assert 'streamhouse_pipeline_batch_ms{pipeline="revenue"}' not in page
+    await http.delete("/v1/supervisors/anna")
+    assert 'pipeline="revenue"' not in generate_latest(registry).decode()

@@ -13,14 +13,25 @@ from streamhouse.config import (
     HttpSettings,
     KafkaSettings,
     Settings,
+    SqlSettings,
 )
 
-from .conftest import running
+from .conftest import Site, running
+from .fake_worker import FakeWorker, fake_worker
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent.parent
 EXAMPLES = 5
 """Requests for each operation and phase: enough to find what is commonly wrong in some ten seconds."""
+
+
+async def prepare_pipelines(site: Site, worker: FakeWorker) -> None:
+    """Something to look at, and somebody who answers SQL."""
+    beat = {"address": worker.address, "token": "t", "busy": 0}
+    assert (await site.http.post("/v1/sql/workers/w/heartbeat", json=beat)).is_success
+    view = {"kind": "view", "text": "CREATE MATERIALIZED VIEW totals AS SELECT 1", "key": ["id"]}
+    assert (await site.http.put("/v1/pipelines/totals", json=view)).is_success
+    assert (await site.http.put("/v1/pipelines/revenue", json={"kind": "sql", "text": "SELECT 1"})).is_success
 
 
 async def test_nothing_is_found_in_requests_made_from_the_document(tmp_path: Path) -> None:
@@ -31,8 +42,10 @@ async def test_nothing_is_found_in_requests_made_from_the_document(tmp_path: Pat
         grpc=GrpcSettings(listen=""),
         fetch=FetchSettings(max_wait_s=0.05),
         flush=FlushSettings(age_s=0.05, check_s=0.02),  # for those who wait until records are stored
+        sql=SqlSettings(worker_ttl_s=3600),
     )
-    async with running(settings) as site:
+    async with fake_worker() as worker, running(settings) as site:
+        await prepare_pipelines(site, worker)
         made = await site.http.post("/v1/topics", json={"name": "orders", "partitions": 3})
         assert made.status_code == 201
         records = {"records": [{"key": str(number), "value": number} for number in range(100)]}

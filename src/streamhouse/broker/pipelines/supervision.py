@@ -1,27 +1,49 @@
 """Supervision: supervisors say that they are alive and what they run, and learn what they should run.
 
 Data path   a supervisor's heartbeat -> **supervision** -> one metadata transaction
-Owns        limits of what a heartbeat may say
+Owns        limits of what a heartbeat may say; what was last said here, for metrics
 Leaves      who gets what to the metadata store, which has the clock
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import InvalidDefinition
-from streamhouse.model.pipeline import Event, Heartbeat, KeptPipeline, Running, Supervisor, SupervisorId
+from streamhouse.model.pipeline import (
+    Event,
+    Heartbeat,
+    KeptPipeline,
+    PipelineName,
+    Running,
+    Status,
+    Supervisor,
+    SupervisorId,
+)
 
 MAX_LINE: Final = 10_000
 """Characters of one line of a log that are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heard:
+    """A supervisor's last heartbeat here, by the monotonic clock."""
+
+    at: float
+    running: tuple[Running, ...]
 
 
 class Supervision:
     def __init__(self, doors: Doors) -> None:
         self._metadata = doors.metadata
         self._settings = doors.settings.pipelines
+        self._clock = doors.clock
+        self._heard: dict[SupervisorId, _Heard] = {}
+
+    def __repr__(self) -> str:
+        return f"<Supervision heard={len(self._heard)}>"
 
     @property
     def ttl_s(self) -> float:
@@ -31,18 +53,36 @@ class Supervision:
     async def beat(self, heartbeat: Heartbeat) -> Sequence[KeptPipeline]:
         """What the supervisor should run; whatever it runs beside that, it should stop, and list no more."""
         running = tuple(self._kept(each) for each in heartbeat.running)
-        return await self._metadata.beat(
+        assigned = await self._metadata.beat(
             replace(heartbeat, running=running),
             ttl_ms=round(self._settings.ttl_s * 1000),
             max_events=self._settings.max_events,
             max_supervisors=self._settings.max_supervisors,
         )
+        self._forget_silent()
+        self._heard[heartbeat.supervisor] = _Heard(at=self._clock.monotonic(), running=running)
+        return assigned
+
+    def told(self) -> Mapping[PipelineName, Status]:
+        """What supervisors that speak to this agent say of what they run."""
+        self._forget_silent()
+        return {
+            each.name: each.status
+            for heard in sorted(self._heard.values(), key=lambda heard: heard.at)
+            for each in heard.running
+            if each.status is not None
+        }
+
+    def _forget_silent(self) -> None:
+        since = self._clock.monotonic() - self._settings.ttl_s
+        self._heard = {supervisor: heard for supervisor, heard in self._heard.items() if heard.at > since}
 
     async def all(self) -> Sequence[Supervisor]:
         return await self._metadata.supervisors()
 
     async def leave(self, supervisor: SupervisorId) -> None:
         await self._metadata.leave(supervisor)
+        self._heard.pop(supervisor, None)
 
     def _kept(self, running: Running) -> Running:
         limit = self._settings.max_status_bytes
