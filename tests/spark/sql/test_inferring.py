@@ -61,9 +61,9 @@ def test_values_that_are_no_objects_are_passed_over() -> None:
     assert infer([b"nope", b"[1]", b"5", None, b"", b'{"a": 1}', b"\xff"]) == columns(a="BIGINT")
 
 
-def test_a_topic_is_of_json_when_nearly_all_of_its_values_are_objects() -> None:
-    assert is_json([b'{"a": 1}'] * 9 + [b"nope", None])
-    assert not is_json([b'{"a": 1}'] * 8 + [b"nope", b"[1]"])
+def test_a_topic_is_of_json_when_most_of_its_values_are_objects() -> None:
+    assert is_json([b'{"a": 1}', b'{"a": 1}', b"nope", None])
+    assert not is_json([b'{"a": 1}', b"nope"])
     assert not is_json([])
 
 

@@ -74,7 +74,7 @@ def note_of(read: Read) -> str:
 def bind(spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading) -> Bound:
     """A query's frame, in a session of its own; raises `StatementError` for names, Spark's errors for the rest."""
     if (asked := asked_to_explain(text)) is not None:
-        return explained(bind(spark, text[asked.start :], catalogue, reading), asked.mode)
+        return explained(bind(spark, asked.query, catalogue, reading), asked.mode)
     session = own_session(spark)
     sources = _sources(session, text, catalogue, reading)
     nature = nature_of(session, text)
@@ -93,6 +93,8 @@ def bind(spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading)
 
 def check(spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading) -> Bound:
     """The same as `bind`, but the frame has no rows, and nothing is asked of any place: for validation."""
+    if (asked := asked_to_explain(text)) is not None:
+        return replace(check(spark, asked.query, catalogue, reading), frame=spark.createDataFrame([], "plan STRING"))
     session = own_session(spark)
     sources = _sources(session, text, catalogue, reading)
     frame, needed = look(session, text, sources, reading)
@@ -122,20 +124,21 @@ def watermarked(frame: DataFrame, watermarks: Iterable[Watermark]) -> DataFrame:
 
 
 class Asked(NamedTuple):
-    """How a plan is to be told, and where the query begins."""
+    """How a plan is to be told, and the query, which stands where it stood in the text."""
 
     mode: str
-    start: int
+    query: str
 
 
 def asked_to_explain(text: str) -> Asked | None:
     tokens = tokens_of(text)
     if not next(tokens).says("EXPLAIN"):
         return None
-    behind = next(tokens)
-    if behind.says(*EXPLAIN_MODES):
-        return Asked(behind.value.lower(), next(tokens).start)
-    return Asked("simple", behind.start)
+    mode, first = "simple", next(tokens)
+    if first.says(*EXPLAIN_MODES):
+        mode, first = first.value.lower(), next(tokens)
+    before = "".join(sign if sign == "\n" else " " for sign in text[: first.start])
+    return Asked(mode, before + text[first.start :])
 
 
 def explained(bound: Bound, mode: str = "simple") -> Bound:

@@ -22,8 +22,8 @@ from streamhouse.spark.connectors.topic import ABOUT
 MAX_COLUMNS: Final = 500
 MAX_DEPTH: Final = 10
 """Objects inside of objects; what lies deeper is JSON text."""
-JSON_SHARE: Final = 0.9
-"""Of a sample's values, how many must be JSON objects for the topic to be one of JSON."""
+JSON_SHARE: Final = 0.5
+"""More of a sample's values than this must be JSON objects for the topic to be one of JSON."""
 _LONG: Final = range(-(2**63), 2**63)
 _NUMBERS: Final = ("BIGINT", "DOUBLE")
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -72,7 +72,7 @@ def objects_of(values: Iterable[bytes | None]) -> list[dict[str, Any]]:
 def is_json(values: Sequence[bytes | None]) -> bool:
     """Whether a sample is mostly JSON objects; deleted records, which have no value, don't count."""
     present = [value for value in values if value]
-    return bool(present) and len(objects_of(present)) >= JSON_SHARE * len(present)
+    return bool(present) and len(objects_of(present)) > JSON_SHARE * len(present)
 
 
 def is_text(values: Iterable[bytes | None]) -> bool:

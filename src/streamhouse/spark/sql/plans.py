@@ -90,7 +90,7 @@ def nature_of(session: SparkSession, text: str) -> Nature:
     plan = _parsed(session, text)
     if not _class(session, _COMMAND).isInstance(plan):
         return Nature.QUERY
-    return Nature.WORDS if plan.nodeName().startswith(("Describe", "Show")) else Nature.COMMAND
+    return Nature.WORDS if plan.nodeName().startswith(("Describe", "Show", "Explain")) else Nature.COMMAND
 
 
 def _parsed(session: SparkSession, text: str) -> Any:

@@ -1,0 +1,294 @@
+"""Validating: a whole file of statements is looked at before anything of it is done.
+
+Data path   a file -> statements -> `binding.check` -> **Checked**: columns, shape, problems with their places
+Owns        what a statement must be besides correct SQL: a stream to read, a target that takes it, keys that are there
+Leaves      doing any of it to the agents and to `pipelines`
+
+Nothing is read but names, schemas and samples. Tables, targets and views of earlier statements are known to later ones.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from streamhouse.errors import StatementError, StreamhouseError
+from streamhouse.format.statement_options import PipelineOptions, pipeline_options
+from streamhouse.format.statements import (
+    CreatePipeline,
+    CreateTable,
+    CreateView,
+    Drop,
+    Query,
+    Show,
+    Statement,
+    parse_all,
+)
+from streamhouse.format.tokens import position, tokens_of
+from streamhouse.model.pipeline import Shape
+from streamhouse.model.table import Column, Connector, Table
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors.view_plan import key_of, mode_of
+from streamhouse.spark.sql.binding import Bound, check
+from streamhouse.spark.sql.catalogue import Catalogue, Extended
+from streamhouse.spark.sql.plans import Nature, nature_of
+from streamhouse.spark.sql.problems import Problem, problems_of
+from streamhouse.spark.sql.shapes import shape_of
+
+Continuous: TypeAlias = CreatePipeline | CreateView
+
+_KINDS: Final = {
+    CreateTable: "table",
+    CreatePipeline: "pipeline",
+    CreateView: "view",
+    Drop: "drop",
+    Show: "show",
+    Query: "query",
+}
+_OF_RECORDS: Final = ("_key", "_timestamp", "_headers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """`kind`: table, pipeline, view, drop, show, query, or nothing where it couldn't be understood.
+
+    `columns` are those of the result, `shape` is there for what runs continuously, `notes` are worth knowing.
+    """
+
+    kind: str
+    name: str
+    line: int
+    columns: tuple[Column, ...] = ()
+    shape: Shape | None = None
+    key: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def validate(spark: SparkSession, catalogue: Catalogue, text: str) -> list[Checked]:
+    """Every statement of a file, in the order of the file."""
+    statements, errors = parse_all(text)
+    known = Extended(catalogue)
+    checked = [_checked(spark, known, statement, text) for statement in statements]
+    return sorted([*checked, *map(_not_understood, errors)], key=lambda each: each.line)
+
+
+def _not_understood(error: StatementError) -> Checked:
+    problem = Problem(line=error.line, column=error.column, text=error.text, hint=error.hint)
+    return Checked(kind="", name="", line=error.line, problems=(problem,))
+
+
+def _checked(spark: SparkSession, known: Extended, statement: Statement, text: str) -> Checked:
+    line = position(text, statement.span[0])[0]
+    kind, name = _KINDS[type(statement)], getattr(statement, "name", "")
+    start = getattr(statement, "select_start", statement.span[0])
+    try:
+        if isinstance(statement, CreateTable):
+            return _table(spark, known, statement, text, line)
+        if isinstance(statement, CreatePipeline | CreateView):
+            return _continuous(spark, known, statement, text, line)
+        if isinstance(statement, Query):
+            if nature_of(spark, statement.text) is Nature.COMMAND:  # looking at it would do it
+                return Checked(kind=kind, name="", line=line)
+            bound = check(spark, statement.text, known, Reading(agents=known.agents))
+            return Checked(kind=kind, name="", line=line, columns=columns_of(bound.frame), notes=bound.notes)
+    except (StreamhouseError, PySparkException) as error:
+        return Checked(kind=kind, name=name, line=line, problems=problems_of(error, text, start))
+    return Checked(kind=kind, name=name, line=line)
+
+
+def columns_of(frame: DataFrame) -> tuple[Column, ...]:
+    return tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in frame.schema.fields)
+
+
+# --- tables
+
+
+def _table(spark: SparkSession, known: Extended, statement: CreateTable, text: str, line: int) -> Checked:
+    columns = statement.table.columns or ()
+    problems = [each for column in columns if (each := _type_problem(spark, column, statement, text)) is not None]
+    if not problems:
+        known.add(statement.table)
+    return Checked(
+        kind="table", name=statement.name, line=line, columns=columns, key=statement.table.key, problems=tuple(problems)
+    )
+
+
+def _type_problem(spark: SparkSession, column: Column, statement: CreateTable, text: str) -> Problem | None:
+    try:
+        spark._jsparkSession.sessionState().sqlParser().parseDataType(column.type)
+    except PySparkException:
+        found = text.find(column.type, *statement.span)
+        line, at = position(text, max(found, statement.span[0]))
+        hint = "STRING, BIGINT, DOUBLE, DECIMAL(9, 2), BOOLEAN, TIMESTAMP, DATE, ARRAY<…>, STRUCT<a: INT>, MAP<…>"
+        return Problem(line=line, column=at, text=f"there is no type {column.type}", hint=hint)
+    return None
+
+
+# --- pipelines and views
+
+
+def _continuous(spark: SparkSession, known: Extended, statement: Continuous, text: str, line: int) -> Checked:
+    options = pipeline_options(statement.options)
+    reading = Reading(agents=known.agents, watermarks=options.watermarks)
+    bound = check(spark, statement.select, known, reading)
+    columns = columns_of(bound.frame)
+    shape = shape_of(bound.frame, bound.reads)
+    key: tuple[str, ...] = ()
+    if isinstance(statement, CreatePipeline):
+        columns, found = _named(columns, statement, text)
+        key, target = options.key, statement.target
+        found += _target_problems(known, statement, columns, text)
+        known.add(_target(known, statement, columns, options))
+    else:
+        key, target = statement.key or key_of(bound.frame) or (), statement.name
+        found = _view_problems(statement, key, text)
+        known.add(Table(name=statement.name, connector=Connector.VIEW, columns=columns, key=key))
+    found += _key_problems(statement, key, columns, text)
+    found += _stream_problems(bound, options, statement, text)
+    shape = Shape(streams=shape.streams, state=shape.state, target=target)
+    return Checked(
+        kind=_KINDS[type(statement)],
+        name=statement.name,
+        line=line,
+        columns=columns,
+        shape=shape,
+        key=key,
+        problems=tuple(found),
+        notes=bound.notes,
+    )
+
+
+def _named(
+    columns: tuple[Column, ...], statement: CreatePipeline, text: str
+) -> tuple[tuple[Column, ...], list[Problem]]:
+    """The result's columns, under the names that the INSERT gives them."""
+    names = statement.columns
+    if names and len(names) != len(columns):
+        what = f"INSERT names {len(names)} columns, SELECT has {len(columns)}"
+        return columns, [_problem(text, statement.select_start, what, f"SELECT has {_listed(columns)}")]
+    renamed = (
+        tuple(Column(name=name, type=each.type) for name, each in zip(names, columns, strict=True))
+        if names
+        else columns
+    )
+    return renamed, [
+        _problem(text, statement.select_start, f"two columns are called {name}", "give one another name: … AS other")
+        for name in _twice(renamed)
+    ]
+
+
+def _twice(columns: Iterable[Column]) -> list[str]:
+    counts = Counter(column.name.lower() for column in columns)
+    return [name for name, count in counts.items() if count > 1]
+
+
+def _target_problems(known: Extended, statement: CreatePipeline, columns: Sequence[Column], text: str) -> list[Problem]:
+    table = known.find(statement.target)
+    if table is None or table.text is None or not table.columns:
+        if table is not None and table.connector is Connector.VIEW:
+            return [
+                _problem(
+                    text,
+                    _place(statement, statement.target),
+                    f"{table.name} is a view, which is written by its own query",
+                )
+            ]
+        return []
+    names = [column.name for column in table.columns]
+    return [
+        _problem(
+            text,
+            _place(statement, column.name, after=statement.select_start),
+            f"table {table.name} has no column {column.name}",
+            f"there are {', '.join(names)}",
+        )
+        for column in columns
+        if column.name not in names and column.name not in _OF_RECORDS
+    ]
+
+
+def _target(known: Extended, statement: CreatePipeline, columns: Iterable[Column], options: PipelineOptions) -> Table:
+    """What later statements see of a target: its own definition, or the topic that it will be."""
+    table = known.find(statement.target)
+    if table is not None and (table.text is not None or table.connector is not Connector.TOPIC):
+        return table
+    own = tuple(column for column in columns if column.name not in _OF_RECORDS)
+    return Table(name=statement.target, connector=Connector.TOPIC, columns=own, options={"format": options.fmt})
+
+
+def _view_problems(statement: CreateView, key: Sequence[str], text: str) -> list[Problem]:
+    if key:
+        return []
+    return [
+        _problem(
+            text,
+            statement.select_start,
+            "a view needs a key, and the query groups by nothing",
+            f"CREATE MATERIALIZED VIEW {statement.name} KEY (column) AS …",
+        )
+    ]
+
+
+def _key_problems(statement: Continuous, key: Sequence[str], columns: Sequence[Column], text: str) -> list[Problem]:
+    names = [column.name for column in columns]
+    return [
+        _problem(text, _place(statement, name), f"the key names no column: {name}", f"there are {', '.join(names)}")
+        for name in key
+        if name not in names
+    ]
+
+
+def _stream_problems(bound: Bound, options: PipelineOptions, statement: Continuous, text: str) -> list[Problem]:
+    if not bound.frame.isStreaming:
+        name = bound.tables[0] if bound.tables else "orders"
+        what = "it reads no stream, so it would be over at once"
+        return [_problem(text, statement.select_start, what, f"FROM STREAM({name})")]
+    error = unsupported(bound.frame, modes_of(bound.frame, options, statement))
+    return list(problems_of(error, text, statement.select_start)) if error is not None else []
+
+
+def modes_of(frame: DataFrame, options: PipelineOptions, statement: Continuous) -> tuple[str, ...]:
+    """The output modes to try: what the user says, else what keeps the target right."""
+    if options.output is not None:
+        return (options.output,)
+    return (mode_of(frame),) if isinstance(statement, CreateView) else ("append", "update")
+
+
+def unsupported(frame: DataFrame, modes: Sequence[str]) -> PySparkException | None:
+    """Why Spark would not start the query in any of these modes; None where it would."""
+    jvm: Any = frame.sparkSession._jvm
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    plan, first = frame._jdf.queryExecution().analyzed(), None
+    for mode in modes:
+        try:
+            checker.checkForStreaming(plan, getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())())
+        except PySparkException as error:
+            first = first or error
+        else:
+            return None
+    return first
+
+
+# --- places
+
+
+def _problem(text: str, index: int, what: str, hint: str = "") -> Problem:
+    line, column = position(text, index)
+    return Problem(line=line, column=column, text=what, hint=hint)
+
+
+def _place(statement: Continuous, name: str, *, after: int = 0) -> int:
+    """Where a name stands in a statement for the first time; the SELECT where it isn't there."""
+    start = statement.span[0]
+    for token in tokens_of(statement.text):
+        if start + token.start >= after and name.lower() in (part.strip().lower() for part in token.value.split(",")):
+            return start + token.start
+    return statement.select_start
+
+
+def _listed(columns: Iterable[Column]) -> str:
+    return ", ".join(column.name for column in columns)

@@ -1,0 +1,61 @@
+"""Problems: Spark's errors in our words, at their places in the file."""
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from streamhouse.errors import Misconfigured, StatementError
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.sql.binding import check
+from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.sql.problems import last_words, problems_of
+from tests.spark.sql.fakes import FakeDoor, topic
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("select", "line", "column", "text", "hint"),
+    [
+        ("SELECT idd\nFROM orders", 3, 8, "there is no column idd", "did you mean id"),
+        ("SELECT id\nFROM orders WHERE\n  o.amont > 1", 5, 3, "there is no column o.amont", ""),
+        ("SELECT coun(*) FROM orders", 3, 8, "there is no function coun", "did you mean count"),
+        ("SELECT id\nFROM orders\nGROUP BYE id", 5, 7, "syntax error at 'BYE'", "the word before"),
+        ("SELECT (id", 3, 11, "syntax error at end of input", "not finished"),
+        ("SELECT id,\n count(*) FROM orders", 3, 1, "without a GROUP BY", "GROUP BY ALL"),
+        ("SELECT id, amount, count(*) FROM orders GROUP BY id", 3, 12, "amount is neither grouped by", "GROUP BY"),
+        ("SELECT id FROM orders a JOIN orders b ON a.id = b.id", 3, 8, "id may mean several columns", "a.id or b.id"),
+        ("SELECT substr(country) FROM orders", 3, 8, "substr takes 2 or 3 arguments, not 1", ""),
+        ("SELECT amount > DATE'2026-01-01' FROM orders", 3, 8, "types don't fit in (amount > DATE", "cast"),
+        ("SELECT *\nFROM ordrs", 4, 6, "there is no table or topic ordrs", "did you mean orders"),
+    ],
+)
+def test_a_mistake_of_a_query_is_told_at_its_place(
+    spark: SparkSession, select: str, line: int, column: int, text: str, hint: str
+) -> None:
+    before = "-- a file\nCREATE PIPELINE p AS INSERT INTO t\n"
+    catalogue = Catalogue("x", door=FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING")))
+    with pytest.raises((PySparkException, StatementError)) as caught:
+        check(spark, select, catalogue, Reading(agents="x"))
+    (problem,) = problems_of(caught.value, before + select, len(before))
+    assert text in problem.text
+    assert hint in problem.hint
+    assert (problem.line, problem.column) == (line, column)
+    assert "SQLSTATE" not in problem.text
+    assert "\n" not in problem.text
+
+
+def test_our_own_errors_keep_their_words() -> None:
+    (problem,) = problems_of(Misconfigured("no schema; do=register one"), "a\nb", 2)
+    assert (problem.line, problem.column, problem.text) == (2, 1, "no schema; do=register one")
+
+
+def test_what_a_task_said_is_found_among_sparks_words() -> None:
+    text = """Job aborted due to stage failure: Task 0 in stage 1.0 failed
+Traceback (most recent call last):
+  File "source.py", line 5, in read
+streamhouse.errors.records.DataLost: records are gone; partition=a-0
+
+Driver stacktrace:"""
+    assert last_words(text) == "records are gone; partition=a-0"
+    assert last_words("x\nValueError: not a number\n  at org.apache.spark") == "not a number"
+    assert last_words("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012") == "Division by zero."

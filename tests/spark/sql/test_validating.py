@@ -1,0 +1,164 @@
+"""Validating: a whole file, before anything of it is done."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamhouse.model.pipeline import Shape
+from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.sql.problems import Problem
+from streamhouse.spark.sql.validating import Checked, validate
+from tests.spark.sql.fakes import FakeDoor, columns, topic
+
+pytestmark = pytest.mark.spark
+
+FILE = """CREATE TABLE orders (id BIGINT, amount DOUBLE, country STRING, at TIMESTAMP) WITH (connector = 'topic');
+CREATE TABLE per_country (country STRING, n BIGINT) WITH (connector = 'topic');
+
+CREATE PIPELINE counts WITH (key = 'country')
+AS INSERT INTO per_country SELECT country, count(*) AS n FROM STREAM(orders) GROUP BY country;
+
+CREATE PIPELINE big AS INSERT INTO `big-orders` (id, euros) SELECT id, amount FROM STREAM(orders) WHERE amount > 100;
+
+CREATE MATERIALIZED VIEW biggest AS SELECT id, max(euros) AS most FROM STREAM(`big-orders`) GROUP BY id;
+SELECT most FROM biggest WHERE id = 1;
+"""
+
+
+@pytest.fixture
+def check(spark: SparkSession) -> "Checker":
+    return Checker(spark)
+
+
+class Checker:
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.door = FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING", at="TIMESTAMP"))
+
+    def __call__(self, text: str) -> list[Checked]:
+        return validate(self.spark, Catalogue("nowhere:1", door=self.door), text)
+
+    def problem(self, text: str) -> Problem:
+        (problem,) = (problem for checked in self(text) for problem in checked.problems)
+        return problem
+
+
+def test_a_right_file_has_columns_shapes_and_no_problems(check: Checker) -> None:
+    check.door.known.clear()
+    found = check(FILE)
+    assert [each.problems for each in found] == [()] * 6
+    assert [(each.kind, each.name, each.line) for each in found] == [
+        ("table", "orders", 1),
+        ("table", "per_country", 2),
+        ("pipeline", "counts", 4),
+        ("pipeline", "big", 7),
+        ("view", "biggest", 9),
+        ("query", "", 10),
+    ]
+    _, _, counts, big, biggest, query = found
+    assert counts.shape == Shape(
+        streams=("orders",), state=("aggregate by country string: count(1)",), target="per_country"
+    )
+    assert big.columns == columns(id="bigint", euros="double")
+    assert (biggest.key, biggest.columns) == (("id",), columns(id="bigint", most="double"))
+    assert query.columns == columns(most="double")
+
+
+def test_one_mistake_hides_no_other(check: Checker) -> None:
+    text = """CREATE PIPELINE a WITH (triger = 'x') AS INSERT INTO t SELECT 1;
+SELECT nope FROM orders;
+SELECT coun(*) FROM orders;
+DROP TABLE;"""
+    found = [(each.line, each.problems[0].line, each.problems[0].column) for each in check(text)]
+    assert found == [(1, 1, 25), (2, 2, 8), (3, 3, 8), (4, 4, 11)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "what", "hint"),
+    [
+        (
+            "CREATE PIPELINE p AS INSERT INTO t\nSELECT id FROM orders",
+            2,
+            1,
+            "it reads no stream",
+            "FROM STREAM(orders)",
+        ),
+        (
+            "CREATE PIPELINE p AS INSERT INTO t\n  SELECT id, idd FROM STREAM(orders)",
+            2,
+            14,
+            "there is no column idd",
+            "did you mean id",
+        ),
+        (
+            "CREATE PIPELINE p AS INSERT INTO t (a) SELECT id, amount FROM STREAM(orders)",
+            1,
+            40,
+            "names 1 columns",
+            "id",
+        ),
+        ("CREATE PIPELINE p AS INSERT INTO t SELECT id, 1 AS id FROM STREAM(orders)", 1, 36, "called id", "AS"),
+        (
+            "CREATE PIPELINE p WITH (key = 'idd')\nAS INSERT INTO t SELECT id FROM STREAM(orders)",
+            1,
+            31,
+            "the key names no column: idd",
+            "there are id",
+        ),
+        (
+            "CREATE PIPELINE p WITH (output = 'append') AS INSERT INTO t\n"
+            "SELECT country, count(*) AS n FROM STREAM(orders) GROUP BY country",
+            2,
+            1,
+            "output mode append needs a watermark",
+            "output = 'update'",
+        ),
+        (
+            "CREATE PIPELINE p AS INSERT INTO t SELECT id FROM STREAM(orders) ORDER BY id",
+            1,
+            36,
+            "Sorting is not supported",
+            "leave ORDER BY out",
+        ),
+        (
+            "CREATE PIPELINE p AS INSERT INTO t\nSELECT id, row_number() OVER (ORDER BY at) AS n FROM STREAM(orders)",
+            2,
+            1,
+            "row_number() OVER (…) can't be kept up to date",
+            "max_by",
+        ),
+        ("CREATE MATERIALIZED VIEW v AS SELECT id FROM STREAM(orders)", 1, 31, "a view needs a key", "KEY (column)"),
+        ("CREATE TABLE t (a INT, b NUMBR) WITH (connector = 'topic')", 1, 26, "there is no type NUMBR", "DOUBLE"),
+    ],
+)
+def test_what_is_wrong_is_told_at_its_place(
+    check: Checker, text: str, line: int, column: int, what: str, hint: str
+) -> None:
+    problem = check.problem(text)
+    assert what in problem.text
+    assert hint in problem.hint
+    assert (problem.line, problem.column) == (line, column)
+
+
+def test_a_target_that_is_declared_takes_only_its_columns(check: Checker) -> None:
+    text = """CREATE TABLE t (id BIGINT) WITH (connector = 'topic');
+CREATE PIPELINE p AS INSERT INTO t SELECT id, _key, amount AS euros FROM STREAM(orders)"""
+    problem = check.problem(text)
+    assert problem == Problem(line=2, column=63, text="table t has no column euros", hint="there are id")
+
+
+def test_a_view_is_written_by_its_own_query(check: Checker) -> None:
+    text = """CREATE MATERIALIZED VIEW v AS SELECT id, count(*) AS n FROM STREAM(orders) GROUP BY id;
+CREATE PIPELINE p AS INSERT INTO v SELECT id, amount AS n FROM STREAM(orders)"""
+    assert "is a view" in check.problem(text).text
+
+
+def test_what_spark_does_at_once_is_not_done(check: Checker, spark: SparkSession) -> None:
+    assert check("CREATE TABLE made_by_mistake USING parquet AS SELECT 1 AS a; SET a.b = 1")[0].problems == ()
+    assert not spark.catalog.tableExists("made_by_mistake")
+
+
+def test_inferred_columns_are_told(check: Checker) -> None:
+    check.door.known.append(topic("events"))
+    check.door.samples["events"] = [b'{"kind": "a"}'] * 3
+    (found,) = check("EXPLAIN SELECT kind FROM events")
+    assert found.notes == ("columns of events inferred from 3 JSON records; used: kind STRING",)
