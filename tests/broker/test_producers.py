@@ -246,6 +246,13 @@ def test_what_a_batch_leaves_out_is_known() -> None:
     assert known.missing(header(7)) is None, "a producer of an older epoch is refused whatever it sends"
 
 
+def test_an_idempotency_key_leaves_nothing_out() -> None:
+    known = table()
+    assert known.missing(header(12345, producer=KEYS_FROM + 1)) is None
+    known.record(header(12345, producer=KEYS_FROM + 1), 0, now_ms=0)
+    assert known.missing(header(23456, producer=KEYS_FROM + 1)) is None
+
+
 def test_who_has_stored_something_since_an_offset_is_known() -> None:
     known = table()
     assert not known.has_stored(header(0), since=0)

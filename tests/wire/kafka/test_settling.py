@@ -14,6 +14,8 @@ from streamhouse.broker.log import Placed
 from streamhouse.errors import AppendFailed, NotLeader, PredecessorRefused, StreamhouseError
 from streamhouse.format.batch import read_header
 from streamhouse.model.names import TopicPartition
+from streamhouse.wire.kafka.errors import error_code
+from streamhouse.wire.kafka.peers.refusals import refusal
 from tests.wire.kafka.team import Member, a_team, read_all
 
 TOPIC = "orders"
@@ -102,3 +104,9 @@ async def test_after_a_gap_everything_is_stored_once_and_in_order() -> None:
     assert list(found[MOVED].values()) == [b"%d" % number for number in range(COUNT)]
     assert set(trouble.refusals) == {PredecessorRefused}
     assert trouble.epochs == {0}
+
+
+def test_of_a_gap_at_another_agent_it_is_known_that_the_batch_was_not_stored() -> None:
+    error = PredecessorRefused(MOVED, producer_id=7, awaited=1, got=2)
+    told = refusal(error_code(error), str(error), at="127.0.0.1:9092", what=MOVED)
+    assert (type(told), str(told)) == (PredecessorRefused, str(error))

@@ -23,6 +23,7 @@ from streamhouse.errors import (
     IdempotencyKeyReused,
     OutOfOrderSequence,
     Overloaded,
+    PredecessorRefused,
     Retriable,
     StaleProducerEpoch,
     StreamhouseError,
@@ -157,7 +158,8 @@ class Delivery:
         """What becomes of a batch that was sent with others and failed, now that those before it are settled.
 
         As long as all of them are stored (`lane`), it has its place behind them, under the numbers it had. Once one was
-        refused for good, those behind it were out of line, which means not stored: they may begin anew.
+        refused for good, those behind it were out of line, or told to wait for it, which means not stored: they may
+        begin anew.
         """
         if before and isinstance(before[0], Retriable):
             return before[0]
@@ -166,7 +168,8 @@ class Delivery:
         if lane is not None and isinstance(error, (Retriable, *OUT_OF_LINE)):
             self.retries += 1
             return await self._try(name, letter, acks, patience, lane)
-        if isinstance(error, OUT_OF_LINE) or (isinstance(error, BadRecords) and letter.leave_out(error)):
+        is_not_stored = isinstance(error, (*OUT_OF_LINE, PredecessorRefused))
+        if is_not_stored or (isinstance(error, BadRecords) and letter.leave_out(error)):
             return await self._try(name, letter, acks, patience)
         return error
 

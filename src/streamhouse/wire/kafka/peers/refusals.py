@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from streamhouse import errors
-from streamhouse.errors import BadRecords, Overloaded, Rejected, StreamhouseError, Unavailable
+from streamhouse.errors import BadRecords, Overloaded, PredecessorRefused, Rejected, StreamhouseError, Unavailable
 from streamhouse.wire.kafka.errors import CODES, ErrorCode
 
 RETRY_AFTER_S: Final = 1.0
@@ -51,10 +51,15 @@ def refusal(code: int, text: str | None, *, at: object, what: object, records: S
     if code in _RETRIABLE:
         if code == ErrorCode.NOT_ENOUGH_REPLICAS and said.startswith("overloaded;"):
             return Overloaded(f"memory of {at}", limit_bytes=0, retry_after_s=RETRY_AFTER_S)
+        if code == ErrorCode.NOT_ENOUGH_REPLICAS and said.startswith("a batch before this one is still to come;"):
+            return _with_text(PredecessorRefused, said)
         return Unavailable(f"another agent refused; address={at} about={what} code={name} why={text}")
     kind = _KINDS.get(code, Rejected)
-    if issubclass(kind, BadRecords):
-        return kind(said, records=records)
-    error = kind.__new__(kind)  # the text is whole already
-    StreamhouseError.__init__(error, said)
+    return kind(said, records=records) if issubclass(kind, BadRecords) else _with_text(kind, said)
+
+
+def _with_text(kind: type[StreamhouseError], text: str) -> StreamhouseError:
+    """An error whose text is whole already."""
+    error = kind.__new__(kind)
+    StreamhouseError.__init__(error, text)
     return error
