@@ -35,11 +35,19 @@ TYPES: Final[Mapping[str, DataType]] = {
     "timestampType": IntegerType(),
     "headers": ArrayType(_HEADER),
 }
+_MAY_BE_NULL: Final = frozenset({"key", "value", "headers"})
+"""Spark asks of every row whether these are there; of the others it knows."""
 
 
 def record_schema(*, include_headers: bool) -> StructType:
     """Spark's Kafka source has the same columns, the headers only when asked for."""
-    return StructType([StructField(name, kind) for name, kind in TYPES.items() if include_headers or name != "headers"])
+    return StructType(
+        [
+            StructField(name, kind, nullable=name in _MAY_BE_NULL)
+            for name, kind in TYPES.items()
+            if include_headers or name != "headers"
+        ]
+    )
 
 
 def check_schema(schema: StructType) -> None:

@@ -24,6 +24,7 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.spark.agents import Agents, PartitionPlan, RunRow, Span
 from streamhouse.spark.objects import ahead, opened
 from streamhouse.spark.plan import Piece, Split, pieces_of
+from streamhouse.spark.settling import settled
 from streamhouse.spark.tail import read_tail
 from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
 
@@ -81,6 +82,7 @@ class Got:
 
 def read_split(split: Split, task: Task, shape: Shaping) -> Iterator[pa.RecordBatch]:
     """The records of a split in order; the first rows come while later ones are still on their way."""
+    settled()
     place = opened(split.store)
     for runs, piece in _in_turns(split.pieces):
         if piece is not None:

@@ -1,0 +1,45 @@
+"""What Spark's Python processes have imported is no matter of their garbage collections; what tasks leave behind is."""
+
+import subprocess
+import sys
+import textwrap
+
+
+def ran(program: str) -> str:
+    """In a process of its own: a frozen one stays so."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_imports_are_left_alone_from_the_second_task_on() -> None:
+    found = ran(
+        """
+        import gc
+        from streamhouse.spark.settling import settled
+        settled()
+        first = gc.get_freeze_count()
+        imported = [[] for _ in range(1000)]
+        settled()
+        print(first > 1000, gc.get_freeze_count() >= first + 1000)
+        """
+    )
+    assert found == "True True"
+
+
+def test_cycles_of_later_tasks_are_still_collected() -> None:
+    found = ran(
+        """
+        import gc
+        from streamhouse.spark.settling import settled
+        gc.disable()
+        for _ in range(5):
+            settled()
+            cycle = []
+            cycle.append(cycle)
+        frozen = gc.get_freeze_count()
+        del cycle
+        settled()
+        print(gc.get_freeze_count() == frozen, gc.collect() >= 3)
+        """
+    )
+    assert found == "True True"
