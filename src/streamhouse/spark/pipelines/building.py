@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamhouse.errors import Internal, Misconfigured
+from streamhouse.errors import Internal, Misconfigured, StatementError
 from streamhouse.format.statement_options import AVAILABLE_NOW, ONCE, PipelineOptions
 from streamhouse.format.statements import CreatePipeline, CreateView, parse
-from streamhouse.model.pipeline import Kind, Shape
+from streamhouse.model.pipeline import Kind
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading, Writing
@@ -28,7 +29,9 @@ from streamhouse.spark.pipelines.python_code import run_python
 from streamhouse.spark.pipelines.targets import Targets
 from streamhouse.spark.sql.binding import Bound, bind, own_session
 from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.sql.problems import problems_of
 from streamhouse.spark.sql.shapes import shape_of
+from streamhouse.spark.sql.validating import unsupported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,7 @@ class Builder:
         table = self._target(job, catalogue, bound.frame, options)
         note = prepare(folder, query_id=job.query_id, state=shape.state, before=self._before(job, table))
         keep(catalogue, folder, job.revision, bound.reads)
-        writing = self._writing(job, options, path, mode=output_mode(job, options, shape, bound.frame))
+        writing = self._writing(job, options, path, mode=output_mode(job, options, bound.frame))
         _activate(bound.frame.sparkSession)
         main = find(table.connector).write_stream(bound.frame, table, writing)
         queries = [_started(main, job.name, options)]
@@ -83,7 +86,10 @@ class Builder:
         if job.kind is Kind.PYTHON:
             return run_python(own_session(self._spark), job.text, job.name, catalogue, reading)
         statement = statement_of(job)
-        bound = bind(self._spark, statement.select, catalogue, reading)
+        try:
+            bound = bind(self._spark, statement.select, catalogue, reading)
+        except (AnalysisException, ParseException, StatementError) as error:
+            raise _wrong(error, job.text, statement.select_start) from error
         if isinstance(statement, CreatePipeline) and statement.columns:
             return replace(bound, frame=renamed(bound.frame, statement.columns))
         return bound
@@ -149,6 +155,13 @@ def statement_of(job: Job) -> CreatePipeline | CreateView:
     return statement
 
 
+def _wrong(error: Exception, text: str, select_start: int) -> Misconfigured:
+    """Spark's complaint in fewer words, with its place in the statement."""
+    (problem,) = problems_of(error, text, select_start)
+    hint = f" do={problem.hint}" if problem.hint else ""
+    return Misconfigured(f"{problem.text}; line={problem.line} column={problem.column}{hint}")
+
+
 def renamed(frame: DataFrame, columns: tuple[str, ...]) -> DataFrame:
     """`INSERT INTO target (a, b) SELECT …`: names by position."""
     if len(columns) != len(frame.columns):
@@ -159,19 +172,13 @@ def renamed(frame: DataFrame, columns: tuple[str, ...]) -> DataFrame:
     return frame.toDF(*columns)
 
 
-def output_mode(job: Job, options: PipelineOptions, shape: Shape, frame: DataFrame) -> str:
+def output_mode(job: Job, options: PipelineOptions, frame: DataFrame) -> str:
     """What is asked for; else rows as they become final, or as they change where they never do."""
     if options.output is not None:
         return options.output
     if job.kind is Kind.VIEW:
         return "update"
-    aggregates = any(each.startswith("aggregate") for each in shape.state)
-    return "update" if aggregates and not has_watermark(frame) else "append"
-
-
-def has_watermark(frame: DataFrame) -> bool:
-    plan: Any = frame._jdf.queryExecution().analyzed()
-    return "EventTimeWatermark" in str(plan.toString())
+    return "append" if unsupported(frame, ("append",)) is None else "update"
 
 
 def _activate(session: SparkSession) -> None:
