@@ -16,7 +16,6 @@ from .broker import Broker
 from .reading.cache import Counted
 from .wal.base import WalCosts
 
-
 PIPELINE_GAUGES: Final = {
     "lag_records": "Records that a pipeline's topics hold beyond it.",
     "processed_rate": "Rows that a pipeline processes in a second.",
