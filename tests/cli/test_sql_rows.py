@@ -9,7 +9,7 @@ COLUMNS = (("id", "BIGINT"), ("note", "STRING"))
 
 
 def test_numbers_stand_at_the_right_and_null_is_said() -> None:
-    rows = [{"id": Number("7"), "note": None}, {"id": Number("1000"), "note": "x"}]
+    rows: list[dict[str, object]] = [{"id": Number("7"), "note": None}, {"id": Number("1000"), "note": "x"}]
     assert table_lines(COLUMNS, rows, width=80, colours=False) == [
         "  id  note",
         "────  ────",

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.errors import Misconfigured, StreamhouseError
+from streamhouse.spark.sql.announcing import Announcement, announce, reachable
 from streamhouse.spark.sql.answering import Answering
 from streamhouse.spark.sql.engine import MASTER, open_engine
 from streamhouse.spark.sql.homes import Home, Worker, home_of
@@ -90,13 +91,13 @@ class _Life:
     ) -> None:
         self._plan, self._home, self._on_ready = plan, home, on_ready
         self._clock: Clock = SystemClock()
-        ids = Ids()
-        self._token, guest = ids.token(), ids.token()
+        self._ids = ids = Ids()
+        self._token, self._guest_token = ids.token(), ids.token()
         self._answering = Answering(spark, agents=plan.agents, limits=plan.limits)
         self._serving = Serving(
             self._answering,
             token=self._token,
-            guest_token=guest,
+            guest_token=self._guest_token,
             limits=plan.limits,
             clock=self._clock,
             ids=ids,
@@ -123,13 +124,15 @@ class _Life:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, _stop_serving, server)
         Thread(target=self._answering.warm, name="warm", daemon=True).start()
-        idle = asyncio.create_task(self._end_idle(server), name="idle")
+        beside = [asyncio.create_task(self._end_idle(server), name="idle")]
+        if reachable(self._plan.host, self._plan.agents):
+            beside.append(asyncio.create_task(self._announce(worker), name="announcing"))
         try:
             await server.serve(sockets=[listener])
         finally:
             self._home.forget()
             self._serving.close()
-            idle.cancel()
+            await _ended(beside)
 
     def _told(self, listener: socket.socket) -> Worker:
         host, port = listener.getsockname()[:2]
@@ -142,11 +145,25 @@ class _Life:
             started_at_ms=self._clock.now_ms(),
         )
 
+    async def _announce(self, worker: Worker) -> None:
+        told = Announcement(
+            worker=f"{socket.gethostname()}-{worker.pid}-{self._guest_token[:8]}",
+            address=worker.address,
+            token=self._guest_token,
+        )
+        await announce(self._plan.agents, told, busy=lambda: self._serving.busy, clock=self._clock, ids=self._ids)
+
     async def _end_idle(self, server: uvicorn.Server) -> None:
         while self._serving.idle_s < self._plan.limits.idle_s:
             await self._clock.sleep(LOOK_S)
         log.warning("nobody asked; the worker ends", extra={"idle_s": self._plan.limits.idle_s})
         _stop_serving(server)
+
+
+async def _ended(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks, timeout=GRACE_S)
 
 
 def _stop_serving(server: uvicorn.Server) -> None:

@@ -1,0 +1,225 @@
+"""serving: limits are kept, queries end when they should, and every format has the same rows."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+import uvicorn
+
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.errors import BadSql, Mistake, QueryFailed
+from streamhouse.model.table import Column
+from streamhouse.spark.sql.answering import Question, Reply
+from streamhouse.spark.sql.limits import SqlLimits
+from streamhouse.spark.sql.serving import Serving
+
+LIMITS = SqlLimits(concurrency=2, rows=2, max_body_bytes=1000)
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+COLUMNS = (Column(name="id", type="BIGINT"), Column(name="name", type="STRING"))
+
+
+def batch(*ids: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"id": each, "name": f"n{each}"} for each in ids], schema=SCHEMA)
+
+
+class FakeEngine:
+    """Answers by the first word: rows, or what it stands for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Question] = []
+        self.cancelled: list[str] = []
+        self.released: list[str] = []
+        self.entered = threading.Semaphore(0)
+        self.freed = threading.Event()
+        self.was_cancelled = threading.Event()
+        self.was_released = threading.Event()
+
+    def ask(self, question: Question, query_id: str) -> Reply:
+        self.asked.append(question)
+        if question.sql == "wait":
+            self.entered.release()
+            assert self.freed.wait(30)
+        if question.sql == "mistake":
+            raise BadSql([Mistake(1, 3, "no such column", "look")])
+        if question.sql == "fail":
+            raise QueryFailed("division by zero")
+        if question.sql == "live":
+            return Reply(columns=COLUMNS, schema=SCHEMA, batches=self._live(), is_live=True)
+        return Reply(
+            columns=COLUMNS, schema=SCHEMA, batches=iter([batch(1), batch(2)]), notes=("notes ä",), truncated=True
+        )
+
+    def _live(self) -> Iterator[pa.RecordBatch]:
+        number = 0
+        while not self.was_cancelled.is_set():
+            number += 1
+            yield batch(number)
+            self.was_cancelled.wait(0.01)
+
+    def cancel(self, query_id: str) -> bool:
+        self.cancelled.append(query_id)
+        self.freed.set()
+        self.was_cancelled.set()
+        return True
+
+    def release(self, query_id: str) -> None:
+        self.released.append(query_id)
+        self.was_released.set()
+
+    def validate(self, text: str) -> list[dict[str, Any]]:
+        return [{"kind": "query", "line": 1, "problems": [], "text": text}]
+
+    def complete(self) -> dict[str, Any]:
+        return {"tables": [], "functions": ["abs"]}
+
+
+class Scene:
+    def __init__(self, engine: FakeEngine, serving: Serving, client: httpx.AsyncClient) -> None:
+        self.engine, self.serving, self.client = engine, serving, client
+
+    async def ask(self, sql: str, *, accept: str = "application/json", **more: Any) -> httpx.Response:
+        return await self.client.post("/v1/sql", json={"sql": sql, **more}, headers={"accept": accept})
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    """On a real socket: that somebody hangs up can't be played."""
+    engine = FakeEngine()
+    serving = Serving(engine, token="own", guest_token="guest", limits=LIMITS, clock=SystemClock(), ids=Ids())
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(serving.app, lifespan="off", log_config=None, ws="none"))
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with httpx.AsyncClient(base_url=url, headers={"authorization": "Bearer own"}, timeout=30) as client:
+        yield Scene(engine, serving, client)
+    engine.freed.set()
+    engine.was_cancelled.set()
+    serving.close()
+    server.should_exit = True
+    await running
+
+
+async def test_rows_come_with_their_columns_and_notes(scene: Scene) -> None:
+    told = (await scene.ask("rows", query_id="q1")).json()
+    assert told["query_id"] == "q1"
+    assert told["columns"] == [{"name": "id", "type": "BIGINT"}, {"name": "name", "type": "STRING"}]
+    assert told["rows"] == [{"id": 1, "name": "n1"}, {"id": 2, "name": "n2"}]
+    assert (told["truncated"], told["notes"]) == (True, ["notes ä"])
+
+
+async def test_every_format_has_the_same_rows(scene: Scene) -> None:
+    lines = await scene.ask("rows", accept="application/x-ndjson")
+    assert [json.loads(line)["id"] for line in lines.text.splitlines()] == [1, 2]
+    assert json.loads(lines.headers["streamhouse-notes"]) == ["notes ä"]
+    assert lines.headers["streamhouse-truncated"] == "true"
+    assert (await scene.ask("rows", accept="text/csv")).text == "id,name\n1,n1\n2,n2\n"
+    arrow = await scene.ask("rows", accept="application/vnd.apache.arrow.stream")
+    assert pa.ipc.open_stream(arrow.content).read_all().column("id").to_pylist() == [1, 2]
+    assert (await scene.ask("rows", accept="image/png")).status_code == 406
+
+
+async def test_nobody_without_a_token_is_answered(scene: Scene) -> None:
+    for wrong in ("Bearer wrong", "own", ""):
+        answer = await scene.client.get("/health", headers={"authorization": wrong})
+        assert answer.status_code == 401
+
+
+async def test_who_comes_with_the_agents_token_is_a_guest(scene: Scene) -> None:
+    await scene.client.post("/v1/sql", json={"sql": "rows"}, headers={"authorization": "Bearer guest"})
+    await scene.ask("rows")
+    assert [question.is_guest for question in scene.engine.asked] == [True, False]
+
+
+async def test_mistakes_have_places_and_failures_words(scene: Scene) -> None:
+    mistake = await scene.ask("mistake")
+    assert mistake.status_code == 400
+    assert mistake.json()["problems"] == [{"line": 1, "column": 3, "text": "no such column", "hint": "look"}]
+    failure = await scene.ask("fail")
+    assert (failure.status_code, failure.json()["detail"]) == (422, "division by zero")
+
+
+async def test_more_queries_than_allowed_are_refused_and_may_come_again(scene: Scene) -> None:
+    waiting = [asyncio.create_task(scene.ask("wait")) for _ in range(LIMITS.concurrency)]
+    for _ in waiting:
+        assert await asyncio.to_thread(scene.engine.entered.acquire, timeout=10)
+    refused = await scene.ask("rows")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    scene.engine.freed.set()
+    assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200, 200]
+    assert (await scene.ask("rows")).status_code == 200
+
+
+async def test_a_query_ends_when_its_time_is_up(scene: Scene) -> None:
+    answer = await scene.ask("wait", timeout_s=0.05, query_id="slow")
+    assert answer.status_code == 504
+    assert await asyncio.to_thread(scene.engine.was_released.wait, 10)
+    assert "slow" in scene.engine.cancelled
+
+
+async def test_a_query_can_be_cancelled_by_its_id(scene: Scene) -> None:
+    asking = asyncio.create_task(scene.ask("wait", query_id="mine"))
+    assert await asyncio.to_thread(scene.engine.entered.acquire, timeout=10)
+    assert (await scene.client.delete("/v1/sql/queries/mine")).status_code == 204
+    answer = await asking
+    assert (answer.status_code, answer.json()["title"]) == (409, "QueryCancelled")
+    assert (await scene.client.delete("/v1/sql/queries/mine")).status_code == 404
+
+
+async def test_a_query_ends_with_whoever_asked(scene: Scene) -> None:
+    asking = asyncio.create_task(scene.ask("wait", query_id="left"))
+    assert await asyncio.to_thread(scene.engine.entered.acquire, timeout=10)
+    asking.cancel()
+    assert await asyncio.to_thread(scene.engine.was_cancelled.wait, 10)
+    assert await asyncio.to_thread(scene.engine.was_released.wait, 10)
+    assert scene.serving.busy == 0
+
+
+async def test_a_live_query_goes_on_until_its_reader_leaves(scene: Scene) -> None:
+    headers = {"accept": "application/x-ndjson"}
+    async with scene.client.stream("POST", "/v1/sql", json={"sql": "live"}, headers=headers) as answer:
+        assert answer.headers["streamhouse-live"] == "true"
+        lines = answer.aiter_lines()
+        assert [json.loads(await anext(lines))["id"] for _ in range(3)] == [1, 2, 3]
+        assert scene.serving.idle_s == 0.0
+    assert await asyncio.to_thread(scene.engine.was_cancelled.wait, 10)
+    assert await asyncio.to_thread(scene.engine.was_released.wait, 10)
+
+
+async def test_a_live_query_ends_with_its_rows(scene: Scene) -> None:
+    rows = await scene.ask("live", accept="application/x-ndjson", max_rows=3)
+    assert len(rows.text.splitlines()) == 3
+
+
+async def test_a_live_query_in_one_piece_ends_with_its_rows(scene: Scene) -> None:
+    told = (await scene.ask("live", max_rows=2)).json()
+    assert ([row["id"] for row in told["rows"]], told["truncated"]) == ([1, 2], True)
+
+
+async def test_a_live_query_ends_when_its_time_is_up(scene: Scene) -> None:
+    answer = await scene.ask("live", accept="application/x-ndjson", timeout_s=0.1)
+    assert answer.status_code == 200
+
+
+async def test_questions_have_a_size_and_a_form(scene: Scene) -> None:
+    assert (await scene.ask("x" * 2000)).status_code == 422
+    assert (await scene.client.post("/v1/sql", content=b"{")).status_code == 400
+    assert (await scene.ask("rows", max_rows=0)).status_code == 422
+    assert (await scene.client.post("/v1/sql", json={"sql": "rows", "maxrows": 3})).status_code == 400
+
+
+async def test_files_are_checked_and_names_told(scene: Scene) -> None:
+    checked = await scene.client.post("/v1/sql/validate", json={"text": "SELECT 1"})
+    assert checked.json()["statements"][0]["text"] == "SELECT 1"
+    assert (await scene.client.get("/v1/sql/complete")).json()["functions"] == ["abs"]
+
+
+async def test_a_worker_tells_what_it_does(scene: Scene) -> None:
+    await scene.ask("rows")
+    told = (await scene.client.get("/health")).json()
+    assert (told["busy"], told["queries"]) == (0, 1)
