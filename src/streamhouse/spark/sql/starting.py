@@ -25,8 +25,8 @@ from streamhouse.errors import ChildFailed, Misconfigured, Unavailable
 from streamhouse.spark.java import java_home
 from streamhouse.spark.sql.homes import Home, Worker, home_of, same_agents
 
-START_TIMEOUT_S: Final = 180.0
-"""Spark takes 5 to 15 seconds; a machine that swaps takes longer."""
+START_TIMEOUT_S: Final = 300.0
+"""Spark takes 5 to 15 seconds; a machine that swaps, or has much else to do, takes minutes."""
 LOOK_S: Final = 0.1
 ASK_TIMEOUT_S: Final = 5.0
 STOP_TIMEOUT_S: Final = 15.0
