@@ -114,7 +114,7 @@ def until(condition: Callable[[], bool], what: str, *, timeout_s: float = TIMEOU
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"it didn't come about: {what}"
-        time.sleep(0.1)
+        time.sleep(0.3)
 
 
 class Pipelines:

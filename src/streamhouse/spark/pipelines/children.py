@@ -37,12 +37,13 @@ class ChildPlan:
     master: str | None = None
     conf: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    module: str = MODULE
 
     def command(self, name: str) -> list[str]:
         flags = ["--agents", self.agents, "--checkpoints", self.checkpoints, "--name", name]
         flags += [] if self.master is None else ["--master", self.master]
         flags += [part for setting in self.conf for part in ("--conf", setting)]
-        return [sys.executable, "-m", MODULE, *flags]
+        return [sys.executable, "-m", self.module, *flags]
 
 
 class Child:

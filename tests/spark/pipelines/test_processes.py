@@ -1,0 +1,190 @@
+"""Supervisors with processes for runners, and a real agent that gives leases: who runs what, and who takes over."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from streamhouse.client.http import Http
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.spark.pipelines.agents import SupervisorAgents
+from streamhouse.spark.pipelines.caring import Patience
+from streamhouse.spark.pipelines.children import Child, ChildPlan, OnEvent, start_child
+from streamhouse.spark.pipelines.supervisor import Supervisor
+from tests.live import LiveAgent
+
+TTL_S = 3
+TIMEOUT_S = 60.0
+TEXT = "CREATE PIPELINE {} AS INSERT INTO there SELECT 1 FROM STREAM(here)"
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[LiveAgent]:
+    with LiveAgent(tmp_path / "data", "--set", f"pipelines.ttl_s={TTL_S}s") as running:
+        yield running
+
+
+class Place:
+    """A supervisor, and everything that belongs to it."""
+
+    def __init__(self, agent: LiveAgent, name: str, log: Path) -> None:
+        self.name, self.log = name, log
+        self.child: Child | None = None
+        plan = ChildPlan(
+            agents=agent.http, checkpoints="/nowhere", log=log, module="tests.spark.pipelines.made_up_runner"
+        )
+        self.http = Http(agent.http, timeout_s=2.0)
+        agents = SupervisorAgents(self.http, name=name, host="here", slots=16)
+        self.supervisor = Supervisor(
+            agents, partial(self._start, plan), clock=SystemClock(), ids=Ids(), patience=Patience(first_s=0.1)
+        )
+
+    async def _start(self, plan: ChildPlan, key: str, on_event: OnEvent) -> Child:
+        self.child = await start_child(key, plan, on_event)
+        return self.child
+
+    @property
+    def starts(self) -> list[str]:
+        return [line for line in self.log.read_text().splitlines() if line.startswith("start")]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Place"]:
+        task = asyncio.create_task(self.supervisor.run(), name=self.name)
+        try:
+            yield self
+        finally:
+            self.supervisor.stop()
+            with suppress(asyncio.CancelledError):
+                await task
+            await self.http.__aexit__(None, None, None)
+
+    def die(self) -> None:
+        """As with SIGKILL: it says nothing any more, and its runner goes."""
+        for task in asyncio.all_tasks():
+            if task.get_name() == self.name:
+                task.cancel()
+        assert self.child is not None
+        self.child.kill()
+
+
+class Seen:
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    async def put(self, name: str) -> None:
+        body = {"kind": "sql", "text": TEXT.format(name), "target": "there"}
+        assert (await self._http.ask("PUT", f"/v1/pipelines/{name}", body=body)).status == 200
+
+    async def ask(self, method: str, path: str) -> Any:
+        answer = await self._http.ask(method, path, body={} if method == "POST" else None)
+        assert answer.status < 300, answer
+        return msgspec.json.decode(answer.content) if answer.content else None
+
+    async def until(self, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        """All pipelines by name, once they are as they should be."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                told = await self.ask("GET", "/v1/pipelines")
+                found = {each["name"]: each for each in told["pipelines"]}
+                if condition(found):
+                    return found
+                await asyncio.sleep(0.05)
+        raise AssertionError(what)
+
+
+async def _until_it_says(place: Place, word: str) -> None:
+    while True:
+        if any(line.startswith(word) for line in place.log.read_text().splitlines()):
+            return
+        await asyncio.sleep(0.05)
+
+
+def owner(pipeline: dict[str, Any]) -> str | None:
+    return None if pipeline["owner"] is None else str(pipeline["owner"]["supervisor"])
+
+
+def runs(pipeline: dict[str, Any]) -> bool:
+    return bool(pipeline["status"]["phase"] == "running" and pipeline["status"]["rows_in"] == 7)
+
+
+async def test_one_of_two_supervisors_runs_a_pipeline_and_the_other_takes_over(
+    agent: LiveAgent, tmp_path: Path
+) -> None:
+    first, second = (Place(agent, name, tmp_path / f"{name}.log") for name in ("first", "second"))
+    places = {"first": first, "second": second}
+    async with Http(agent.http) as http, first.running(), second.running():
+        seen = Seen(http)
+        await seen.put("copies")
+        before = (await seen.until(lambda found: runs(found["copies"]), "it runs"))["copies"]
+        holder = places[str(owner(before))]
+        other = second if holder is first else first
+        assert (len(holder.starts), len(other.starts)) == (1, 0)
+
+        holder.die()
+        after = (
+            await seen.until(lambda found: owner(found["copies"]) == other.name and bool(other.starts), "it moved")
+        )["copies"]
+        assert after["owner"]["epoch"] > before["owner"]["epoch"]
+        assert other.starts == [f"start copies {after['owner']['epoch']}"]
+
+
+async def test_pipelines_are_shared_and_handed_over_when_a_supervisor_stops(agent: LiveAgent, tmp_path: Path) -> None:
+    names = ["a", "b", "c", "d"]
+    async with Http(agent.http) as http, Place(agent, "first", tmp_path / "first.log").running() as first:
+        seen = Seen(http)
+        for name in names:
+            await seen.put(name)
+        await seen.until(lambda found: all(map(runs, found.values())), "one runs all")
+        async with Place(agent, "second", tmp_path / "second.log").running() as second:
+            await seen.until(
+                lambda found: (
+                    sorted(str(owner(each)) for each in found.values()) == ["first", "first", "second", "second"]
+                ),
+                "each has its share",
+            )
+            await seen.until(lambda found: all(map(runs, found.values())), "all run")
+        found = await seen.until(lambda found: {owner(each) for each in found.values()} == {first.name}, "handed over")
+        assert len(found) == len(names)
+        assert len(second.starts) == 2
+
+
+async def test_a_killed_runner_a_pause_and_an_agent_that_comes_back(agent: LiveAgent, tmp_path: Path) -> None:
+    async with Http(agent.http) as http, Place(agent, "first", tmp_path / "first.log").running() as place:
+        seen = Seen(http)
+        await seen.put("copies")
+        await seen.until(lambda found: runs(found["copies"]), "it runs")
+        assert place.child is not None
+        os.kill(place.child.pid, signal.SIGKILL)
+        await seen.until(
+            lambda found: runs(found["copies"]) and found["copies"]["status"]["restarts"] == 1, "it runs again"
+        )
+        assert len(place.starts) == 2
+
+        await seen.ask("POST", "/v1/pipelines/copies/pause")
+        await seen.until(lambda found: owner(found["copies"]) is None, "it is let go")
+        await seen.ask("POST", "/v1/pipelines/copies/resume")
+        await seen.until(lambda found: runs(found["copies"]), "it goes on")
+
+        await asyncio.to_thread(agent.kill)
+        await asyncio.to_thread(agent.start)
+        await seen.until(lambda found: runs(found["copies"]) and owner(found["copies"]) == "first", "it still runs")
+        events = (await seen.ask("GET", "/v1/pipelines/copies/events"))["events"]
+        assert any("the Spark that ran it ended" in event["text"] for event in events)
+
+
+async def test_what_an_agent_that_is_gone_cannot_renew_is_stopped(agent: LiveAgent, tmp_path: Path) -> None:
+    async with Http(agent.http) as http, Place(agent, "first", tmp_path / "first.log").running() as place:
+        seen = Seen(http)
+        await seen.put("copies")
+        await seen.until(lambda found: runs(found["copies"]), "it runs")
+        await asyncio.to_thread(agent.kill)
+        await asyncio.wait_for(_until_it_says(place, "stop"), TIMEOUT_S)
+        await asyncio.to_thread(agent.start)
+        await seen.until(lambda found: runs(found["copies"]) and len(place.starts) == 2, "it is taken again")
