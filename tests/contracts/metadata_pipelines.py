@@ -270,6 +270,13 @@ class PipelineContract(MetadataScene):
         await change(store, replace(again, revision=2))
         assert (await beat(store)).keys() == {"a"}
 
+    async def test_what_is_done_takes_nobodys_place(self, store: MetadataStore) -> None:
+        await put(store, "a")
+        assigned = await beat(store, slots=1)
+        assert await beat(store, running=assigned, slots=1, status=Status(phase=Phase.DONE)) == assigned
+        await put(store, "b")
+        assert (await beat(store, running=assigned, slots=1)).keys() == {"a", "b"}
+
     async def test_a_new_generation_ends_the_epoch_and_stays_with_its_owner(self, store: MetadataStore) -> None:
         await put(store, "revenue")
         before = await beat(store)

@@ -38,10 +38,12 @@ def decide_shares(
     renewed = [each for each in mine if each.name in listed]
     released = [each.name for each in mine if each.name not in listed]
     wanted = [each for each in kept if _is_wanted(each)]
-    allowed = _allowance(heartbeat, len(wanted), others)
-    keeping = sorted(each.name for each in renewed if each.pipeline.wish is Wish.RUN)
+    level = _level(len(wanted), [heartbeat.slots, *(other.slots for other in others)])
+    allowed = min(level, heartbeat.slots)
+    keeping = sorted(each.name for each in renewed if _is_wanted(each))
+    done = sorted(each.name for each in renewed if each.pipeline.wish is Wish.RUN and not _is_wanted(each))
     free = sorted(e.name for e in wanted if e.name not in listed and _is_free(e, heartbeat, now_ms))
-    surplus = _surplus(len(keeping), allowed, others, all_owned=not free)
+    surplus = _surplus(len(keeping), allowed, level, _loads(others, wanted), all_owned=not free)
     staying = keeping[: len(keeping) - surplus]
     for_me = [name for name in free if not (others and name in released)]  # what it has just let go is for the others
     taken = for_me[: max(0, allowed - len(keeping))]
@@ -49,7 +51,7 @@ def decide_shares(
         renewed=tuple(each.name for each in renewed),
         released=tuple(released),
         taken=tuple(taken),
-        assigned=(*staying, *taken),
+        assigned=(*done, *staying, *taken),  # what is done costs nobody anything
     )
 
 
@@ -62,18 +64,26 @@ def _is_free(kept: KeptPipeline, heartbeat: Heartbeat, now_ms: int) -> bool:
     return owner is None or owner.expires_at_ms <= now_ms or owner.supervisor == heartbeat.supervisor
 
 
-def _allowance(heartbeat: Heartbeat, wanted: int, others: Sequence[Supervisor]) -> int:
-    """Its fair share, or more where the others have too few slots for the rest."""
-    share = fair_share(wanted, len(others) + 1)
-    return min(heartbeat.slots, max(share, wanted - sum(other.slots for other in others)))
+def _level(wanted: int, slots: Sequence[int]) -> int:
+    """How many each may have, as far as its slots go: the fair share, or more where some have too few slots for it."""
+    level = fair_share(wanted, len(slots))
+    while level < max(slots) and (left := wanted - sum(min(level, each) for each in slots)) > 0:
+        level += fair_share(left, len(slots))
+    return level
 
 
-def _surplus(running: int, allowed: int, others: Sequence[Supervisor], *, all_owned: bool) -> int:
+def _loads(others: Sequence[Supervisor], wanted: Sequence[KeptPipeline]) -> list[tuple[int, int]]:
+    """How many pipelines the others run, and how many slots they have."""
+    names = {each.name for each in wanted}
+    return [(len(names.intersection(other.pipelines)), other.slots) for other in others]
+
+
+def _surplus(running: int, allowed: int, level: int, others: Sequence[tuple[int, int]], *, all_owned: bool) -> int:
     """How many to let go: those beyond its share that others have room for, or one for who has fewer by two."""
-    room = sum(max(0, min(allowed, other.slots) - len(other.pipelines)) for other in others)
+    room = sum(max(0, min(level, slots) - load) for load, slots in others)
     if running > allowed:
         return min(running - allowed, room)
     if not all_owned:
         return 0  # there is something else for whoever has fewer
-    idle = [len(other.pipelines) for other in others if len(other.pipelines) < other.slots]
+    idle = [load for load, slots in others if load < slots]
     return 1 if idle and min(idle) + 2 <= running else 0

@@ -1,0 +1,115 @@
+"""What becomes of a pipeline when somebody wishes something of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from streamhouse.broker.pipelines.changes import (
+    Outcome,
+    Wanted,
+    check_starting,
+    decide_definition,
+    decide_restart,
+    shown_status,
+)
+from streamhouse.errors import InvalidDefinition, PlaceLost
+from streamhouse.model.pipeline import (
+    Definition,
+    KeptPipeline,
+    Kind,
+    Ownership,
+    Phase,
+    PipelineName,
+    Shape,
+    Status,
+    SupervisorId,
+    Wish,
+)
+from streamhouse.model.table import Column
+
+SHAPE = Shape(streams=("orders",), state=("aggregate id",), target="totals")
+DEFINITION = Definition(
+    name=PipelineName("revenue"),
+    kind=Kind.SQL,
+    text="SELECT",
+    target="totals",
+    columns=(Column(name="id", type="INT"),),
+    shape=SHAPE,
+)
+_, FIRST = decide_definition(None, Wanted(definition=DEFINITION, starting="latest"), query_id="q1")
+
+
+def test_the_first_definition_is_the_first_generation() -> None:
+    assert (FIRST.revision, FIRST.generation, FIRST.query_id, FIRST.starting) == (1, 1, "q1", "latest")
+    assert FIRST.wish is Wish.RUN
+
+
+def test_the_same_again_is_no_change_even_where_it_may_begin_anew() -> None:
+    again = Wanted(definition=DEFINITION, starting="earliest", fresh=True)
+    assert decide_definition(FIRST, again, query_id="q2") == (Outcome.UNCHANGED, FIRST)
+
+
+def test_to_know_columns_better_is_no_change() -> None:
+    better = replace(DEFINITION, columns=(Column(name="id", type="BIGINT"),))
+    outcome, after = decide_definition(FIRST, Wanted(definition=better), query_id="q2")
+    assert (outcome, after.revision, after.definition) == (Outcome.UNCHANGED, 1, better)
+
+
+def test_what_nobody_has_looked_at_stays_known_only_while_the_text_is_the_same() -> None:
+    unseen = replace(DEFINITION, shape=None, columns=None)
+    _, same = decide_definition(FIRST, Wanted(definition=unseen), query_id="q2")
+    assert same.definition == DEFINITION
+    other = replace(unseen, text="SELECT more")
+    outcome, changed = decide_definition(FIRST, Wanted(definition=other), query_id="q2")
+    assert (outcome, changed.definition.shape, changed.generation) == (Outcome.CHANGED, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        (replace(SHAPE, streams=("clicks",)), "other streams"),
+        (replace(SHAPE, state=()), "other state"),
+        (replace(SHAPE, target="elsewhere"), "writes elsewhere"),
+    ],
+)
+@pytest.mark.parametrize("text", ["SELECT", "SELECT more"])
+def test_what_loses_its_place_is_refused_or_begins_anew(shape: Shape, why: str, text: str) -> None:
+    wanted = Wanted(definition=replace(DEFINITION, text=text, shape=shape), starting="earliest")
+    with pytest.raises(PlaceLost, match=why):
+        decide_definition(FIRST, wanted, query_id="q2")
+    outcome, after = decide_definition(FIRST, replace(wanted, fresh=True), query_id="q2")
+    assert (outcome, after.revision, after.generation) == (Outcome.CHANGED, 2, 2)
+    assert (after.query_id, after.starting) == ("q2", "earliest")
+
+
+def test_a_restart_without_a_place_keeps_the_generation_and_runs_again() -> None:
+    paused = replace(FIRST, wish=Wish.PAUSE)
+    again = decide_restart(paused, None, query_id="q2")
+    assert again == replace(FIRST, revision=2)
+    anew = decide_restart(paused, "earliest", query_id="q2")
+    assert anew == replace(FIRST, revision=2, generation=2, query_id="q2", starting="earliest")
+
+
+@pytest.mark.parametrize("place", ["earliest", "latest", "2026-01-31", "2026-01-31T12:00:00+01:00", '{"o": {"0": 1}}'])
+def test_places_to_start_from(place: str) -> None:
+    check_starting(place)
+
+
+@pytest.mark.parametrize(
+    "place", ["", "now", "12", "[]", '{"o": 1}', '{"o": {"x": 1}}', '{"o": {"0": "1"}}', "[" * 9999]
+)
+def test_no_places_to_start_from(place: str) -> None:
+    with pytest.raises(InvalidDefinition, match="do=say earliest"):
+        check_starting(place)
+
+
+def test_nobody_runs_what_nobody_owns() -> None:
+    told = Status(phase=Phase.RUNNING, input_rate=5.0, rows_in=7, error="last")
+    kept = KeptPipeline(pipeline=FIRST, owner=None, status=told)
+    shown = shown_status(kept)
+    assert (shown.phase, shown.input_rate, shown.rows_in, shown.error) == (Phase.WAITING, None, 7, "last")
+    assert shown_status(replace(kept, pipeline=replace(FIRST, wish=Wish.PAUSE))).phase is Phase.PAUSED
+    done = replace(told, phase=Phase.DONE)
+    assert shown_status(replace(kept, status=done)) == done
+    owner = Ownership(supervisor=SupervisorId("s"), epoch=1, expires_at_ms=1)
+    assert shown_status(replace(kept, owner=owner)) == told
