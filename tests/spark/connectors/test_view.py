@@ -1,0 +1,272 @@
+"""A view is what its query says of all records: across micro-batches, late records, restarts and replays."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from streamhouse.errors import Rejected
+from streamhouse.model.table import Connector, Table
+from streamhouse.spark.connectors import find, view
+from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors.view import key_of, mode_of, parted
+from tests.live import LiveAgent
+from tests.spark.connectors.conftest import Lines
+
+pytestmark = pytest.mark.spark
+
+PLACE = find(Connector.VIEW)
+WINDOW = "window(ts, '1 minute')"
+WINDOWS = f"SELECT {WINDOW} AS w, count(*) AS n FROM plays GROUP BY 1"
+SESSION = "session_window(ts, '5 minutes')"
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
+    """An agent whose leases outlast a slow machine."""
+    with LiveAgent(tmp_path_factory.mktemp("views") / "data", "--set", "pipelines.ttl_s=1h") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(keeper: LiveAgent) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"http://{keeper.http}", trust_env=False, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+def lines(spark: SparkSession, tmp_path: Path) -> Lines:
+    made = Lines(spark, tmp_path / "in", "ts TIMESTAMP, user STRING, n INT")
+    made.stream().createOrReplaceTempView("plays")
+    return made
+
+
+def play(ts: str, user: str | None, n: int) -> str:
+    return json.dumps({"ts": f"2026-01-01T{ts}Z", "user": user, "n": n})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A view that this test runs, as a supervisor would."""
+
+    spark: SparkSession
+    http: httpx.Client
+    table: Table
+    writing: Writing
+
+    def run(self, frame: DataFrame) -> None:
+        query = PLACE.write_stream(frame, self.table, self.writing).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    def rows(self) -> list[Row]:
+        return sorted(PLACE.read(self.spark, self.table, Reading(agents=self.writing.agents)).collect(), key=str)
+
+    def get(self, rest: str = "", **params: Any) -> Any:
+        return self.http.get(f"/v1/views/{self.table.name}{rest}", params=params).json()
+
+
+@pytest.fixture
+def keep(spark: SparkSession, http: httpx.Client, keeper: LiveAgent, tmp_path: Path) -> Callable[..., Kept]:
+    def keep(*, key: tuple[str, ...] = (), mode: str = "update") -> Kept:
+        name = f"view-{next(NUMBERS)}"
+        wanted = {"kind": "view", "text": f"CREATE MATERIALIZED VIEW `{name}` AS SELECT 1", "key": list(key)}
+        http.put(f"/v1/pipelines/{name}", json=wanted).raise_for_status()
+        told = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
+        [mine] = [each for each in told["assigned"] if each["pipeline"]["name"] == name]
+        writing = Writing(
+            agents=keeper.http,
+            pipeline=name,
+            epoch=mine["epoch"],
+            query_id=mine["pipeline"]["query_id"],
+            checkpoint=str(tmp_path / name),
+            mode=mode,
+        )
+        return Kept(spark=spark, http=http, table=Table(name=name, connector=Connector.VIEW, key=key), writing=writing)
+
+    return keep
+
+
+# --- what a query tells
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "mode"),
+    [
+        ("SELECT user, sum(n) AS total FROM plays GROUP BY user", ("user",), "update"),
+        ("SELECT sum(n) AS total, upper(user) AS who FROM plays GROUP BY upper(user)", ("who",), "update"),
+        (f"SELECT {WINDOW} AS w, user, count(*) FROM plays GROUP BY {WINDOW}, user", ("w", "user"), "update"),
+        (f"SELECT {WINDOW}.start AS t, count(*) AS n FROM plays GROUP BY {WINDOW}", ("t",), "update"),
+        (f"SELECT w.start AS a, w.end AS b, n * 2 AS m FROM ({WINDOWS})", ("a", "b"), "update"),
+        (f"WITH t AS ({WINDOWS}) SELECT n, w AS when FROM t", ("when",), "update"),
+        ("SELECT user, count(*) AS c FROM plays GROUP BY user HAVING c < 3", ("user",), "complete"),
+        ("SELECT user, count(*) AS c FROM plays GROUP BY user ORDER BY c DESC LIMIT 3", ("user",), "complete"),
+        ("SELECT count(*) AS c FROM plays", (), "update"),
+        ("SELECT DISTINCT user, n FROM plays", ("user", "n"), "update"),
+        ("SELECT user, n FROM plays WHERE n > 1", None, "append"),
+        (f"SELECT {SESSION}.start AS s, count(*) FROM plays GROUP BY {SESSION}", ("s",), "complete"),
+    ],
+)  # fmt: skip
+def test_a_query_tells_its_key_and_how_its_rows_change(
+    spark: SparkSession, lines: Lines, text: str, key: tuple[str, ...] | None, mode: str
+) -> None:
+    frame = spark.sql(text)
+    assert (key_of(frame), mode_of(frame)) == (key, mode)
+
+
+def test_a_key_that_is_not_there_is_told(lines: Lines, spark: SparkSession, keep: Callable[..., Kept]) -> None:
+    kept = keep()
+    with pytest.raises(Rejected, match=r"missing=\S*user do=select it as well"):
+        kept.run(spark.sql("SELECT count(*) AS c FROM plays GROUP BY user"))
+    with pytest.raises(Rejected, match=r"a view needs a key.*do=CREATE MATERIALIZED VIEW … KEY \(column\)"):
+        kept.run(spark.sql("SELECT user, n FROM plays"))
+    kept = keep(key=("who",))
+    with pytest.raises(Rejected, match="column=who columns=user,n"):
+        kept.run(spark.sql("SELECT user, n FROM plays"))
+    with pytest.raises(Rejected, match="a view is no stream"):
+        PLACE.read_stream(spark, kept.table, Reading(agents=kept.writing.agents))
+    with pytest.raises(Rejected, match="columns aren't known before it has run"):
+        kept.rows()
+
+
+def test_parts_have_limits() -> None:
+    assert parted([]) == [[]]
+    assert [len(part) for part in parted([b"x"] * (2 * view.PART_ROWS + 1))] == [view.PART_ROWS, view.PART_ROWS, 1]
+    assert [len(part) for part in parted([b"x" * view.PART_BYTES] * 3)] == [1, 1, 1]
+
+
+# --- what it keeps
+
+
+def test_a_view_is_the_batch_result_across_micro_batches_late_records_and_restarts(
+    spark: SparkSession, lines: Lines, keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = f"SELECT {WINDOW} AS w, user, sum(n) AS total, avg(n) AS mean FROM {{}} GROUP BY {WINDOW}, user"
+    kept, frame = keep(), spark.sql(query.format("plays"))
+
+    def expected() -> list[Row]:
+        lines.batch().createOrReplaceTempView("all_plays")
+        return sorted(spark.sql(query.format("all_plays")).collect(), key=str)
+
+    lines.add(play("10:00:01", "ann", 1), play("10:00:59", "bob", 2), play("10:01:00", None, 3))
+    lines.add(play("10:00:30", "ann", 4), play("10:01:59.999999", "ann", 5))
+    kept.run(frame)
+    assert kept.rows() == expected()
+
+    lines.add(play("10:00:02", "ann", 6), play("10:07:00", "cat", 7))  # late, and in a window of its own
+    kept.run(frame)  # from the checkpoint
+    assert kept.rows() == expected()
+
+    for committed in Path(kept.writing.checkpoint, "commits").glob("*2*"):  # as if it was killed behind the last part
+        committed.unlink()
+    kept.run(frame)
+    assert kept.rows() == expected()
+
+    monkeypatch.setattr(view, "PART_ROWS", 1)
+    lines.add(*(play("10:00:03", user, 8) for user in ("ann", "bob", "cat", "dan")))
+    with monkeypatch.context() as broken:
+        ask, asked = view._ask, itertools.count()
+
+        def third_fails(*args: Any) -> Any:
+            if next(asked) == 2:
+                raise RuntimeError("killed between two parts")
+            return ask(*args)
+
+        broken.setattr(view, "_ask", third_fails)
+        with pytest.raises(StreamingQueryException, match="killed between two parts"):
+            kept.run(frame)
+    kept.run(frame)
+    assert kept.rows() == expected()
+
+    key = {"w": '{"start": "2026-01-01T10:00:00Z", "end": "2026-01-01T10:01:00Z"}', "user": "ann"}
+    found = kept.get("/rows", **key)
+    assert found["row"]["total"] == 1 + 4 + 6 + 8
+    offsets = Path(kept.writing.checkpoint, "offsets", "3").read_text().splitlines()
+    assert found["fresh_at_ms"] == json.loads(offsets[1])["batchTimestampMs"]
+    told = kept.get()
+    assert (told["key"], told["rows"], told["batch"]) == (["w", "user"], 7, 3)
+
+
+def test_rows_that_leave_the_result_leave_the_view(
+    spark: SparkSession, lines: Lines, keep: Callable[..., Kept]
+) -> None:
+    kept = keep()
+    query = spark.sql("SELECT user, count(*) AS c FROM plays GROUP BY user HAVING c < 3")
+    lines.add(play("10:00:00", "ann", 1), play("10:00:00", "bob", 1), play("10:00:00", "ann", 1))
+    kept.run(query)
+    assert [tuple(row) for row in kept.rows()] == [("ann", 2), ("bob", 1)]
+    lines.add(play("10:00:00", "ann", 1))
+    kept.run(query)
+    assert [tuple(row) for row in kept.rows()] == [("bob", 1)]
+
+
+def test_a_query_without_an_aggregate_keeps_the_last_row_of_each_key(
+    spark: SparkSession, lines: Lines, keep: Callable[..., Kept]
+) -> None:
+    kept = keep(key=("user",))
+    lines.add(*(play("10:00:00", f"user-{n % 1500}", n) for n in range(3000)))
+    lines.add(play("10:00:00", "user-7", 9))
+    kept.run(spark.sql("SELECT user, n FROM plays"))
+    rows = {row.user: row.n for row in kept.rows()}
+    assert rows == {f"user-{n}": 9 if n == 7 else 1500 + n for n in range(1500)}
+    assert kept.get("/rows", user="user-8")["row"] == {"user": "user-8", "n": 1508}
+
+
+def test_the_only_row_of_a_query_without_groups(spark: SparkSession, lines: Lines, keep: Callable[..., Kept]) -> None:
+    kept = keep()
+    lines.add(play("10:00:00", "ann", 1), play("10:00:00", "bob", 2))
+    kept.run(spark.sql("SELECT sum(n) AS total FROM plays"))
+    assert kept.get("/rows")["rows"] == [{"total": 3}]
+
+
+VALUES = (
+    "user",
+    "ts AS at",
+    "timestamp_ntz '2026-01-02 03:04:05.5' AS local",
+    "DATE '2026-01-02' AS day",
+    "CAST('12345678901234567890.12' AS DECIMAL(22,2)) AS big",
+    "CAST(1.50 AS DECIMAL(5,2)) AS small",
+    "1e300D AS d",
+    "9007199254740993L AS l",
+    "X'00ff' AS raw",
+    "array(struct(ts AS t, CAST(NULL AS INT) AS nothing)) AS nested",
+    "map('k', ts) AS m",
+    "CAST(NULL AS TIMESTAMP) AS no_time",
+    "true AS yes",
+    "'a \"quoted\"\\n{line}' AS text",
+)
+
+
+def test_values_of_every_type_come_back_as_they_went(
+    spark: SparkSession, lines: Lines, keep: Callable[..., Kept]
+) -> None:
+    kept = keep(key=("at", "user"))
+    lines.add(play("10:00:00.000001", "ann", 1), play("10:00:00", "bob", 1))
+    kept.run(spark.sql(f"SELECT {', '.join(VALUES)} FROM plays"))
+    assert kept.rows() == sorted(lines.batch().selectExpr(*VALUES).collect(), key=str)
+    row = kept.get("/rows", at="2026-01-01T10:00:00Z", user="bob")["row"]
+    shown = {name: row[name] for name in ("at", "local", "day", "big", "small", "no_time")}
+    assert shown == {
+        "at": "2026-01-01T10:00:00Z",
+        "local": "2026-01-02T03:04:05.5",
+        "day": "2026-01-02",
+        "big": "12345678901234567890.12",
+        "small": 1.5,
+        "no_time": None,
+    }
+
+
+def test_who_has_lost_the_view_changes_nothing(spark: SparkSession, lines: Lines, keep: Callable[..., Kept]) -> None:
+    kept = keep()
+    lines.add(play("10:00:00", "ann", 1))
+    old = replace(kept, writing=replace(kept.writing, epoch=kept.writing.epoch - 1))
+    with pytest.raises(StreamingQueryException, match="pipeline moved"):
+        old.run(spark.sql("SELECT user, count(*) AS c FROM plays GROUP BY user"))
+    assert kept.get()["rows"] == 0
