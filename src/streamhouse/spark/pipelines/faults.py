@@ -6,6 +6,7 @@ Leaves      when to try again to `supervising`; problems of SQL with line and co
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,17 +33,18 @@ class Fault:
     can_retry: bool
 
 
-def fault_of(error: BaseException) -> Fault:
-    """Words for somebody who wrote a query, not for somebody who wrote Spark."""
+def fault_of(error: BaseException, origin: Any = None) -> Fault:
+    """Words for somebody who wrote a query, not for somebody who wrote Spark; `origin` is the exception of Java."""
     if isinstance(error, StreamhouseError):
         return Fault(words=str(error), can_retry=_may_pass(type(error)))
-    texts = [str(error), *_causes(error)]
+    thrown = _throwables(origin or getattr(error, "_origin", None))
+    texts = [str(error), *(str(each.getMessage() or each.toString()) for each in thrown)]
     for text in reversed(texts):
         if found := _OURS.search(text):
             kind = getattr(errors, found[1], StreamhouseError)
             return Fault(words=_short(found[2]), can_retry=_may_pass(kind))
     lasting = isinstance(error, AnalysisException | ParseException) or any(
-        state.startswith(_LASTING) for state in _states(error)
+        state.startswith(_LASTING) for state in _states(error, thrown)
     )
     return Fault(words=_words(error, texts), can_retry=not lasting and isinstance(error, PySparkException | OSError))
 
@@ -68,27 +70,19 @@ def _short(text: str) -> str:
     return words if len(words) <= MAX_WORDS else words[: MAX_WORDS - 1] + "…"
 
 
-def _throwables(error: BaseException) -> list[Any]:
+def _throwables(origin: Any) -> list[Any]:
     """Java's exceptions from the outermost to the cause of all."""
     found: list[Any] = []
-    origin = getattr(error, "_origin", None)
     while origin is not None and len(found) < MAX_CAUSES:
         found.append(origin)
         origin = origin.getCause()
     return found
 
 
-def _causes(error: BaseException) -> list[str]:
-    return [str(each.getMessage() or each.toString()) for each in _throwables(error)]
-
-
-def _states(error: BaseException) -> list[str]:
+def _states(error: BaseException, thrown: list[Any]) -> list[str]:
     """SQL states of all causes that have one."""
     found = [str(getattr(error, "getSqlState", lambda: "")() or "")]
-    for each in _throwables(error):
-        state = getattr(each, "getSqlState", None)
-        try:
-            found.append(str(state() or "") if state is not None else "")
-        except Exception:  # noqa: BLE001  Java's exceptions without a state have no such method, which py4j tells late
-            continue
+    for each in thrown:
+        with suppress(Exception):  # Java's exceptions without a state have no such method, which py4j tells late
+            found.append(str(each.getSqlState() or ""))
     return found

@@ -78,7 +78,7 @@ class Run(threading.Thread):
                 return Ended(run=self.number, how="stopped")
             for query in queries:
                 if (error := query.exception()) is not None:
-                    return self._failed(fault_of(error))
+                    return self._failed(fault_of(error, query._jsq.exception().get()))
             if not any(query.isActive for query in queries):
                 return Ended(run=self.number, how="done")
 
