@@ -14,11 +14,11 @@ import os
 import runpy
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 DAEMON: Final = ("-m", "pyspark.daemon")
 _SOURCE: Final = (
@@ -67,8 +67,23 @@ def preload(kind: str) -> None:
     for name in (kind, *MODULES.get(kind, _SOURCE)):
         with suppress(ImportError):
             import_module(name)
+    if kind in sys.modules:
+        module: Any = sys.modules[kind]
+        module.main = quietly(module.main)
     gc.collect()
     gc.freeze()  # forks share these pages as long as nobody writes to them
+
+
+def quietly(main: Callable[..., None]) -> Callable[..., None]:
+    """A query with a LIMIT hangs up on its readers. That is no error, and not worth a page in a log."""
+
+    def run(*arguments: Any) -> None:
+        try:
+            main(*arguments)
+        except BrokenPipeError:
+            os._exit(1)  # a fork that nobody listens to; pyspark's daemon would tell its story
+
+    return run
 
 
 if __name__ == "__main__":
