@@ -116,6 +116,10 @@ bench: $(STAMP) ## throughput and latency, as a table and a plot, in benchmarks/
 bench-cluster: $(STAMP) ## failover, hand-over, rates and upkeep of a cluster, as tables, in benchmarks/results/cluster
 	$(BIN)/python -m benchmarks.cluster $(ARGS)
 
+.PHONY: bench-spark
+bench-spark: $(STAMP) ## Spark's reads of a topic beside Parquet and Spark's Kafka connector, as tables, in benchmarks/results/spark
+	$(BIN)/python -m benchmarks.spark_read $(ARGS)
+
 # --- what is generated --------------------------------------------------------------------------------------------
 
 .PHONY: messages

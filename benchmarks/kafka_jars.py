@@ -18,6 +18,7 @@ CACHE: Final = Path(__file__).resolve().parent.parent / ".cache" / "kafka"
 MAVEN_TIMEOUT_S: Final = 600
 
 Dependencies = tuple[tuple[str, str, str], ...]
+Excluded = tuple[tuple[str, str], ...]
 
 # kafka_2.13 names only the logging interface; without log4j-core the broker's logging controller can't load.
 DEPENDENCIES: Final = (
@@ -28,8 +29,18 @@ DEPENDENCIES: Final = (
 )
 
 TOOLS: Final = (("org.apache.kafka", "kafka-tools", KAFKA_VERSION), *DEPENDENCIES)
+SPARK_CONNECTOR: Final = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.kafka", "kafka-clients", "3.9.1"),
+    ("org.apache.commons", "commons-pool2", "2.12.1"),
+)
+"""Spark's own connector for Kafka, without what Spark has itself. Not every version can be had of each of these; later
+Sparks take earlier ones."""
+EVERYTHING: Final = (("*", "*"),)
 CONNECT: Final = ("connect-api", "connect-json", "connect-runtime", "connect-transforms")
 """What the tools name and none of those used here needs: a web server and its hundred jars."""
+NO_CONNECT: Final = tuple(("org.apache.kafka", artifact) for artifact in CONNECT)
 
 
 class PeerUnavailable(Exception):
@@ -53,21 +64,27 @@ def kafka_tool_jars() -> Path:
     return _filled(CACHE / f"{KAFKA_VERSION}-tools", TOOLS)
 
 
-def _filled(folder: Path, dependencies: Dependencies) -> Path:
+def spark_connector_jars() -> list[Path]:
+    """The jars that Spark needs to read from Kafka."""
+    _, _, version = SPARK_CONNECTOR[0]
+    return sorted(_filled(CACHE / f"spark-{version}", SPARK_CONNECTOR, without=EVERYTHING).glob("*.jar"))
+
+
+def _filled(folder: Path, dependencies: Dependencies, without: Excluded = NO_CONNECT) -> Path:
     stamp = folder / ".complete"
     if not stamp.exists():
-        _fill(folder, dependencies)
+        _fill(folder, dependencies, without)
         stamp.touch()
     return folder
 
 
-def _fill(folder: Path, dependencies: Dependencies) -> None:
+def _fill(folder: Path, dependencies: Dependencies, without: Excluded) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise PeerUnavailable("no `mvn` on the path; Apache Kafka's jars come from Maven Central")
     folder.mkdir(parents=True, exist_ok=True)
     pom = folder / "pom.xml"
-    pom.write_text(_pom(dependencies))
+    pom.write_text(_pom(dependencies, without))
     goal = f"{DEPENDENCY_PLUGIN}:copy-dependencies"
     command = [maven, "-B", "-q", "-f", str(pom), goal, f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
     try:
@@ -79,10 +96,10 @@ def _fill(folder: Path, dependencies: Dependencies) -> None:
         raise PeerUnavailable(f"Maven could not bring Apache Kafka's jars: {reason[:300]}")
 
 
-def _pom(dependencies: Dependencies) -> str:
+def _pom(dependencies: Dependencies, without: Excluded) -> str:
     excluded = "".join(
-        f"<exclusion><groupId>org.apache.kafka</groupId><artifactId>{artifact}</artifactId></exclusion>"
-        for artifact in CONNECT
+        f"<exclusion><groupId>{group}</groupId><artifactId>{artifact}</artifactId></exclusion>"
+        for group, artifact in without
     )
     listed = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"

@@ -57,6 +57,8 @@ METRICS: Final[dict[str, Metric]] = {
     "per GB": Metric(unit="requests/GB", better="lower"),
     "transactions": Metric(unit="transactions/s", better="lower"),
     "cpu share": Metric(unit="agents' cores", better="lower"),
+    # of Spark
+    "spark cpu": Metric(unit="CPU s/M records", better="lower"),
 }
 
 

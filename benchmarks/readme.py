@@ -33,6 +33,9 @@ BROKERS: Final = Marks(
 CLUSTER: Final = Marks(
     begin="<!-- cluster numbers: begin (written by --write-readme) -->", end="<!-- cluster numbers: end -->"
 )
+SPARK: Final = Marks(
+    begin="<!-- spark numbers: begin (written by --write-readme) -->", end="<!-- spark numbers: end -->"
+)
 
 
 def write(run: Run, page: Path = PAGE, marks: Marks = BROKERS) -> None:

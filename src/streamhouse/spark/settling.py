@@ -5,7 +5,7 @@ Owns        how often a process is told so
 Leaves      what is garbage to Python
 
 Spark has its Python processes collect all garbage after each task. With pandas, pyarrow and pyspark imported they go
-through some 300,000 objects that stay, which takes longer than to decode several mebibytes.
+through some 100,000 objects that stay, for 35 ms and more, in which they could decode 20 MiB.
 """
 
 import gc
