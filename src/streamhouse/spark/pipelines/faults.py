@@ -21,6 +21,7 @@ MAX_CAUSES: Final = 20
 _OURS: Final = re.compile(r"streamhouse\.errors\.\w+\.(\w+): (.+)")
 _PYTHON: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit|Iteration)): (.+)$", re.MULTILINE)
 _NOISE: Final = re.compile(r"(\s*SQLSTATE: \w+|\s*== (SQL|DataFrame)[\s\S]*|\s*=== Streaming Query ===[\s\S]*)")
+_WRAPPING: Final = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]")
 # Data that a query can't take (22) and what it may not say (42) stay the same, however often it is tried.
 _LASTING: Final = ("22", "42", "0A")
 # What our sinks and sources say, and a later try may not hear again.
@@ -59,7 +60,7 @@ def _words(error: BaseException, texts: list[str]) -> str:
         if "Traceback (most recent call last)" in text and (found := _PYTHON.findall(text)):
             kind, told = found[-1]
             return _short(f"{kind}: {told}")
-    named = [text for text in texts if text.lstrip().startswith("[")]
+    named = [text for text in texts if text.lstrip().startswith("[") and not text.lstrip().startswith(_WRAPPING)]
     if named:
         return _short(named[-1])
     return _short(texts[-1] if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}")
