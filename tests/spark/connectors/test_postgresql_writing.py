@@ -143,6 +143,19 @@ async def test_values_of_every_type_arrive(ask: Ask) -> None:
     ]
 
 
+async def test_a_table_of_progress_that_can_not_be_written_is_told(ask: Ask) -> None:
+    visitor = replace(TARGET, connection="visitor")
+    await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total bigint)")
+    with pytest.raises(Rejected, match="no rights; connection=visitor why=permission denied for schema public"):
+        await prepare_progress(visitor)
+    await prepare_progress(TARGET)
+    await asyncio.to_thread(ask, "GRANT SELECT ON streamhouse_progress TO visitor")
+    with pytest.raises(Rejected, match=r"no rights to write progress; .* do=GRANT SELECT, INSERT, UPDATE ON"):
+        await prepare_progress(visitor)
+    await asyncio.to_thread(ask, "GRANT INSERT, UPDATE ON streamhouse_progress TO visitor")
+    await prepare_progress(visitor)
+
+
 async def test_a_value_that_does_not_fit_is_told_with_its_column(ask: Ask) -> None:
     await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total smallint)")
     narrow = replace(TARGET, columns=(TARGET.columns[0], TargetColumn(name="total", type="smallint")))

@@ -8,7 +8,9 @@ A frame is one task that reads, so a query that joins a stream with it reads the
 sees what has changed. Spark's Python data sources would plan anew each time, in a process of their own.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -191,7 +193,9 @@ def _task(target: Target, micro_batch: MicroBatch) -> Callable[[Iterable[pa.Reco
         except StreamhouseError as error:
             kind = next(each.__name__ for each in type(error).__mro__ if hasattr(errors, each.__name__))
             yield pa.RecordBatch.from_pylist([{"kind": kind, "text": str(error)}], schema=_OUTCOME)
-        for _ in remaining:  # Spark wants its rows taken, also those of a micro-batch that was written before
-            pass
+        # Spark wants its rows taken, also those of a micro-batch that was written before. After a timeout a thread may
+        # still wait for the next ones, and has the iterator to itself: then they are left where they are.
+        with suppress(ValueError):
+            deque(remaining, maxlen=0)
 
     return task

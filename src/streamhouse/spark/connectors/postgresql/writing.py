@@ -36,6 +36,8 @@ _BEGIN_QUERY: Final = """
 INSERT INTO {progress} (query_id, batch_id, epoch, pipeline) VALUES ($1, -1, $2, $3) ON CONFLICT DO NOTHING"""
 _LOCK_QUERY: Final = "SELECT batch_id, epoch FROM {progress} WHERE query_id = $1 FOR UPDATE"
 _ADVANCE: Final = "UPDATE {progress} SET batch_id = $2, epoch = $3, written_at = now() WHERE query_id = $1"
+_MAY_PROGRESS: Final = """
+SELECT bool_and(has_table_privilege($1, wanted)) FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS wanted"""
 _CREATION_LOCK: Final = 0x5354524D  # "STRM": two that create a table at once don't collide
 _OPTIONS: Final = csv.WriteOptions(include_header=False)
 
@@ -154,7 +156,7 @@ async def prepare_progress(target: Target) -> None:
             async with link.transaction():
                 await link.execute("SELECT pg_advisory_xact_lock($1)", _CREATION_LOCK)
                 await link.execute(_CREATE_PROGRESS.format(progress=target.progress))
-        if not await link.fetchval("SELECT has_table_privilege($1, 'INSERT, UPDATE, SELECT')", target.progress):
+        if not await link.fetchval(_MAY_PROGRESS, target.progress):
             raise Rejected(
                 f"no rights to write progress; {target.told}"
                 f" do=GRANT SELECT, INSERT, UPDATE ON {target.progress} TO the connection's user"
