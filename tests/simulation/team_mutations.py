@@ -240,6 +240,6 @@ TEAM_MUTATIONS: Final = {
     "a gap is called out of order where a partition has moved": Mutation(
         apply=gaps_called_out_of_order_after_a_move, profile="team-moves", tweaks={"eager_producers": 2}
     ),
-    "commits are not fenced": Mutation(apply=commits_not_fenced, profile="team-zombies"),
+    "commits are not fenced": Mutation(apply=commits_not_fenced, profile="team-zombies", tweaks={"eager_producers": 0}),
     "a repeated commit is not recognised": Mutation(apply=repeated_commits_not_recognised, profile="team-stores"),
 }
