@@ -22,6 +22,7 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.spark.typed import ReaderSchema, TypedShape, decoding, typed_schema
 from streamhouse.spark.typed.decoding import Decoded, Decoder
+from streamhouse.spark.typed.quick import quick_reader
 
 pytestmark = pytest.mark.skipif(not IS_COMPILED, reason="built without a compiler")
 
@@ -291,3 +292,10 @@ def test_records_of_several_schemas_are_in_the_order_of_their_offsets() -> None:
         found = replace(DECODERS["JSON"], _quick={2: None}).decode(values)
     assert found.arrays[0].to_pylist() == list(range(9))
     assert found.arrays[0].type == pa.int64()
+
+
+def test_a_writer_of_another_language_is_read_record_by_record() -> None:
+    """Its values mean something else: a time may be a number in one, and a text in the other."""
+    shape = decoder(SCHEMAS["AVRO"])
+    assert quick_reader(PARSED["JSON"], PARSED["AVRO"], shape.columns, has_text=False) is None
+    assert quick_reader(PARSED["AVRO"], PARSED["AVRO"], shape.columns, has_text=False) is not None

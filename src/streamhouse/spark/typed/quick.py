@@ -46,7 +46,8 @@ def quick_reader(writer: ParsedSchema, reader: ParsedSchema, columns: pa.Schema,
             return _by_plan(avro_plan(writer.root, reader.root, columns))
         if isinstance(writer, ProtobufSchema) and isinstance(reader, ProtobufSchema):
             return _by_plan(protobuf_plan(first_message(writer), first_message(reader), columns))
-        if isinstance(writer, JsonSchema) and not any(_has_map(field.type) for field in columns):
+        is_json = isinstance(writer, JsonSchema) and isinstance(reader, JsonSchema)
+        if is_json and not any(_has_map(field.type) for field in columns):
             return _json(columns)
     except (NotQuick, Misconfigured):
         pass
