@@ -370,6 +370,17 @@ async def test_no_statement_walks_a_whole_table(name: str, clock: ManualClock) -
     assert name in MAY_SCAN or not scans, plan
 
 
+@pytest.mark.parametrize("name", ["count_view_rows", "drop_view_rows", "find_view_row"])
+async def test_rows_of_views_are_looked_up_by_their_keys(name: str, clock: ManualClock) -> None:
+    sql = getattr(load_statements(), name)
+    database = Database(":memory:", clock=clock, settings=SqliteSettings())
+    await database.open()
+    params = dict.fromkeys(_parameters(sql), "[]")
+    plan = [row["detail"] for row in await database.read(lambda tx: tx.rows(f"EXPLAIN QUERY PLAN {sql}", params))]
+    await database.aclose()
+    assert [step for step in plan if "(name=? AND found_by=?)" in step], plan
+
+
 async def test_finding_runs_takes_few_steps_however_many_there_are(clock: ManualClock) -> None:
     database = Database(":memory:", clock=clock, settings=SqliteSettings())
     await database.open()

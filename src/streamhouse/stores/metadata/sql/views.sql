@@ -21,9 +21,10 @@ ON CONFLICT (name) DO UPDATE SET
 DELETE FROM view_rows WHERE name = :name;
 
 -- name: count_view_rows
--- How many of the keys in a JSON array of [found by] a view has.
+-- How many of the keys in a JSON array of [found by] a view has: each is looked up, however many there are.
 SELECT COUNT(*) AS found FROM json_each(:keys) AS wanted
-JOIN view_rows AS r ON r.name = :name AND r.found_by = wanted.value ->> 0;
+CROSS JOIN view_rows AS r
+WHERE r.name = :name AND r.found_by = wanted.value ->> 0;
 
 -- name: put_view_rows
 -- Rows of a view, whatever they were before, in a JSON array of [found by, place, key, row].
