@@ -9,6 +9,7 @@ again and again, which a broker doesn't see; Parquet would put each of them into
 """
 
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +17,16 @@ from typing import Final
 import numpy as np
 
 from benchmarks.batches import TIMESTAMP_MS, WORDS
-from benchmarks.raw_client import Connection, create_topic, first_offsets, produce_frame, topic_is_served
+from benchmarks.measure import TOPIC_TIMEOUT_S
+from benchmarks.peer import POLL_S
+from benchmarks.raw_client import (
+    BrokerRefused,
+    Connection,
+    create_topic,
+    first_offsets,
+    produce_frame,
+    topic_is_served,
+)
 from streamhouse.format.column_batches import BytesColumn, RecordColumns, encode_columns, finished
 from streamhouse.format.compression import Codec
 
@@ -77,7 +87,10 @@ def fill(bootstrap: str, records: Records) -> None:
     host, _, port = bootstrap.partition(":")
     with Connection(host, int(port)) as connection:
         create_topic(connection, TOPIC, PARTITIONS)
+        deadline = time.monotonic() + TOPIC_TIMEOUT_S
         while not topic_is_served(connection, TOPIC, PARTITIONS):
-            pass
+            if time.monotonic() > deadline:
+                raise BrokerRefused(f"no leader for {TOPIC} after {TOPIC_TIMEOUT_S:.0f} s")
+            time.sleep(POLL_S)
         for partition, batch in batches(records):
             first_offsets(connection.call(produce_frame(TOPIC, [(partition, batch)], acks=-1)))

@@ -218,6 +218,12 @@ def brokers(records: Records, folder: Path, found: Found) -> Iterator[Mapping[st
         yield running
 
 
+def _pid(running: Any) -> int:
+    pid = running.child.pid if isinstance(running, RealS3) else running.pid
+    assert isinstance(pid, int)
+    return pid
+
+
 def readers_of(spark: SparkSession, running: Mapping[str, Any], folder: Path, *, has_connector: bool) -> list[Reader]:
     agent = running["agent"]
     readers = [topic_reader(spark, "topic", agent)]
@@ -253,7 +259,7 @@ def measure(records: Records, repeat: int, found: Found, console: Console) -> No
             try:
                 readers = readers_of(spark, running, folder, has_connector=bool(jars))
                 assert readers[0].load(None).count() == records.count
-                turns = Turns(records, folder, found, [each.pid for each in running.values()])
+                turns = Turns(records, folder, found, [_pid(each) for each in running.values()])
                 for turn in range(repeat + 1):
                     turns.take(readers, turn)
                     console.print(f"[dim]{records}: turn {turn}, load {os.getloadavg()[0]:.1f}[/]", highlight=False)
