@@ -67,7 +67,9 @@ PLACING_MUTATIONS: Final[Mapping[str, Mutation]] = {
         apply=leaders_go_on_without_what_was_placed, profile="team-calm", tweaks=PLACING
     ),
     "a placed run carries no producers": Mutation(
-        apply=placed_runs_carry_no_producers, profile="team-moves", tweaks=PLACING
+        apply=placed_runs_carry_no_producers,
+        profile="team-moves",
+        tweaks={**PLACING, "eager_producers": 2},
     ),
     "a repeated placement is not recognised": Mutation(
         apply=repeated_placements_are_not_recognised, profile="team-stores", tweaks=PLACING
