@@ -69,6 +69,15 @@ def test_the_length_of_a_window_is_part_of_it(shape: Shaper) -> None:
     assert of("1 minute") != of("2 minutes")
 
 
+def test_the_length_of_a_window_is_found_below_other_names(shape: Shaper) -> None:
+    text = """SELECT w, max(n) FROM (
+        SELECT window(at, '1 minute', '10 seconds') AS w, country, count(*) AS n
+        FROM STREAM(orders) WATERMARK at DELAY OF INTERVAL 1 MINUTE GROUP BY 1, 2) GROUP BY w"""
+    assert [state.count(" of 60 s, 10 s") for state in shape(text).state] == [1, 1]
+    distinct = "SELECT DISTINCT id, window(at, '10 seconds') AS w FROM STREAM(orders)"
+    assert shape(distinct).state == ("aggregate by id bigint, w window of 10 s: none",)
+
+
 def test_a_session_has_a_gap(shape: Shaper) -> None:
     text = """SELECT session_window(at, '5 minutes'), count(*)
         FROM STREAM(orders) WATERMARK at DELAY OF INTERVAL 1 MINUTE GROUP BY session_window(at, '5 minutes')"""

@@ -29,7 +29,7 @@ from streamhouse.spark.registering import register
 from streamhouse.spark.sql.catalogue import Catalogue, about_of
 from streamhouse.spark.sql.plans import Nature, Placeholders, names_in, nature_of, needed_columns
 
-NARROWED: Final = (Connector.TOPIC,)
+NARROWED: Final = (Connector.TOPIC, Connector.POSTGRESQL)
 """Places that read all columns they are asked for, however few a query uses."""
 EXPLAIN_MODES: Final = ("SIMPLE", "EXTENDED", "CODEGEN", "COST", "FORMATTED")
 _OFF: Final = "spark.sql.streaming.unsupportedOperationCheck"
@@ -251,7 +251,8 @@ def placeholder_views(session: SparkSession, sources: Iterable[Source], reading:
 
 def _make_views(session: SparkSession, sources: Sequence[Source], reads: Sequence[Read], reading: Reading) -> None:
     for source, read in zip(sources, reads, strict=True):
-        frame = source.frame or _opened(session, read.table, reading, is_stream=source.is_stream)
+        frame = None if source.table.connector in NARROWED else source.frame
+        frame = frame or _opened(session, read.table, reading, is_stream=source.is_stream)
         there = set(frame.columns)
         shown = [
             F.col(_quoted(column.name)) if column.name in there else F.lit(None).cast(column.type).alias(column.name)

@@ -98,18 +98,18 @@ def _at(file_text: str, index: int, text: str, hint: str) -> Problem:
 def _place_of(error: PySparkException, file_text: str, select_start: int) -> int:
     for context in error.getQueryContext() or ():
         if context.fragment():
-            return select_start + int(context.startIndex()) + _within(error, str(context.fragment()))
+            return select_start + int(context.startIndex())
     found = _LINE_POS.search(str(error))
-    return _index(file_text, select_start, int(found[1]), int(found[2])) if found else select_start
+    if found:
+        return _index(file_text, select_start, int(found[1]), int(found[2]))
+    return _mentioned(error, file_text, select_start)
 
 
-def _within(error: PySparkException, fragment: str) -> int:
-    """Where in the query, which is all that Spark tells, a column stands that is neither grouped nor aggregated."""
-    if error.getCondition() != "MISSING_AGGREGATION":
-        return 0
+def _mentioned(error: PySparkException, file_text: str, select_start: int) -> int:
+    """Where the expression stands that an error without a place speaks of; the query, where that isn't known."""
     name = _plain((error.getMessageParameters() or {}).get("expression", "")).strip('"')
-    found = re.search(rf"\b{re.escape(name)}\b", fragment) if name else None
-    return found.start() if found else 0
+    found = re.compile(rf"\b{re.escape(name)}\b").search(file_text, select_start) if name else None
+    return found.start() if found else select_start
 
 
 def _index(file_text: str, start: int, line: int, pos: int) -> int:

@@ -19,37 +19,73 @@ from streamhouse.spark.sql.binding import Read
 
 _ID: Final = re.compile(r"#\d+L?(?:-T\d+ms)?")
 _MICROSECONDS: Final = re.compile(r"(?<![\w#])(\d{4,})(?![\w#])")
+_WINDOW: Final = "struct<start:timestamp,end:timestamp>"
 _GAP: Final = re.compile(r"cast\(([\w ]+) as interval\)")
 
 
 def shape_of(frame: DataFrame, reads: Iterable[Read] = ()) -> Shape:
     """`reads` tell which columns a join keeps; without them a join is known by its condition alone."""
-    plan = frame._jdf.queryExecution().analyzed()
-    nodes = list(_walk(plan, {}))
+    plan = _Plan(frame._jdf.queryExecution().analyzed())
+    nodes = list(plan.walk())
     streams = [_stream_of(node) for node in nodes if _is_stream(node)]
     kept = {read.name.lower(): [column.name for column in read.table.columns or ()] for read in reads}
-    state = [text for node in nodes if node.isStreaming() and (text := _state_of(node, kept)) is not None]
+    state = [text for node in nodes if node.isStreaming() and (text := _state_of(plan, node, kept)) is not None]
     return Shape(streams=tuple(streams), state=tuple(state))
 
 
 # --- the plan
 
 
-def _walk(node: Any, defined: dict[int, Any]) -> Iterator[Any]:
-    """From the top, left to right, each WITH where it is used: the order in which a checkpoint counts sources."""
-    kind = node.nodeName()
-    if kind == "WithCTE":
-        known = {each.id(): each.child() for each in _seq(node.cteDefs())}
-        yield from _walk(node.plan(), {**defined, **known})
-        return
-    if kind == "CTERelationRef":
-        if node.cteId() in defined:
-            yield from _walk(defined[node.cteId()], defined)
-        return
-    yield node
-    if kind != "View":
-        for child in _seq(node.children()):
-            yield from _walk(child, defined)
+class _Plan:
+    """An analysed plan, each WITH where it is used: the order in which a checkpoint counts sources."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._defined = {each.id(): each.child() for each in _definitions(root)}
+
+    def walk(self, node: Any = None) -> Iterator[Any]:
+        """From the top, left to right; what a view is made of is left to whoever made it."""
+        node = self._root if node is None else node
+        yield node
+        for child in self._below(node):
+            yield from self.walk(child)
+
+    def _below(self, node: Any) -> list[Any]:
+        kind = node.nodeName()
+        if kind == "WithCTE":
+            return [node.plan()]
+        if kind == "CTERelationRef":
+            return [self._defined[node.cteId()]] if node.cteId() in self._defined else []
+        return [] if kind == "View" else _seq(node.children())
+
+    def definition(self, node: Any, wanted: int) -> str:
+        """What an attribute is made of, by whatever operator below makes it."""
+        for below in self.walk(node):
+            kind = below.nodeName()
+            if kind == "Expand" and _has(below.output(), wanted) and not _has(below.child().output(), wanted):
+                return _plain(below.projections().toString())
+            if kind == "CTERelationRef" and (inner := self._inner(below, wanted)) not in (None, wanted):
+                return self.definition(self._defined[below.cteId()], inner or wanted)
+            for each in _made(below):
+                if each.nodeName() == "Alias" and each.exprId().id() == wanted:
+                    source = each.child()
+                    is_renamed = source.nodeName() == "AttributeReference"
+                    return self.definition(below, source.exprId().id()) if is_renamed else _plain(source.toString())
+        return ""
+
+    def _inner(self, reference: Any, wanted: int) -> int | None:
+        """The attribute of a WITH that one of a reference to it stands for: they agree by position."""
+        outer, defined = _seq(reference.output()), self._defined.get(reference.cteId())
+        inner = _seq(defined.output()) if defined is not None else []
+        pairs = zip(outer, inner, strict=False)
+        return next((each.exprId().id() for one, each in pairs if one.exprId().id() == wanted), None)
+
+
+def _definitions(node: Any) -> Iterator[Any]:
+    if node.nodeName() == "WithCTE":
+        yield from _seq(node.cteDefs())
+    for child in _seq(node.children()):
+        yield from _definitions(child)
 
 
 def _is_stream(node: Any) -> bool:
@@ -68,62 +104,64 @@ def _stream_of(node: Any) -> str:
     return str(options.get("topic") or options.get("path") or node.sourceName())
 
 
-def _state_of(node: Any, kept: dict[str, list[str]]) -> str | None:
+def _state_of(plan: _Plan, node: Any, kept: dict[str, list[str]]) -> str | None:
     kind = node.nodeName()
     if kind == "Aggregate":
-        functions = [text for each in _seq(node.aggregateExpressions()) for text in _functions_in(each)]
-        return (
-            f"aggregate by {_keys(node, node.groupingExpressions())}: {', '.join(dict.fromkeys(functions)) or 'none'}"
-        )
+        functions = dict.fromkeys(text for each in _seq(node.aggregateExpressions()) for text in _functions_in(each))
+        return f"aggregate by {_keys(plan, node, _seq(node.groupingExpressions()))}: {', '.join(functions) or 'none'}"
     if kind == "Distinct":
-        return f"aggregate by {_typed(_seq(node.output()))}: none"
+        return f"aggregate by {_keys(plan, node, _seq(node.output()))}: none"
     if kind.startswith("Deduplicate"):
-        return f"{'deduplicate within watermark' if 'Within' in kind else 'deduplicate'} by {_typed(_seq(node.keys()))}"
+        how = "deduplicate within watermark" if "Within" in kind else "deduplicate"
+        return f"{how} by {_keys(plan, node, _seq(node.keys()))}"
     if kind == "Join" and node.left().isStreaming() and node.right().isStreaming():
-        return _join(node, kept)
+        return _join(plan, node, kept)
     return kind if kind == "GlobalLimit" or "WithState" in kind else None
 
 
-def _join(node: Any, kept: dict[str, list[str]]) -> str:
+def _join(plan: _Plan, node: Any, kept: dict[str, list[str]]) -> str:
     condition = _plain(node.condition().get().toString()) if node.condition().isDefined() else "nothing"
-    names = [_stream_of(each) for each in _walk(node, {}) if _is_stream(each)]
+    names = [_stream_of(each) for each in plan.walk(node) if _is_stream(each)]
     columns = [f"{name}({', '.join(kept[name])})" for name in dict.fromkeys(names) if kept.get(name)]
     return " ".join([f"join {node.joinType().toString().lower()} on {condition}", *columns])
 
 
-def _keys(node: Any, keys: Any) -> str:
+def _keys(plan: _Plan, node: Any, keys: Sequence[Any]) -> str:
     """The keys with their types; of a window also how long it is, which its type doesn't tell."""
-    return (
-        ", ".join(
-            f"{_plain(each.toString())} {each.dataType().simpleString()}{_length_of(node, each)}" for each in _seq(keys)
-        )
-        or "nothing"
-    )
+    typed = (f"{_plain(each.toString())} {_type_of(each)}{_length_of(plan, node, each)}" for each in keys)
+    return ", ".join(typed) or "nothing"
 
 
-def _length_of(node: Any, key: Any) -> str:
-    if not _plain(key.toString()).startswith(("window", "session_window")):
+def _type_of(key: Any) -> str:
+    kind = str(key.dataType().simpleString())
+    return "window" if kind == _WINDOW else kind
+
+
+def _length_of(plan: _Plan, node: Any, key: Any) -> str:
+    if key.dataType().simpleString() != _WINDOW or key.nodeName() != "AttributeReference":
         return ""
-    wanted = key.exprId().id()
-    for below in _walk(node.child(), {}):
-        if below.nodeName() != "Project":
-            continue
-        for each in _seq(below.projectList()):
-            if each.exprId().id() == wanted and each.nodeName() == "Alias":
-                return _length_in(_plain(each.child().toString()))
-    return ""
+    return _length_in(plan.definition(node, key.exprId().id()))
+
+
+def _made(node: Any) -> list[Any]:
+    kind = node.nodeName()
+    if kind == "Project":
+        return _seq(node.projectList())
+    return _seq(node.aggregateExpressions()) if kind == "Aggregate" else []
+
+
+def _has(attributes: Any, wanted: int) -> bool:
+    return any(each.exprId().id() == wanted for each in _seq(attributes))
 
 
 def _length_in(definition: str) -> str:
     gaps = dict.fromkeys(_GAP.findall(definition))
     if gaps:
         return f" of {', '.join(gaps)}"
-    times = sorted({int(number) for number in _MICROSECONDS.findall(definition)}, reverse=True)
-    return f" of {', '.join(f'{each / 1e6:g} s' for each in times)}" if times else ""
-
-
-def _typed(attributes: Sequence[Any]) -> str:
-    return ", ".join(f"{each.name()} {each.dataType().simpleString()}" for each in attributes)
+    # Of a window that slides there are all multiples of the slide: the longest is its length, the shortest the slide.
+    times = [int(number) for number in _MICROSECONDS.findall(definition)]
+    edges = dict.fromkeys((max(times), min(times))) if times else {}
+    return f" of {', '.join(f'{each / 1e6:g} s' for each in edges)}" if edges else ""
 
 
 def _functions_in(expression: Any) -> Iterator[str]:

@@ -1,0 +1,98 @@
+"""Asking: what a live agent tells a catalogue, and reads of topics whose records have a schema."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamhouse.client.nouns import NewSchema
+from streamhouse.client.sync import SyncClient
+from streamhouse.errors import UnknownTopic
+from streamhouse.format.schemas.framing import prefix_of
+from streamhouse.spark.connectors import topic as connector
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.sql.asking import SAMPLE_RECORDS, AgentsDoor
+from streamhouse.spark.sql.binding import bind
+from streamhouse.spark.sql.catalogue import Catalogue
+from tests.live import LiveAgent
+from tests.spark.sql.fakes import columns
+
+SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}, "required": ["id"]}
+
+
+@pytest.fixture
+def door(agent: LiveAgent) -> Iterator[AgentsDoor]:
+    opened = AgentsDoor(agent.http)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def asked_users(agent: LiveAgent) -> str:
+    """A topic with a registered schema, one record of which was written without."""
+    with SyncClient(agent.http) as client:
+        client.topics.create("asked-users", partitions=1)
+        schema = NewSchema(text=json.dumps(SCHEMA), type="JSON")
+        registered = client.schemas.register("asked-users-value", schema)
+        with client.producer("asked-users") as producer:
+            producer.enqueue(prefix_of(registered.id) + b'{"id": 1, "name": "a"}', key="1")
+            producer.enqueue(b"no schema", key="2")
+            producer.enqueue(prefix_of(registered.id) + b'{"id": 3, "name": "c"}', key="3")
+    return "asked-users"
+
+
+def test_every_topic_is_a_table(door: AgentsDoor, client: SyncClient) -> None:
+    client.topics.create("asked-plain")
+    found = {table.name: table for table in door.tables()}
+    assert found["asked-plain"].connector == "topic"
+    assert found["asked-plain"].columns is None
+
+
+def test_a_sample_has_the_newest_and_the_oldest_records(door: AgentsDoor, client: SyncClient) -> None:
+    client.topics.create("asked-many", partitions=1)
+    with client.producer("asked-many") as producer:
+        for number in range(3 * SAMPLE_RECORDS):
+            producer.enqueue(str(number))
+    sample = [int(value or b"-1") for value in door.sample("asked-many")]
+    assert len(sample) <= SAMPLE_RECORDS
+    assert {0, 3 * SAMPLE_RECORDS - 1} <= set(sample)
+    assert len(set(sample)) == len(sample)
+
+
+def test_a_small_topic_is_its_own_sample(door: AgentsDoor, client: SyncClient) -> None:
+    client.topics.create("asked-few", partitions=3)
+    with client.producer("asked-few") as producer:
+        for number in range(10):
+            producer.enqueue(str(number), key=str(number))
+    assert sorted(door.sample("asked-few"), key=str) == [str(number).encode() for number in range(10)]
+    client.topics.create("asked-none")
+    assert door.sample("asked-none") == []
+
+
+def test_a_topic_that_is_not_there_has_no_sample(door: AgentsDoor) -> None:
+    with pytest.raises(UnknownTopic):
+        door.sample("asked-nowhere")
+
+
+def test_registered_columns_are_those_of_the_latest_schema(door: AgentsDoor, asked_users: str) -> None:
+    assert door.fields(asked_users) == columns(id="bigint", name="string")
+    assert door.fields("asked-unregistered") is None
+
+
+@pytest.mark.spark
+def test_a_registered_topic_is_read_by_its_schema(
+    spark: SparkSession, agent: LiveAgent, door: AgentsDoor, asked_users: str
+) -> None:
+    catalogue = Catalogue(agent.http, door=door)
+    text = "SELECT name, _key, _offset FROM `asked-users` WHERE id > 0"
+    bound = bind(spark, text, catalogue, Reading(agents=agent.http))
+    assert catalogue.origin(asked_users) == "registered"
+    assert sorted(map(tuple, bound.frame.collect())) == [("a", "1", 0), ("c", "3", 2)]
+    counted = bind(spark, "SELECT count(*) FROM `asked-users`", catalogue, Reading(agents=agent.http))
+    assert counted.frame.collect()[0][0] == 3
+    kept = connector.read(
+        bound.frame.sparkSession, bound.reads[0].table, Reading(agents=agent.http, keeps_undecodable=True)
+    )
+    (wrong,) = kept.where("_error IS NOT NULL").collect()
+    assert (wrong["_key"], bytes(wrong["_value"]), wrong["id"]) == ("2", b"no schema", None)
