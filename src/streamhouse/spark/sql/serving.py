@@ -245,7 +245,12 @@ class Serving:
         return None if query.ends_at is None else max(0.0, query.ends_at - self._clock.monotonic())
 
     def _end(self, query: _Query) -> None:
-        self._enders.submit(self._engine.cancel, query.id)
+        self._later(self._engine.cancel, query.id)
+
+    def _later(self, work: Callable[[str], object], query_id: str) -> None:
+        """Off the event loop: Spark may take its time. A worker that stops has ended everything already."""
+        with suppress(RuntimeError):
+            self._enders.submit(work, query_id)
 
     def _over(self, query: _Query, error: BaseException | None) -> None:
         if self._queries.pop(query.id, None) is None:
@@ -254,7 +259,7 @@ class Serving:
         self._answered += 1
         if error is not None:
             self._end(query)
-        self._enders.submit(self._engine.release, query.id)
+        self._later(self._engine.release, query.id)
 
     def _rows(self, asked: int | None) -> int | None:
         if asked is not None and asked <= 0:
