@@ -185,3 +185,8 @@ def test_an_address_goes_both_ways() -> None:
     for text in ("127.0.0.1:9092", "[::1]:0", "kafka.example:65535"):
         assert str(parse_address(text)) == text
     assert parse_address("[::1]:80") == Address("::1", 80)
+
+
+@pytest.mark.parametrize("name", ["STREAMHOUSE_AGENTS", "STREAMHOUSE_SQL_FOLDER", "STREAMHOUSE_CONNECTION_SHOP"])
+def test_variables_of_commands_and_spark_are_no_settings(name: str) -> None:
+    assert load_settings({}, {name: "x"}) == load_settings({}, {})

@@ -23,6 +23,10 @@ from streamhouse.errors import Misconfigured
 PREFIX: Final = "STREAMHOUSE_"
 FILE_NAME: Final = "streamhouse.toml"
 FILE_VARIABLE: Final = "STREAMHOUSE_CONFIG"
+OTHER_VARIABLES: Final = (FILE_VARIABLE, "STREAMHOUSE_AGENTS", "STREAMHOUSE_SQL_FOLDER")
+"""Read by commands and Spark; no settings of agents."""
+CONNECTION_PREFIX: Final = "STREAMHOUSE_CONNECTION_"
+"""What pipelines and SQL reach other systems with; a name of the user's own stands behind it."""
 
 # The settings that have a flag of their own; any other one is given as `--set section.field=value`.
 FLAGS: Final[Mapping[str, str]] = {
@@ -172,10 +176,10 @@ def _from_flags(flags: Mapping[str, object]) -> dict[str, _Given]:
 def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
     given = {}
     for name, text in sorted(environ.items()):
-        if not name.startswith(PREFIX) or name == FILE_VARIABLE:
+        if not name.startswith(PREFIX) or name in OTHER_VARIABLES or name.startswith(CONNECTION_PREFIX):
             continue
         if name not in _BY_VARIABLE:
-            hint = _did_you_mean(name, [*_BY_VARIABLE, FILE_VARIABLE])
+            hint = _did_you_mean(name, [*_BY_VARIABLE, *OTHER_VARIABLES])
             raise Misconfigured(f"unknown environment variable; where={name}{hint} (all: streamhouse config show)")
         if text:  # an empty variable is one that a container passed through without a value
             given[_BY_VARIABLE[name].path] = _Given(text, "environment", name)
