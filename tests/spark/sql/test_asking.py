@@ -1,7 +1,6 @@
 """Asking: what a live agent tells a catalogue, and reads of topics whose records have a schema."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,10 +21,8 @@ SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"
 
 
 @pytest.fixture
-def door(agent: LiveAgent) -> Iterator[AgentsDoor]:
-    opened = AgentsDoor(agent.http)
-    yield opened
-    opened.close()
+def door(agent: LiveAgent) -> AgentsDoor:
+    return AgentsDoor(agent.http)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Binding: names of a query become views of topics, of which nothing is read that isn't used."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -53,7 +52,7 @@ def orders(agent: LiveAgent) -> str:
 
 
 @pytest.fixture(scope="module")
-def catalogue(agent: LiveAgent, orders: str) -> Iterator[Catalogue]:
+def catalogue(agent: LiveAgent, orders: str) -> Catalogue:
     declared = Table(
         name="orders",
         connector=Connector.TOPIC,
@@ -62,8 +61,7 @@ def catalogue(agent: LiveAgent, orders: str) -> Iterator[Catalogue]:
     )
     countries = topic("countries", "json", country="STRING", name="STRING")
     door = Door(agent.http, declared, topic(orders), countries, topic("shop.orders", "json", id="BIGINT"))
-    yield Catalogue(agent.http, door=door)
-    door.close()
+    return Catalogue(agent.http, door=door)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ Leaves      what is made of the answers to `catalogue` and `inferring`
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
@@ -59,15 +60,17 @@ class _Tables(msgspec.Struct, frozen=True):
     tables: list[_Table]
 
 
+@lru_cache(maxsize=1)
+def _loop() -> LoopThread:
+    """One for all catalogues of a process: they come and go with the queries that they are made for."""
+    return LoopThread(name="streamhouse-catalogue")
+
+
 class AgentsDoor:
-    """Blocks while it asks, on a loop of its own; may be used from several threads at once."""
+    """Blocks while it asks; may be used from several threads at once."""
 
     def __init__(self, address: str) -> None:
-        self._address = address
-        self._loop = LoopThread(name="streamhouse-catalogue")
-
-    def close(self) -> None:
-        self._loop.close()
+        self._address, self._loop = address, _loop()
 
     def tables(self) -> Sequence[Table]:
         return self._loop.run(self._tables())
