@@ -46,9 +46,16 @@ def test_a_query_without_state_goes_on_from_its_last_commit() -> None:
     told = prepare(folder, query_id=QUERY, state=(), before=Before(epoch=3, progress={"offsets": OFFSETS}))
     assert told is not None
     assert "micro-batch 3" in told
+    assert {name for name in folder.files if name.startswith("offsets")} == {"offsets/2", "offsets/3"}
     assert folder.files["offsets/3"] == OFFSETS
     assert folder.files["commits/3"].startswith("v1\n")
     assert json.loads(folder.files["metadata"]) == {"id": QUERY}
+
+
+def test_a_first_micro_batch_has_none_before_it() -> None:
+    folder = MemoryFolder()
+    prepare(folder, query_id=QUERY, state=(), before=Before(epoch=0, progress={"offsets": OFFSETS}))
+    assert {name for name in folder.files if name.startswith("offsets")} == {"offsets/0"}
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,9 @@ def _put_back(folder: Folder, state: Sequence[str], before: Before) -> str:
         raise CheckpointLost(f"state={'; '.join(state)}")
     if before.epoch is None or not isinstance(offsets, str):
         raise CheckpointLost("progress=none was stored with its rows")
-    folder.write(f"{OFFSETS}/{before.epoch}", offsets)
+    # Spark wants to see the one before, too; as this one is committed, it never goes back there.
+    for number in range(max(0, before.epoch - 1), before.epoch + 1):
+        folder.write(f"{OFFSETS}/{number}", offsets)
     folder.write(f"{COMMITS}/{before.epoch}", _COMMITTED)
     return f"the checkpoint was gone; it goes on behind micro-batch {before.epoch}, as stored with its rows"
 
