@@ -105,6 +105,12 @@ class TestOrders:
         finally:
             spark.conf.set(PUSH_DOWN, "true")
 
+    def test_only_what_a_record_may_lack_can_be_null(self, read: Read) -> None:
+        frame = read(topic="orders", includeHeaders=True)
+        assert [field.name for field in frame.schema if field.nullable] == ["key", "value", "headers"]
+        assert frame.where("key is null").count() == 165
+        assert frame.where("offset is null or timestamp is null").count() == 0
+
     def test_a_narrower_schema_is_all_that_is_read(self, read: Read) -> None:
         assert read("offset long", topic="orders").columns == ["offset"]
         assert read("offset long", topic="orders").selectExpr("sum(offset)").collect()[0][0] == 3 * sum(range(110))
