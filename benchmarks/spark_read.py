@@ -207,7 +207,7 @@ def brokers(records: Records, folder: Path, found: Found) -> Iterator[Mapping[st
         try:
             running["kafka"] = stack.enter_context(KafkaPeer())
         except (PeerUnavailable, PeerFailed) as error:
-            found.notes.append(f"no Kafka broker: {error}")
+            found.notes.append(f"no Kafka broker: {str(error).partition(': ')[0]}")
         for each in running.values():
             if not isinstance(each, RealS3):
                 fill(each.bootstrap, records)
@@ -280,7 +280,7 @@ def run(asked: argparse.Namespace, console: Console) -> Run:
     peers = {sample.peer: sample.peer for sample in found.samples}
     return Run(
         began_at=began_at,
-        plan="quick" if asked.quick else "full",
+        plan="small" if asked.records else "quick" if asked.quick else "full",
         commit=commit,
         machine=results.machine(),
         peers=peers,
