@@ -260,7 +260,8 @@ class Supervisor:
             return
         if isinstance(event, Ended):
             care.ended(event, now, now_ms)
-            self._news(care.job.name, care.phase.value + (f": {event.error}" if event.error else ""))
+            told = "stopped" if event.how == "stopped" else care.phase.value
+            self._news(care.job.name, told + (f": {event.error}" if event.error else ""))
         elif isinstance(event, Begun):
             care.begun(now, now_ms)
             self._has_news.set()
