@@ -4,6 +4,7 @@ Owns        the flags and what is said
 Leaves      files and definitions to `spark.pipelines`, tables on the screen to `pipeline_view`
 """
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -187,7 +188,7 @@ async def _checked(
         status = StatusLine()
         try:
             files, problems = await doors.validate_definitions(
-                files, agents, on_wait=lambda waited_s: status.show(f"starting Spark to validate … {waited_s:.0f} s")
+                files, agents, on_wait=lambda waited_s: status.show(_starting(waited_s))
             )
         finally:
             status.clear()
@@ -195,6 +196,11 @@ async def _checked(
         _print_problems(problems, as_json)
         raise typer.Exit(1)
     return files
+
+
+def _starting(waited_s: float) -> str:
+    """A pipe gets it once, a terminal sees the seconds go."""
+    return "starting Spark to validate …" + (f" {waited_s:.0f} s" if sys.stderr.isatty() else "")
 
 
 def _print_problems(problems: "Sequence[Problem]", as_json: bool) -> None:
