@@ -77,7 +77,7 @@ class LiveSupervisor:
                     os.kill(pid, signal.SIGKILL)
 
     def kill_jvm(self) -> None:
-        jvms = [pid for pid in _below(self.pid) if "java" in Path(f"/proc/{pid}/exe").resolve().name]
+        jvms = [pid for pid in _below(self.pid) if _program(pid) == "java"]
         assert jvms, "there is no JVM"
         for pid in jvms:
             os.kill(pid, signal.SIGKILL)
@@ -100,6 +100,14 @@ def _below(pid: int) -> Iterable[int]:
     for child in map(int, children):
         yield child
         yield from _below(child)
+
+
+def _program(pid: int) -> str:
+    """Workers of Spark's come and go while one looks."""
+    try:
+        return Path(os.readlink(f"/proc/{pid}/exe")).name
+    except OSError:
+        return ""
 
 
 def _is_alive(pid: int) -> bool:
