@@ -9,7 +9,7 @@ What goes to the agents is what changed, so it comes together on the driver: as 
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -31,7 +31,7 @@ from streamhouse.spark.connectors.view_json import changes, rows
 from streamhouse.spark.connectors.view_plan import key_of, mode_of
 from streamhouse.spark.tail import connected
 
-__all__ = ["key_of", "mode_of", "read", "read_stream", "write_stream"]
+__all__ = ["Computed", "key_of", "mode_of", "read", "read_stream", "write_again", "write_stream"]
 
 log = logging.getLogger(__name__)
 
@@ -98,17 +98,35 @@ def _schema(table: Table, agents: str) -> StructType:
 
 
 def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
-    key, grouped = _key(frame, table, writing)
     mode = mode_of(frame) if writing.mode == "update" else writing.mode
-    step = _Step(
-        name=table.name,
-        writing=writing,
-        key=key,
-        columns=tuple((each.name, each.dataType.simpleString()) for each in frame.schema.fields),
-        is_unique=grouped is not None and set(grouped) <= set(key),
-        is_complete=mode == "complete",
-    )
+    step = _step(frame, table, writing, mode=mode)
     return frame.writeStream.outputMode(mode).option("checkpointLocation", writing.checkpoint).foreachBatch(step.write)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """A view's whole result as it was at a time; no frame: it is what it was."""
+
+    frame: DataFrame | None
+    fresh_at_ms: int | None = None
+
+
+Compute = Callable[[], Computed]
+
+
+def write_again(ticks: DataFrame, table: Table, writing: Writing, compute: Compute) -> DataStreamWriter:
+    """A writer that, for every micro-batch of `ticks`, puts what is computed in the place of all rows."""
+    steps: list[_Step] = []
+
+    def write(tick: DataFrame, batch_id: int) -> None:
+        computed = compute()
+        if computed.frame is not None:
+            steps[:] = [_step(computed.frame, table, writing, mode="complete")]
+            steps[0].write(computed.frame, batch_id, fresh_at_ms=computed.fresh_at_ms)
+        elif steps:
+            steps[0].keep(tick, batch_id, fresh_at_ms=computed.fresh_at_ms)
+
+    return ticks.writeStream.option("checkpointLocation", writing.checkpoint).foreachBatch(write)
 
 
 def _key(frame: DataFrame, table: Table, writing: Writing) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
@@ -133,6 +151,18 @@ def _key(frame: DataFrame, table: Table, writing: Writing) -> tuple[tuple[str, .
     return grouped, grouped
 
 
+def _step(frame: DataFrame, table: Table, writing: Writing, *, mode: str) -> "_Step":
+    key, grouped = _key(frame, table, writing)
+    return _Step(
+        name=table.name,
+        writing=writing,
+        key=key,
+        columns=tuple((each.name, each.dataType.simpleString()) for each in frame.schema.fields),
+        is_unique=grouped is not None and set(grouped) <= set(key),
+        is_complete=mode == "complete",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
     """What is done with each micro-batch."""
@@ -144,12 +174,21 @@ class _Step:
     is_unique: bool
     is_complete: bool
 
-    def write(self, frame: DataFrame, batch_id: int) -> None:
-        fresh_at_ms = batch_time_ms(frame.sparkSession, self.writing.checkpoint, batch_id)
+    def write(self, frame: DataFrame, batch_id: int, *, fresh_at_ms: int | None = None) -> None:
+        fresh_at_ms = self._fresh_at_ms(frame, batch_id, fresh_at_ms)
         texts = changes(frame, self.key, is_unique=self.is_unique).toArrow().column(0).to_pylist()
         parts = parted([text.encode() for text in texts])
         for number, upserts in enumerate(parts):
             self._tell(self._part(batch_id, number, len(parts), upserts, fresh_at_ms))
+
+    def keep(self, frame: DataFrame, batch_id: int, *, fresh_at_ms: int | None) -> None:
+        """Nothing has changed, and that is known of a later time."""
+        part = self._part(batch_id, 0, 1, (), self._fresh_at_ms(frame, batch_id, fresh_at_ms))
+        self._tell({**part, "complete": False})
+
+    def _fresh_at_ms(self, frame: DataFrame, batch_id: int, at_most: int | None) -> int:
+        began_ms = batch_time_ms(frame.sparkSession, self.writing.checkpoint, batch_id)
+        return began_ms if at_most is None else min(began_ms, at_most)
 
     def _part(self, batch_id: int, part: int, parts: int, upserts: Sequence[bytes], fresh_at_ms: int) -> dict[str, Any]:
         return {
@@ -196,6 +235,12 @@ def batch_time_ms(spark: SparkSession, checkpoint: str, batch_id: int) -> int:
 
 
 # --- agents
+
+
+def standing(address: str, name: str) -> tuple[object, int | None]:
+    """A view's last change as agents know it, and the time up to which it is right."""
+    told = msgspec.json.decode(_good(_ask(address, "GET", _path(name)), name).content)
+    return (told.get("batch"), told.get("rows")), told.get("fresh_at_ms")
 
 
 def _ask(address: str, method: str, path: str, body: object = None) -> Answer:

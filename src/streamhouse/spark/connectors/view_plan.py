@@ -12,6 +12,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from streamhouse.errors import Rejected
+from streamhouse.spark.connectors.output_modes import unsupported
 
 _TRANSPARENT: Final = (
     *("Project", "SubqueryAlias", "Filter", "Sort", "GlobalLimit", "LocalLimit", "View", "ResolvedHint"),
@@ -74,7 +75,8 @@ def mode_of(frame: DataFrame) -> str:
     nodes = [(node, node.nodeName()) for node in _walk(plan) if node.isStreaming()]
     steps = [kind for node, kind in nodes if _keeps_state(node, kind)]
     if not steps or any(kind not in ("Aggregate", "Distinct") for kind in steps) or len(steps) > 1:
-        return "append"
+        # A join that never forgets feeds an aggregate that never ends: its rows change, they don't become final.
+        return "update" if unsupported(frame, ("append",)) and not unsupported(frame, ("update",)) else "append"
     has_sessions = "session_window" in plan.toString()
     if has_sessions:
         return "append" if any(kind == "EventTimeWatermark" for _, kind in nodes) else "complete"

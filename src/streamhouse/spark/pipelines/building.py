@@ -7,7 +7,7 @@ Leaves      names to `sql.binding`, Python to `python_code`, where rows go to `t
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -21,17 +21,22 @@ from streamhouse.model.pipeline import Kind
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors.output_modes import unsupported
+from streamhouse.spark.connectors.view import write_again
 from streamhouse.spark.pipelines.checkpoints import Before, HadoopFolder, checkpoint_path, prepare
 from streamhouse.spark.pipelines.dead_letters import dead_letter_streams
 from streamhouse.spark.pipelines.jobs import Job
 from streamhouse.spark.pipelines.kept_columns import keep, with_kept
 from streamhouse.spark.pipelines.python_code import run_python
+from streamhouse.spark.pipelines.recomputing import Recomputing, ticks
 from streamhouse.spark.pipelines.targets import Targets
 from streamhouse.spark.sql.binding import Bound, bind, own_session
 from streamhouse.spark.sql.catalogue import Catalogue
 from streamhouse.spark.sql.problems import problems_of
 from streamhouse.spark.sql.shapes import shape_of
-from streamhouse.spark.sql.validating import unsupported
+
+RECOMPUTED_EVERY: Final = "10 seconds"
+"""How often a view without streams is looked after, unless its trigger says otherwise: it costs the whole query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,8 @@ class Builder:
             watermarks=options.watermarks,
         )
         bound = self._bound(job, catalogue, reading)
+        if not bound.frame.isStreaming and job.kind is Kind.VIEW:
+            return self._recomputed(job, catalogue, reading, options, path)
         if not bound.frame.isStreaming:
             raise Misconfigured("it reads no stream, so it would be over at once; do=read one: FROM STREAM(orders)")
         shape = shape_of(bound.frame, bound.reads)
@@ -81,6 +88,19 @@ class Builder:
             raise
         notes = ((note,) if note else ()) + bound.notes
         return Built(main=queries[0], others=tuple(queries[1:]), notes=notes)
+
+    def _recomputed(
+        self, job: Job, catalogue: Catalogue, reading: Reading, options: PipelineOptions, path: str
+    ) -> Built:
+        table = Table(name=job.name, connector=Connector.VIEW, key=job.key)
+        session = own_session(self._spark)
+        compute = Recomputing(lambda: self._bound(job, catalogue, reading), self._agents)
+        _activate(session)
+        writing = self._writing(job, options, path, mode="append")
+        main = write_again(ticks(session), table, writing, compute)
+        if "trigger" not in job.given:
+            options = replace(options, trigger=RECOMPUTED_EVERY)
+        return Built(main=_started(main, job.name, options))
 
     def _bound(self, job: Job, catalogue: Catalogue, reading: Reading) -> Bound:
         if job.kind is Kind.PYTHON:

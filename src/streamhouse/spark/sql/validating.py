@@ -10,7 +10,7 @@ Nothing is read but names, schemas and samples. Tables, targets and views of ear
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +31,7 @@ from streamhouse.format.tokens import position, tokens_of
 from streamhouse.model.pipeline import Shape
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors.output_modes import unsupported
 from streamhouse.spark.connectors.view_plan import key_of, mode_of
 from streamhouse.spark.sql.binding import Bound, check
 from streamhouse.spark.sql.catalogue import Catalogue, Extended
@@ -243,6 +244,8 @@ def _key_problems(statement: Continuous, key: Sequence[str], columns: Sequence[C
 
 
 def _stream_problems(bound: Bound, options: PipelineOptions, statement: Continuous, text: str) -> list[Problem]:
+    if not bound.frame.isStreaming and isinstance(statement, CreateView):  # computed anew when its tables change
+        return []
     if not bound.frame.isStreaming:
         name = bound.tables[0] if bound.tables else "orders"
         what = "it reads no stream, so it would be over at once"
@@ -256,21 +259,6 @@ def modes_of(frame: DataFrame, options: PipelineOptions, statement: Continuous) 
     if options.output is not None:
         return (options.output,)
     return (mode_of(frame),) if isinstance(statement, CreateView) else ("append", "update")
-
-
-def unsupported(frame: DataFrame, modes: Sequence[str]) -> PySparkException | None:
-    """Why Spark would not start the query in any of these modes; None where it would."""
-    jvm: Any = frame.sparkSession._jvm
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    plan, first = frame._jdf.queryExecution().analyzed(), None
-    for mode in modes:
-        try:
-            checker.checkForStreaming(plan, getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())())
-        except PySparkException as error:
-            first = first or error
-        else:
-            return None
-    return first
 
 
 # --- places

@@ -1,0 +1,153 @@
+"""Nexmark: what the streams write is what a batch of the same SQL says of the same topics."""
+
+import importlib.util
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from streamhouse.client.sync import SyncClient
+from streamhouse.format.statements import CreatePipeline, CreateTable, CreateView, parse
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.pipelines.building import Builder
+from streamhouse.spark.pipelines.jobs import job_of
+from streamhouse.spark.sql.binding import bind
+from streamhouse.spark.sql.catalogue import Catalogue
+from tests.live import LiveAgent
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+FOLDER = Path(__file__).parents[2] / "examples/nexmark"
+EVENTS, SPACING_MS = 3000, 20.0
+STREAM = re.compile(r"STREAM\((\w+)\)")
+WATERMARK = re.compile(r" WATERMARK date_time DELAY OF INTERVAL 4 SECONDS")
+AGAIN = ("nexmark_q4", "nexmark_q6")
+"""Views of views: computed when what they read is there."""
+
+AT_ONCE = 3
+"""Each stream has a Python process of its own on the driver."""
+NAMES = sorted(
+    each.name
+    for file in FOLDER.glob("q*.sql")
+    for each in parse(file.read_text())
+    if isinstance(each, CreatePipeline | CreateView)
+)
+
+
+@pytest.fixture(scope="module")
+def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
+    """An agent whose leases outlast a slow machine."""
+    with LiveAgent(tmp_path_factory.mktemp("nexmark") / "data", "--set", "pipelines.ttl_s=1h") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(keeper: LiveAgent) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"http://{keeper.http}", trust_env=False, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def generator() -> Any:
+    spec = importlib.util.spec_from_file_location("nexmark_generate", FOLDER / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def produced(keeper: LiveAgent, generator: Any) -> None:
+    events = [*generator.events(EVENTS, spacing_ms=SPACING_MS), *generator.closing(EVENTS, spacing_ms=SPACING_MS)]
+    with SyncClient(keeper.http) as client:
+        for kind, topic in generator.TOPICS.items():
+            client.topics.create(topic, partitions=2)
+            with client.producer(topic) as producer:
+                for event in (event for event in events if event.kind == kind):
+                    producer.enqueue(event.row, key=event.key)
+
+
+@pytest.fixture(scope="module")
+def statements(http: httpx.Client) -> Mapping[str, CreatePipeline | CreateView]:
+    """The queries, with their tables and definitions told to the agent."""
+    found: dict[str, CreatePipeline | CreateView] = {}
+    for file in sorted(FOLDER.glob("*.sql")):
+        for each in parse(file.read_text()):
+            if isinstance(each, CreateTable):
+                columns = [{"name": column.name, "type": column.type} for column in each.table.columns or ()]
+                http.put(f"/v1/tables/{each.name}", json=_table(each, columns)).raise_for_status()
+            elif isinstance(each, CreatePipeline | CreateView):
+                found[each.name] = each
+                http.put(f"/v1/pipelines/{each.name}", json=_pipeline(each)).raise_for_status()
+    return found
+
+
+def _table(each: CreateTable, columns: list[dict[str, str]]) -> dict[str, Any]:
+    table = each.table
+    told = {"connector": table.connector.value, "columns": columns, "key": list(table.key)}
+    return {**told, "options": dict(table.options), "text": each.text}
+
+
+def _pipeline(each: CreatePipeline | CreateView) -> dict[str, Any]:
+    is_view = isinstance(each, CreateView)
+    return {
+        "kind": "view" if is_view else "sql",
+        "text": each.text,
+        "options": {**each.options, "trigger": "available now"},
+        "target": each.name if isinstance(each, CreateView) else each.target,
+        "key": list(each.key) if isinstance(each, CreateView) else [],
+    }
+
+
+@pytest.fixture(scope="module")
+def ran(
+    spark: SparkSession,
+    keeper: LiveAgent,
+    http: httpx.Client,
+    produced: None,
+    statements: Mapping[str, CreatePipeline | CreateView],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Catalogue:
+    """All of them have run to the end of their topics."""
+    told = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
+    jobs = {each["pipeline"]["name"]: job_of(each["pipeline"], epoch=each["epoch"]) for each in told["assigned"]}
+    assert jobs.keys() == statements.keys()
+    builder = Builder(spark, agents=keeper.http, checkpoints=str(tmp_path_factory.mktemp("checkpoints")))
+    first = [name for name in NAMES if name not in AGAIN]
+    for names in (*(first[start : start + AT_ONCE] for start in range(0, len(first), AT_ONCE)), AGAIN):
+        for built in [builder.build(jobs[name]) for name in names]:
+            assert built.main.awaitTermination(300)
+    return Catalogue(keeper.http)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stream_and_a_batch_say_the_same(
+    spark: SparkSession,
+    keeper: LiveAgent,
+    generator: Any,
+    ran: Catalogue,
+    statements: Mapping[str, CreatePipeline | CreateView],
+    name: str,
+) -> None:
+    reading = Reading(agents=keeper.http)
+    select = statements[name].select
+    # Where windows are awaited, that of the closing events stays open.
+    far = (generator.BEGIN + timedelta(milliseconds=EVENTS * SPACING_MS) + generator.FAR / 2).isoformat()
+    only = f"(SELECT * FROM \\1 WHERE date_time < TIMESTAMP '{far}')" if "WATERMARK" in select else r"\1"
+    batch = bind(spark, STREAM.sub(only, WATERMARK.sub("", select)), ran, reading).frame
+    expected = lines(batch)
+    assert lines(bind(spark, f"SELECT {', '.join(batch.columns)} FROM {name}", ran, reading).frame) == expected
+    assert expected
+
+
+def lines(frame: DataFrame) -> Counter[str]:
+    rows = frame.select(f.to_json(f.struct("*"), {"ignoreNullFields": "false"})).collect()
+    return Counter(row[0] for row in rows)
