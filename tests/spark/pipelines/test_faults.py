@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 
 from streamhouse.errors import Misconfigured, Unavailable
@@ -79,6 +80,10 @@ def test_errors_before_the_start_are_told_as_they_are() -> None:
     assert fault_of(Unavailable("nobody is there")).can_retry
     assert fault_of(KeyError("amont")).words == "KeyError: 'amont'"
     assert not fault_of(KeyError("amont")).can_retry
+
+
+def test_a_jvm_that_is_gone_is_no_fault_of_the_pipeline() -> None:
+    assert fault_of(Py4JNetworkError("Answer from Java side is empty")).can_retry
 
 
 def test_words_are_bounded() -> None:

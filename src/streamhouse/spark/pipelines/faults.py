@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 import streamhouse.errors as errors
@@ -38,6 +39,8 @@ def fault_of(error: BaseException, origin: Any = None) -> Fault:
     """Words for somebody who wrote a query, not for somebody who wrote Spark; `origin` is the exception of Java."""
     if isinstance(error, StreamhouseError):
         return Fault(words=str(error), can_retry=_may_pass(type(error)))
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):  # nobody is there to answer
+        return Fault(words="the Spark that ran it ended", can_retry=True)
     thrown = _throwables(origin or getattr(error, "_origin", None))
     texts = [str(error), *(str(each.getMessage() or each.toString()) for each in thrown)]
     for text in reversed(texts):
