@@ -1,12 +1,11 @@
 """Error codes: every error has one, and clients do with it what we mean."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from streamhouse import errors
 from streamhouse.errors import StreamhouseError
 from streamhouse.wire.kafka.errors import CODES, ErrorCode, error_code
+from tests.wire.error_tree import every_error
 
 # What the Java client and librdkafka both retry in a Produce answer, under the same sequence numbers.
 RETRIED_BY_PRODUCERS = {
@@ -24,13 +23,7 @@ RETRIED_BY_MEMBERS: dict[type[StreamhouseError], ErrorCode] = {
 }
 
 
-def tree(root: type[StreamhouseError]) -> Iterator[type[StreamhouseError]]:
-    for child in root.__subclasses__():
-        yield child
-        yield from tree(child)
-
-
-OURS = [kind for kind in tree(StreamhouseError) if kind.__module__ == errors.__name__]
+OURS = every_error()
 
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
