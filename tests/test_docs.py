@@ -1,14 +1,18 @@
 """Docs that run: every command and every program in the pages is executed against a live agent."""
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from streamhouse.format.statements import parse
 from tests.live import LiveAgent
 
 ROOT = Path(__file__).parent.parent
@@ -19,9 +23,10 @@ PAGES = [
     ROOT / "benchmarks/README.md",
 ]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-ON_SPARK = ("spark.md", "pipelines.md", "sql.md", "flink.md", "ksqldb.md", "materialised-views.md")
+GRACE_S = 20.0
+ON_SPARK = ("README.md", "docs/spark.md", "docs/pipelines.md", "docs/sql.md", "docs/materialised-views.md")
 RUNNABLE = [
-    pytest.param(page, marks=[pytest.mark.spark] if page.name in ON_SPARK else [])
+    pytest.param(page, marks=[pytest.mark.spark] if page.relative_to(ROOT).as_posix() in ON_SPARK else [])
     for page in PAGES
     if BLOCK.search(page.read_text())
 ]
@@ -59,25 +64,57 @@ def at(agent: LiveAgent, text: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_pages_commands_run(page: Path, agent: LiveAgent) -> None:
-    environment = {
+@pytest.fixture(scope="module")
+def environment(agent: LiveAgent) -> Iterator[dict[str, str]]:
+    """What pages find; a SQL worker that one starts is there for the next, and stopped behind the last."""
+    found = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "STREAMHOUSE_KAFKA_LISTEN": agent.bootstrap,
         "STREAMHOUSE_HTTP_LISTEN": agent.http,
+        "STREAMHOUSE_SQL_FOLDER": str(agent.data.parent / "sql"),
         "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # Spark lives shortly here: compiling it well takes longer
     }
-    done = subprocess.run(
-        ["bash", "-c", script_of(page, agent)],
-        cwd=agent.data.parent,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    yield found
+    subprocess.run(["streamhouse", "sql", "stop"], env=found, capture_output=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_pages_commands_run(page: Path, agent: LiveAgent, environment: dict[str, str], tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    with output.open("wb") as file:
+        running = subprocess.Popen(
+            ["bash", "-c", script_of(page, agent)],
+            cwd=agent.data.parent,
+            env=environment,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+        try:
+            code = running.wait(240)
+        finally:
+            end_group(running)
+    assert code == 0, output.read_text(errors="replace")[-4000:]
+
+
+def end_group(leader: subprocess.Popen[bytes]) -> None:
+    """End what a script has left in the background, a supervisor for instance."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader.pid, sign)
+        deadline = time.monotonic() + GRACE_S
+        while is_alive(leader.pid) and time.monotonic() < deadline:
+            leader.poll()
+            time.sleep(0.1)
+
+
+def is_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -90,3 +127,13 @@ def test_a_page_names_only_targets_that_exist(page: Path) -> None:
 def test_a_pages_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+SQL = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if SQL.search(page.read_text())], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_a_pages_sql_can_be_understood(page: Path) -> None:
+    assert all(parse(block) for block in SQL.findall(page.read_text()))
