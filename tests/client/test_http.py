@@ -56,6 +56,24 @@ async def test_nobody_listening_is_said_with_the_address() -> None:
             await http.segments()
 
 
+async def test_nobody_listening_is_said_in_words_for_every_command() -> None:
+    """Some take the address with --http, some with --agents, and a program with neither."""
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    said = (
+        "no agent answers on http://127.0.0.1:1; start one with: streamhouse up, or give the address of one that runs"
+    )
+    async with Http("127.0.0.1:1", transport=httpx.MockTransport(refuse)) as http:
+        with pytest.raises(Unavailable) as asked:
+            await http.segments()
+        with pytest.raises(Unavailable) as streamed:
+            async with http.lines("/v1/sql", {}):
+                pass
+    assert (str(asked.value), str(streamed.value)) == (said, said)
+
+
 async def test_another_agent_is_asked_when_the_first_one_is_gone() -> None:
     gone: set[str] = set()
     asked: list[str] = []

@@ -20,7 +20,15 @@ from streamhouse.format.records import encode_batch
 from streamhouse.format.schemas.languages import parse_schema
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
-from streamhouse.spark.typed import ReaderSchema, TypedShape, check_typed, decoding, typed_schema
+from streamhouse.spark.typed import (
+    ReaderSchema,
+    TypedShape,
+    check_typed,
+    decoding,
+    find_schema,
+    latest_schema,
+    typed_schema,
+)
 from tests.live import LiveAgent
 from tests.spark.conftest import Read
 
@@ -265,3 +273,9 @@ def test_a_pipeline_goes_on_over_records_that_cannot_be_decoded(
     assert query.awaitTermination(120)
     found = spark.sql("select id, _value from mixed order by _offset").collect()
     assert [(row.id, row._value) for row in found] == [(1, None), (None, b"no schema")]
+
+
+async def test_a_topic_without_a_schema_has_none_and_who_insists_is_told_to_register_one(agent: LiveAgent) -> None:
+    assert await find_schema(agent.http, "typed-nothing") is None
+    with pytest.raises(Misconfigured, match=r"no schema is registered for the topic; subject=typed-nothing-value do="):
+        await latest_schema(agent.http, "typed-nothing")

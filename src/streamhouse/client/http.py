@@ -193,8 +193,7 @@ class Http:
                 ) from None
             self._first = url
             return Answer(answer.status_code, answer.content)
-        given = ", ".join(self._given)
-        raise Unavailable(f"no agent answers on {given}; start one with: streamhouse up, or name it with --http")
+        raise self._nobody()
 
     @asynccontextmanager
     async def lines(self, path: str, body: object) -> AsyncIterator[AsyncIterator[str]]:
@@ -214,7 +213,14 @@ class Http:
                 continue
             except (httpx.TransportError, OSError) as error:
                 raise Unavailable(f"the agent on {url} went away; why={error or type(error).__name__}") from None
-        raise Unavailable(f"no agent answers on {', '.join(self._given)}; start one with: streamhouse up")
+        raise self._nobody()
+
+    def _nobody(self) -> Unavailable:
+        """In words for everybody: commands take addresses by different flags, programs by none."""
+        given = ", ".join(self._given)
+        return Unavailable(
+            f"no agent answers on {given}; start one with: streamhouse up, or give the address of one that runs"
+        )
 
     async def _get(self, path: str, params: Mapping[str, str | int], kind: type[T]) -> T:
         return self._decoded(await self.ask("GET", path, params=params), path, kind)

@@ -15,14 +15,14 @@ import msgspec
 import numpy as np
 
 from streamhouse.client.loop_thread import LoopThread
-from streamhouse.errors import Misconfigured, Rejected, Unavailable, UnknownSchema, UnknownSubject, UnknownTopic
+from streamhouse.errors import Rejected, Unavailable, UnknownTopic
 from streamhouse.format.columns import Binary, Selection, read_columns
 from streamhouse.format.columns import Column as RecordColumn
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.agents import Agents, PartitionPlan, told_why
 from streamhouse.spark.fields import PREFIX, TYPES
-from streamhouse.spark.typed import latest_schema, typed_schema
+from streamhouse.spark.typed import find_schema, typed_schema
 
 SAMPLE_RECORDS: Final = 1_000
 SAMPLE_PARTITIONS: Final = 4
@@ -93,9 +93,8 @@ class AgentsDoor:
         return [each.table() for each in msgspec.json.decode(answer.content, type=_Tables).tables]
 
     async def _fields(self, topic: str) -> tuple[Column, ...] | None:
-        try:
-            schema = await latest_schema(self._address, topic)
-        except (Misconfigured, UnknownSchema, UnknownSubject):
+        schema = await find_schema(self._address, topic)
+        if schema is None:
             return None
         about = {PREFIX + name for name in TYPES}
         fields = typed_schema(schema, include_headers=False).fields

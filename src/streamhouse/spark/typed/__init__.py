@@ -6,6 +6,6 @@ Leaves      the languages to `format.schemas`, the registry to `client.schemas`
 """
 
 from streamhouse.spark.typed.columns import TypedShape, check_typed, typed_schema
-from streamhouse.spark.typed.registry import ReaderSchema, latest_schema
+from streamhouse.spark.typed.registry import ReaderSchema, find_schema, latest_schema
 
-__all__ = ["ReaderSchema", "TypedShape", "check_typed", "latest_schema", "typed_schema"]
+__all__ = ["ReaderSchema", "TypedShape", "check_typed", "find_schema", "latest_schema", "typed_schema"]

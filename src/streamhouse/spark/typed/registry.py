@@ -12,7 +12,7 @@ from typing import Final
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.nouns import NewSchema
 from streamhouse.client.schemas import Schemas
-from streamhouse.errors import Misconfigured, UnknownSchema
+from streamhouse.errors import Misconfigured, UnknownSchema, UnknownSubject
 from streamhouse.format.schemas.avro import AvroSchema
 from streamhouse.format.schemas.base import ParsedSchema
 from streamhouse.format.schemas.json_schema import JsonSchema
@@ -38,18 +38,30 @@ class ReaderSchema:
         return parse_schema(self.type, self.text, dict(self.references))
 
 
+def subject_of(topic: str) -> str:
+    """Where the schemas of a topic's values are registered."""
+    return f"{topic}-value"
+
+
 async def latest_schema(address: str, topic: str) -> ReaderSchema:
-    """The latest version of what a topic's values are."""
-    subject = f"{topic}-value"
+    """The latest version of what a topic's values are; raises `Misconfigured` where none is registered."""
+    found = await find_schema(address, topic)
+    if found is None:
+        raise Misconfigured(
+            f"no schema is registered for the topic; subject={subject_of(topic)}"
+            " do=register one: streamhouse schemas register, or leave schema=registry out"
+        )
+    return found
+
+
+async def find_schema(address: str, topic: str) -> ReaderSchema | None:
+    """The latest version of what a topic's values are; None where none is registered."""
     async with Agents(address) as agents:
         schemas = Schemas(agents.http)
         try:
-            found = await schemas.latest(subject)
-        except UnknownSchema:
-            raise Misconfigured(
-                f"no schema is registered for the topic; subject={subject}"
-                " do=register one: streamhouse schemas register, or leave schema=registry out"
-            ) from None
+            found = await schemas.latest(subject_of(topic))
+        except (UnknownSubject, UnknownSchema):
+            return None
         new = NewSchema(text=found.text, type=found.type, references=found.references)
         references = await schemas.resolved(new)
     return ReaderSchema(type=found.type, text=found.text, references=tuple(sorted(references.items())))

@@ -148,5 +148,6 @@ def as_message(error: errors.StreamhouseError) -> pb.Error:
 
 
 def _retry_after_ms(error: errors.StreamhouseError) -> int:
-    tells = isinstance(error, errors.Overloaded | errors.TooFast | errors.TooManyQueries)
-    return max(1, round(error.retry_after_s * 1000)) if tells else 0
+    if isinstance(error, errors.Overloaded | errors.TooFast | errors.TooManyQueries):
+        return max(1, round(error.retry_after_s * 1000))
+    return 0
