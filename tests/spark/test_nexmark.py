@@ -1,6 +1,5 @@
 """Nexmark: what the streams write is what a batch of the same SQL says of the same topics."""
 
-import importlib.util
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from examples.nexmark import generate as generator
 from streamhouse.client.sync import SyncClient
 from streamhouse.format.statements import CreatePipeline, CreateTable, CreateView, parse
 from streamhouse.spark.connectors.base import Reading
@@ -55,17 +55,7 @@ def http(keeper: LiveAgent) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def generator() -> Any:
-    spec = importlib.util.spec_from_file_location("nexmark_generate", FOLDER / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def produced(keeper: LiveAgent, generator: Any) -> None:
+def produced(keeper: LiveAgent) -> None:
     events = [*generator.events(EVENTS, spacing_ms=SPACING_MS), *generator.closing(EVENTS, spacing_ms=SPACING_MS)]
     with SyncClient(keeper.http) as client:
         for kind, topic in generator.TOPICS.items():
@@ -132,7 +122,6 @@ def ran(
 def test_a_stream_and_a_batch_say_the_same(
     spark: SparkSession,
     keeper: LiveAgent,
-    generator: Any,
     ran: Catalogue,
     statements: Mapping[str, CreatePipeline | CreateView],
     name: str,
