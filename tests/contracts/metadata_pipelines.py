@@ -347,6 +347,18 @@ class PipelineContract(MetadataScene):
         await beat(store, BERT, running=assigned, status=Status(phase=Phase.RUNNING))
         assert (await find(store)).status.phase is Phase.WAITING
 
+    async def test_how_far_it_has_come_is_known_until_it_begins_anew(self, store: MetadataStore) -> None:
+        await put(store, "revenue")
+        assigned = await beat(store)
+        told = Status(phase=Phase.RUNNING, revision=1, batch_id=7, rows_in=10, progress={"generation": 1})
+        await beat(store, running=assigned, status=told)
+        await change(store, replace(pipeline(), wish=Wish.PAUSE))
+        await change(store, pipeline(revision=2))
+        status = (await find(store)).status
+        assert (status.batch_id, status.progress, status.rows_in) == (7, {"generation": 1}, 0)
+        await change(store, replace(pipeline(revision=3), generation=2))
+        assert (await find(store)).status.progress is None
+
     async def test_the_newest_lines_of_a_log_are_kept_in_order_each_once(self, store: MetadataStore) -> None:
         await put(store, "a")
         assigned = await beat(store)

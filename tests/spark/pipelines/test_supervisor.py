@@ -9,6 +9,7 @@ import pytest
 from streamhouse.clock import Ids
 from streamhouse.errors import Unavailable
 from streamhouse.spark.pipelines.children import Child
+from streamhouse.spark.pipelines.jobs import job_of
 from streamhouse.spark.pipelines.messages import Begun, Command, Ended, Event, Exit, Figures, Ready, Start, Stop
 from streamhouse.spark.pipelines.supervisor import Supervisor
 
@@ -147,6 +148,25 @@ async def test_figures_are_told_with_the_next_heartbeat(world: World) -> None:
     assert "it runs" in tells["events"][0]["text"]
     await world.step()
     assert world.running[0]["events"] == []  # each line once
+
+
+async def test_a_runner_hears_how_far_its_pipeline_had_come(world: World) -> None:
+    child = await world.started()
+    child.say(Figures(run=1, figures={"batch_id": 3, "progress": {"generation": 1}}))
+    child.say(Ended(run=1, how="failed", error="no luck"))
+    world.clock.now += 2
+    await world.step()
+    start = child.heard[-1]
+    assert isinstance(start, Start)
+    assert job_of(start.pipeline, epoch=5).has_run
+
+
+async def test_a_new_owner_tells_on_how_far_a_pipeline_had_come(world: World) -> None:
+    world.assigned = [told("copies", status={"batch_id": 3, "progress": {"generation": 1}})]
+    await world.step()
+    await world.step()
+    (tells,) = world.running
+    assert (tells["status"]["batch_id"], tells["status"]["progress"]) == (3, {"generation": 1})
 
 
 async def test_what_is_not_assigned_any_more_is_stopped_and_told_of_until_it_has_ended(world: World) -> None:

@@ -93,6 +93,8 @@ class Builder:
         self, job: Job, catalogue: Catalogue, reading: Reading, options: PipelineOptions, path: str
     ) -> Built:
         table = Table(name=job.name, connector=Connector.VIEW, key=job.key)
+        before = Before(has_run=job.has_run)
+        prepare(HadoopFolder(self._spark, path), query_id=job.query_id, state=(), before=before)
         session = own_session(self._spark)
         compute = Recomputing(lambda: self._bound(job, catalogue, reading), self._agents)
         _activate(session)

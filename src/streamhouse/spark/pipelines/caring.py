@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from streamhouse.clock import Ids
 from streamhouse.model.pipeline import Phase
-from streamhouse.spark.pipelines.jobs import Job
+from streamhouse.spark.pipelines.jobs import GENERATION, Job
 from streamhouse.spark.pipelines.messages import Ended
 
 MAX_LINES: Final = 100
@@ -46,6 +46,8 @@ class Care:
         self._begun_at: float | None = None
         self._error: str | None = None
         self._figures: dict[str, Any] = {}
+        if job.has_run:  # told on from the first word: whoever is next must know that there was a checkpoint
+            self._figures = {"batch_id": job.last_batch, "progress": {GENERATION: job.generation}}
         self.lines: deque[dict[str, Any]] = deque(maxlen=MAX_LINES)
 
     def __repr__(self) -> str:

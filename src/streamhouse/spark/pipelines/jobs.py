@@ -18,7 +18,7 @@ GENERATION: Final = "generation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """`has_run`: this generation has finished a micro-batch somewhere, so there must be a checkpoint."""
+    """`last_batch`: the micro-batch that this generation was last heard of at, wherever it ran."""
 
     name: str
     epoch: int
@@ -34,7 +34,7 @@ class Job:
     given: Mapping[str, str] = field(default_factory=dict)
     starting: str | None = None
     shape: Shape | None = None
-    has_run: bool = False
+    last_batch: int | None = None
 
     @property
     def options(self) -> PipelineOptions:
@@ -51,6 +51,11 @@ class Job:
         return self.generation, self.revision, self.restarts
 
     @property
+    def has_run(self) -> bool:
+        """Then there must be a checkpoint."""
+        return self.last_batch is not None
+
+    @property
     def begins_at(self) -> str:
         return self.starting or self.options.starting
 
@@ -59,7 +64,7 @@ def job_of(told: Mapping[str, Any], *, epoch: int) -> Job:
     """`told` is a pipeline as agents show it."""
     status = told.get("status") or {}
     shape = told.get("shape")
-    ran = (status.get("progress") or {}).get(GENERATION) == told["generation"] and status.get("batch_id") is not None
+    is_its_own = (status.get("progress") or {}).get(GENERATION) == told["generation"]
     return Job(
         name=told["name"],
         epoch=epoch,
@@ -75,7 +80,7 @@ def job_of(told: Mapping[str, Any], *, epoch: int) -> Job:
         given=dict(told.get("options") or {}),
         starting=told.get("starting"),
         shape=None if shape is None else Shape(**{name: _frozen(value) for name, value in shape.items()}),
-        has_run=ran,
+        last_batch=status.get("batch_id") if is_its_own else None,
     )
 
 

@@ -208,7 +208,8 @@ class Supervisor:
         number, self._next_run = self._next_run, self._next_run + 1
         self._runs[number] = _Run(care.job, child)
         care.started(number)
-        child.send(Start(run=number, epoch=care.job.epoch, pipeline=dict(self._told[care.job.name])))
+        pipeline = {**self._told[care.job.name], "status": care.status(self._clock.now_ms())}
+        child.send(Start(run=number, epoch=care.job.epoch, pipeline=pipeline))
         self._has_news.set()
 
     # --- children

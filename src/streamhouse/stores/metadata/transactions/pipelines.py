@@ -6,6 +6,7 @@ Leaves      whether a change is allowed to `broker.pipelines`, who owns what to 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from streamhouse.errors import PipelineLimit, PipelineMoved
 from streamhouse.model.pipeline import Event, Fence, KeptPipeline, Phase, Pipeline, PipelineName, Status
@@ -50,9 +51,15 @@ async def _change(tx: Transaction, pipeline: Pipeline, row: Row) -> None:
     begins_anew = pipeline.generation != before.pipeline.generation
     epoch = await take_epochs(tx, 1) if begins_anew else row["epoch"]
     is_other = (pipeline.revision, pipeline.wish) != (before.pipeline.revision, before.pipeline.wish)
-    status = status_text(Status(phase=Phase.WAITING, restarts=before.status.restarts)) if is_other else row["status"]
+    status = status_text(_waiting(before.status, begins_anew)) if is_other else row["status"]
     told: Params = {"now_ms": await tx.now_ms(), "epoch": epoch, "status": status}
     await tx.change(tx.sql.change_pipeline, {**pipeline_params(pipeline), **told})
+
+
+def _waiting(before: Status, begins_anew: bool) -> Status:
+    """Figures are those of a run; how far it has come stays true until it begins anew."""
+    waiting = Status(phase=Phase.WAITING, restarts=before.restarts)
+    return waiting if begins_anew else replace(waiting, batch_id=before.batch_id, progress=before.progress)
 
 
 async def take_epochs(tx: Transaction, count: int) -> int:
