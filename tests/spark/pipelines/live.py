@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,11 +28,12 @@ CONF = ("spark.driver.memory=600m", "spark.sql.shuffle.partitions=2")
 class LiveSupervisor:
     """`streamhouse pipelines run`; what it starts ends with it."""
 
-    def __init__(self, agent: LiveAgent, work: Path, name: str) -> None:
+    def __init__(self, agent: LiveAgent, work: Path, name: str, environment: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.checkpoints = work / "checkpoints"
         self.log = work / f"{name}.log"
         self._agent = agent
+        self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -54,6 +55,7 @@ class LiveSupervisor:
         command += ["--checkpoints", str(self.checkpoints), "--name", self.name, "--log", str(self.log)]
         command += ["--master", "local[2]", *(part for setting in CONF for part in ("--conf", setting))]
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+        environment |= self._environment
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
 
@@ -76,6 +78,15 @@ class LiveSupervisor:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
+    @property
+    def runners(self) -> dict[str, int]:
+        """Processes with a Spark, by the name that they were given."""
+        found = {}
+        for pid in _children(self.pid):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            found[words[words.index("--name") + 1].removeprefix("streamhouse-pipelines-")] = pid
+        return found
+
     def kill_jvm(self) -> None:
         jvms = [pid for pid in _below(self.pid) if _program(pid) == "java"]
         assert jvms, "there is no JVM"
@@ -93,13 +104,16 @@ class LiveSupervisor:
 
 def _below(pid: int) -> Iterable[int]:
     """Every process that one has started, and those that they have."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return
-    for child in map(int, children):
+    for child in _children(pid):
         yield child
         yield from _below(child)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _program(pid: int) -> str:
@@ -172,6 +186,20 @@ class Pipelines:
             until(lambda: len(self.read(topic)) >= len(wanted), f"{len(wanted)} rows in {topic}")
         finally:
             found = sorted(map(canonical, self.read(topic)))
+            assert found == wanted
+
+    def shows(self, view: str, expected: list[Any]) -> None:
+        """A view comes to have exactly these rows."""
+        wanted = sorted(map(canonical, expected))
+        found: list[str] = []
+
+        def is_right() -> bool:
+            found[:] = sorted(map(canonical, self.client.views.rows(view)))
+            return found == wanted
+
+        try:
+            until(is_right, f"{view} is right")
+        finally:
             assert found == wanted
 
     def send(self, topic: str, rows: Iterable[Any]) -> None:

@@ -1,4 +1,4 @@
-"""JVMs, agent and a supervisor are killed while windows and a join run: rows equal a batch's, each once."""
+"""JVMs, agent and a supervisor are killed while windows, sessions, a join and a view run: rows equal a batch's."""
 
 import json
 import shutil
@@ -30,10 +30,22 @@ CREATE PIPELINE paid WITH (trigger = '200 milliseconds', watermark = 'at 1 hour'
 AS INSERT INTO paid
 SELECT o.id, o.amount, p.method FROM STREAM(orders) o JOIN STREAM(payments) p
 ON o.id = p.order_id AND p.at BETWEEN o.at AND o.at + INTERVAL 2 MINUTES;
+
+CREATE PIPELINE visits WITH (trigger = '200 milliseconds', watermark = 'at 1 minute', dead_letters = 'none')
+AS INSERT INTO visits
+SELECT customer, date_format(session_window.start, 'HH:mm:ss') AS begins,
+  date_format(session_window.end, 'HH:mm:ss') AS ends, sum(amount) AS total, count(*) AS orders
+FROM STREAM(orders)
+GROUP BY session_window(at, CASE WHEN customer = 'c0' THEN '30 seconds' ELSE '20 seconds' END), customer;
+
+CREATE MATERIALIZED VIEW spent WITH (trigger = '200 milliseconds', dead_letters = 'none')
+AS SELECT customer, sum(amount) AS total, count(*) AS orders FROM STREAM(orders) GROUP BY customer;
 """
+NAMES = ("per_minute", "paid", "visits", "spent")
 START = datetime(2026, 11, 15, 10, 0, tzinfo=UTC)
 ROUNDS, ROWS = 4, 12
 END = timedelta(minutes=ROUNDS + 30)
+LAST = 4
 
 
 def at(moment: datetime) -> str:
@@ -85,6 +97,35 @@ def paid() -> list[dict[str, Any]]:
     ]
 
 
+def visits() -> list[dict[str, Any]]:
+    """Orders of a customer between which there is no gap: one visit of c0 through all rounds, one a round of others."""
+    found: list[dict[str, Any]] = []
+    for customer, gap_s in (("c0", 30), ("c1", 20), ("c2", 20)):
+        last: datetime | None = None
+        for each in (each for number in range(ROUNDS) for each in orders_of(number) if each["customer"] == customer):
+            moment = datetime.fromisoformat(each["at"])
+            if last is None or moment >= last:
+                found.append({"customer": customer, "begins": each["at"][11:19], "total": 0, "orders": 0})
+            last = moment + timedelta(seconds=gap_s)
+            found[-1] |= {"total": found[-1]["total"] + each["amount"], "orders": found[-1]["orders"] + 1}
+            found[-1]["ends"] = at(last)[11:19]
+    return found
+
+
+def spent() -> list[dict[str, Any]]:
+    """Of everything, the last orders as well."""
+    rows = [each for number in range(ROUNDS) for each in orders_of(number)]
+    found = [
+        {
+            "customer": customer,
+            "total": sum(each["amount"] for each in rows if each["customer"] == customer),
+            "orders": ROUNDS * ROWS // 3,
+        }
+        for customer in ("c0", "c1", "c2")
+    ]
+    return [*found, {"customer": "end", "total": 0, "orders": LAST}]
+
+
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[LiveAgent]:
     if shutil.which("java") is None:
@@ -101,18 +142,17 @@ def test_rows_equal_a_batchs_whatever_is_killed(agent: LiveAgent, tmp_path: Path
         pipelines = Pipelines(agent, client, tmp_path)
         pipelines.send("orders", orders_of(0))
         pipelines.apply(SQL)
-        names = ("per_minute", "paid")
-        until(lambda: {_short(agent, name) for name in names} == {"first", "second"}, "each has one of the two")
-        pipelines.reach("running", *names)
-        until(lambda: all(pipelines.of(name)["status"]["rows_in"] >= ROWS for name in names), "a round is read")
+        until(lambda: _owned(agent) == {"first": 2, "second": 2}, "each has two of the four")
+        pipelines.reach("running", *NAMES)
+        until(lambda: all(pipelines.of(name)["status"]["rows_in"] >= ROWS for name in NAMES), "a round is read")
 
         pipelines.send("orders", orders_of(1))
         pipelines.send("payments", payments_of(1))
         first.kill_jvm()
         second.kill_jvm()
         pipelines.send("orders", orders_of(2))
-        until(lambda: all(pipelines.of(name)["status"]["restarts"] > 0 for name in names), "both JVMs were missed")
-        pipelines.reach("running", *names)
+        until(lambda: all(pipelines.of(name)["status"]["restarts"] > 0 for name in NAMES), "both JVMs were missed")
+        pipelines.reach("running", *NAMES)
 
         agent.kill()
         agent.start()
@@ -121,18 +161,23 @@ def test_rows_equal_a_batchs_whatever_is_killed(agent: LiveAgent, tmp_path: Path
 
         first.kill()
         pipelines.send("payments", payments_of(3))
-        until(lambda: {_short(agent, name) for name in names} == {"second"}, "the other one takes over")
+        until(lambda: _owned(agent) == {"second": 4}, "the other one takes over")
         # Far behind everything: the watermark passes what there is, in every partition of every stream.
         far = at(START + END)
-        pipelines.send("orders", [{"id": -1, "customer": "end", "amount": 0, "at": far}] * 4)
+        pipelines.send("orders", [{"id": -1, "customer": "end", "amount": 0, "at": far}] * LAST)
         pipelines.reads("paid", paid())
         pipelines.reads("per_minute", totals())
+        pipelines.reads("visits", visits())
+        pipelines.shows("spent", spent())
 
 
-def _short(agent: LiveAgent, name: str) -> str:
-    return (owner_of(agent, name) or "").rpartition("-")[0]
+def _owned(agent: LiveAgent) -> dict[str, int]:
+    """How many pipelines each supervisor has."""
+    return dict(Counter((owner_of(agent, name) or "").rpartition("-")[0] for name in NAMES))
 
 
 def test_what_is_expected_is_what_it_says() -> None:
     assert sum(each["orders"] for each in totals()) == ROUNDS * ROWS
     assert len({json.dumps(each) for each in paid()}) == (ROUNDS - 1) * ROWS // 2
+    assert Counter(each["customer"] for each in visits()) == {"c0": 1, "c1": ROUNDS, "c2": ROUNDS}
+    assert sum(each["orders"] for each in spent()) == ROUNDS * ROWS + LAST
