@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from streamhouse.format.batch import (
     as_new,
     check_batch,
     correct_max_timestamp,
+    empty_batch,
     place,
     read_header,
     seal,
@@ -23,7 +25,7 @@ from streamhouse.format.batch import (
     spans,
     stamp_append_time,
 )
-from streamhouse.format.records import Record, build_batch
+from streamhouse.format.records import Record, build_batch, read_records
 
 OFFSETS = st.one_of(
     st.integers(0, 2**62),
@@ -233,3 +235,13 @@ def test_shifted_batches_are_the_same_batches_elsewhere(counts: list[int], base:
     assert [(s.base, s.end) for s in spans(moved)] == [(s.base + by, s.end + by) for s in spans(data)]
     assert all(read_header(moved, s.position).leader_epoch == 9 for s in spans(moved))
     assert shifted(moved, by=-by, leader_epoch=-1) == bytes(data)
+
+
+@pytest.mark.parametrize(("end", "reaches"), [(8, 8), (1_500_007, 1_500_007), (2**40, 7 + 2**31)])
+def test_an_empty_batch_takes_readers_as_far_as_a_batch_may_reach(end: int, reaches: int) -> None:
+    data = empty_batch(7, end, leader_epoch=3)
+    header = read_header(data)
+    assert (header.base_offset, header.end, header.leader_epoch, header.record_count) == (7, reaches, 3, 0)
+    assert header.crc == crc32c(bytes(data[21:]))
+    assert [(span.base, span.end) for span in spans(data)] == [(7, reaches)]
+    assert list(read_records(data, limit_bytes=1000)) == []

@@ -27,6 +27,7 @@ HEADER_BYTES: Final = 61
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
 MAX_CODEC: Final = 4
+MAX_OFFSET_DELTA: Final = 2**31 - 1
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _SPAN: Final = struct.Struct(">qi11xi8xq")
@@ -140,6 +141,26 @@ def pack_batch(header: BatchHeader, stored: Buffer) -> bytearray:
     batch += stored
     write_header(batch, header)
     return batch
+
+
+def empty_batch(base_offset: int, end: int, *, leader_epoch: int) -> bytearray:
+    """A batch that takes readers over offsets without records: up to `end`, or as far as a batch may reach."""
+    header = BatchHeader(
+        base_offset=base_offset,
+        size_bytes=HEADER_BYTES,
+        leader_epoch=leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=0,
+        last_offset_delta=min(end - base_offset - 1, MAX_OFFSET_DELTA),
+        base_timestamp_ms=-1,
+        max_timestamp_ms=-1,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=0,
+    )
+    return pack_batch(header, b"")
 
 
 def write_header(batch: bytearray, header: BatchHeader) -> None:

@@ -7,9 +7,11 @@ from uuid import UUID
 import pytest
 
 from streamhouse.broker.cluster.returns import _Return
+from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.broker.wal.base import WalEntry
 from streamhouse.config import ClusterSettings, FlushSettings, LeaseSettings, WalSettings
 from streamhouse.errors import NotReserved
+from streamhouse.format.batch import read_header
 from streamhouse.format.wal import FILE_HEADER_BYTES
 from streamhouse.model.lease import AbandonedRange
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId, TopicPartition
@@ -169,6 +171,25 @@ async def test_a_consumer_passes_the_gap(team: DiskTeam) -> None:
     assert await team.read(name) == {0: b"flushed", gap_end: b"later"}
     await current(second.up).flusher.flush_all()
     assert await team.read(name) == {0: b"flushed", gap_end: b"later"}
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+async def test_a_consumer_gets_to_the_end_where_that_is_a_gap(team: DiskTeam, is_flushed: bool) -> None:
+    """Whoever reads as far as the log's end, and no further, must come there though nobody writes any more."""
+    first, second, (name, *_) = await two_hosts(team)
+    await team.produce(name, batch(b"a"))
+    if is_flushed:
+        await current(first.up).flusher.flush_all()
+    await die_and_be_succeeded(team, first)
+    gap_start, gap_end = int(is_flushed), AHEAD + 1
+    for start in (gap_start, gap_start + 7, gap_end - 1):
+        (got,) = await second.up.fetch([Wanted(name, start, 1000)], max_bytes=1000, min_bytes=1, max_wait_s=0)
+        (header,) = [read_header(data) for data in got.records]
+        assert (header.base_offset, header.end, header.record_count) == (start, gap_end, 0)
+        assert got.high_watermark == gap_end
+    (got,) = await second.up.fetch([Wanted(name, gap_end, 1000)], max_bytes=1000, min_bytes=1, max_wait_s=0)
+    assert (got.error, list(got.records)) == (None, [])
+    assert await team.read(name) == ({0: b"a"} if is_flushed else {})
 
 
 @pytest.mark.parametrize("is_flushed", [False, True])

@@ -22,7 +22,7 @@ from streamhouse.errors import (
     Unavailable,
     UnknownLeaderEpoch,
 )
-from streamhouse.format.batch import spans
+from streamhouse.format.batch import empty_batch, spans
 from streamhouse.model.names import TopicPartition
 
 from .reader import SegmentReader
@@ -151,19 +151,29 @@ class Fetcher:
     async def _read(self, log: PartitionLog, offset: int, max_bytes: int, *, at_least_one: bool) -> Sequence[Buffer]:
         if max_bytes <= 0 and not at_least_one:
             return ()
-        if offset >= log.flushed_end:
+        if offset >= (end := log.flushed_end):
             return log.read_tail(offset, max_bytes=max_bytes, at_least_one=at_least_one)
         try:
             found = await self._reader.read(
-                log.partition, offset, max_bytes=max_bytes, at_least_one=at_least_one, end=log.flushed_end
+                log.partition, offset, max_bytes=max_bytes, at_least_one=at_least_one, end=end
             )
         except Unavailable:
             self._check_range(log, offset)  # retention may have passed by in the meantime
             raise
         if found or not at_least_one:
             return found
-        # Nothing but a gap between here and the flushed end.
-        return log.read_tail(offset, max_bytes=max_bytes, at_least_one=at_least_one)
+        return await self._behind_gap(log, offset, max_bytes, flushed_end=end)
+
+    async def _behind_gap(
+        self, log: PartitionLog, offset: int, max_bytes: int, *, flushed_end: int
+    ) -> Sequence[Buffer]:
+        """What follows where nothing is flushed from here on. That may be nothing: then a batch without records takes
+        readers to the gap's end, because who wants to read as far as the end would wait for it for ever."""
+        is_gap = await self._reader.is_gap(log.partition, offset, end=flushed_end)
+        self._check_range(log, offset)  # as above: what retention took is no gap
+        if found := log.read_tail(offset, max_bytes=max_bytes, at_least_one=True):
+            return found
+        return [empty_batch(offset, flushed_end, leader_epoch=log.epoch)] if is_gap else ()
 
     def _check_range(self, log: PartitionLog, offset: int) -> None:
         """A leader whose time is over may have been succeeded: what lies beyond its end, the next one may have. Told

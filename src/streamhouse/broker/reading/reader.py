@@ -102,6 +102,18 @@ class SegmentReader:
                 break
         return found
 
+    async def is_gap(self, partition: PartitionId, offset: int, *, end: int) -> bool:
+        """Whether no batch lies in [offset, end), for certain."""
+        while offset < end:
+            run = await self.runs.find(partition, offset)
+            if run is None or run.base >= end:
+                return True
+            index = await self.index(run)
+            if index.block_for(max(offset - run.base, 0)) < len(index.blocks):
+                return False
+            offset = run.end
+        return True
+
     async def _read_run(self, run: Run, offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[Buffer, int, bool]:
         """Batches of one block of `run`, the offset that follows them, and whether the next block may fit as well."""
         index = await self.index(run)
