@@ -258,6 +258,17 @@ async def hold(broker: Broker, hold_id: str = "h", *, timeout_s: float = 5.0) ->
     await broker.holds.hold(HoldAsked(hold_id=hold_id, query=QUERY, epoch=1, partitions=(wanted,)), timeout_s=timeout_s)
 
 
+async def test_a_log_that_can_not_be_opened_in_time_is_not_waited_for(world: World, broker: Broker) -> None:
+    """A leader that lost its metadata in the middle answers all the same, and holds nothing."""
+    going_on = world.metadata.hold("acquire")
+    with pytest.raises(PartitionHeld):
+        await hold(broker, timeout_s=0.02)
+    going_on.set()
+    await settle()
+    assert len(broker.holds) == 0
+    assert (await produce(broker, batch(b"a"))).base_offset == 0
+
+
 async def test_a_hold_that_nobody_ends_costs_the_epoch_and_appends_go_on(world: World, broker: Broker) -> None:
     await produce(broker, batch(b"a"))
     before = broker.leader_epoch(ORDERS)

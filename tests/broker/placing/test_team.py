@@ -123,6 +123,25 @@ async def test_a_coordinator_that_dies_behind_the_transaction_is_not_needed(team
         assert list(values.values()) == [b"before", *VALUES[name], b"after"]
 
 
+async def test_a_commit_that_is_told_again_can_be_read_at_whoever_tells_it(team: Team) -> None:
+    """Also where the one that made it died before it told anybody, and no time has passed."""
+    coordinator, *others = team.agents
+    for name in NAMES:
+        await append(team, name, batch(b"before"))
+    led = {other: [name for name in NAMES if await team.leader(name) is other] for other in others}
+    team.world.metadata.hold_answer("place_segments")
+    wanted = await written(coordinator, team.world.bucket, VALUES)
+    dying = asyncio.ensure_future(coordinator.commits.commit(wanted))
+    await team.pass_time(0.3)
+    dying.cancel()
+    team.world.metadata._held_answers.clear()
+    for other, names in led.items():
+        assert [list((await values_of(other, name)).values()) for name in names] == [[b"before"]] * len(names)
+        assert (await other.commits.commit(wanted)).is_replayed
+        for name in names:
+            assert list((await values_of(other, name)).values()) == [b"before", *VALUES[name]]
+
+
 async def test_a_leader_that_dies_while_it_holds_is_recovered_and_the_commit_goes_on(team: Team) -> None:
     coordinator = team.agents[0]
     for name in NAMES:

@@ -114,6 +114,8 @@ class Commits:
         check_commit(commit, self._settings)
         if (known := await self._known(commit)) is not None:
             self.replayed += 1
+            # Who coordinated it may have died before it told leaders; who asks again wants to read what it wrote.
+            await self._holds.look(commit.query, commit.epoch)
             return known
         scene = await self._scene(commit)
         patience = Patience(self._doors, self._settings.timeout_s)

@@ -20,7 +20,7 @@ from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.tenure import Tenure
 from streamhouse.errors import LeaseLost, PartitionHeld, Retriable, Unavailable
 from streamhouse.model.names import TopicPartition
-from streamhouse.model.placing import Held, HoldAsked, Outcome, StoredCommit, WantedHold
+from streamhouse.model.placing import Held, HoldAsked, Outcome, QueryId, StoredCommit, WantedHold
 
 log = logging.getLogger(__name__)
 
@@ -74,11 +74,11 @@ class Holds:
         flushed in time.
         """
         tenure = self._tenancy()
-        await self._open_ahead([wanted.name for wanted in asked.partitions])
-        logs = [await self._open(wanted) for wanted in asked.partitions]
         shut: list[PartitionLog] = []
         try:
             async with asyncio.timeout(timeout_s):
+                await self._open_ahead([wanted.name for wanted in asked.partitions])
+                logs = [await self._open(wanted) for wanted in asked.partitions]
                 await self._shut(logs, shut)
                 await self._flush(tenure, asked, logs)
             held = [self._held(tenure, item) for item in logs]
@@ -146,6 +146,12 @@ class Holds:
             await self._settle(hold)
         else:
             hold.until = self._doors.clock.monotonic()
+
+    async def look(self, query: QueryId, epoch: int) -> None:
+        """A commit is known to have happened: whatever is held for it here goes on behind it now."""
+        for hold in tuple(self._holds.values()):
+            if (hold.asked.query, hold.asked.epoch) == (query, epoch):
+                await self._look_at(hold)
 
     async def run(self) -> None:
         """End holds that nobody ends, until cancelled: a query or an agent that died leaves them."""
