@@ -1,0 +1,133 @@
+"""Two agents and PostgreSQL: whoever coordinates a commit is killed at a known step of it; the other one goes on."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple, cast
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from streamhouse.broker.broker import Broker
+from streamhouse.client.client import Client
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.stores.objects.base import ObjectStore
+from streamhouse.stores.objects.open import open_object_store
+from tests.broker.placing.support import written
+from tests.crash.test_placing import committed
+from tests.crash.trap import Trap
+from tests.live import LiveAgent
+from tests.stores.postgres.conftest import databases, empty_database
+from tests.wire.http.test_commits import body_of
+
+__all__ = ["databases", "empty_database"]
+
+pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(120)]
+
+PARTITIONS = 16
+"""So many that each of the two leads some of them."""
+NAMES = [TopicPartition("orders", number) for number in range(PARTITIONS)]
+SETTINGS = (
+    "lease.ttl_s=3",
+    "lease.takeover_s=1",
+    "lease.renew_s=0.5",
+    "lease.margin_s=0.3",
+    "cluster.disk_wait_s=1",
+    "placing.hold_s=2",
+    "flush.age_s=1",
+)
+ENDS_S = 30.0
+"""Far more than a hold, a lease and taking over last together: what takes longer has no end."""
+
+
+class Pair(NamedTuple):
+    """The one that is asked first, the other one, and the way on which the first reaches it."""
+
+    first: LiveAgent
+    second: LiveAgent
+    trap: Trap
+
+
+@pytest.fixture(params=["disk", "object"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path, empty_database: str) -> Iterator[Pair]:
+    flags = ["--metadata", empty_database, "--store", f"file://{tmp_path}/bucket"]
+    for setting in (f"wal.kind={request.param}", *SETTINGS):
+        flags += ["--set", setting]
+    with ExitStack() as stack:
+        first, second = LiveAgent(tmp_path / "first", *flags), LiveAgent(tmp_path / "second", *flags)
+        trap = stack.enter_context(Trap(int(second.http.rpartition(":")[2])))
+        second._flags += ("--set", f"http.advertise=127.0.0.1:{trap.port}")
+        for agent in (first, second):
+            stack.enter_context(agent)
+        yield Pair(first, second, trap)
+
+
+@pytest.fixture
+async def bucket(tmp_path: Path) -> AsyncIterator[ObjectStore]:
+    store = open_object_store(f"file://{tmp_path}/bucket", clock=SystemClock(), ids=Ids(), registry=CollectorRegistry())
+    yield store
+    await store.aclose()
+
+
+async def until_shared(http: httpx.AsyncClient, pair: Pair) -> None:
+    """Until the first agent knows that partitions are the other one's to lead, too."""
+    for _ in range(200):
+        told = (await http.get(f"http://{pair.first.http}/v1/partitions", params={"topic": "orders"})).json()
+        if len({each["owner"] for each in told["partitions"]} - {None}) == 2:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"one agent is to lead everything: {told}")
+
+
+async def until_read(http: httpx.AsyncClient, agent: LiveAgent, name: TopicPartition) -> list[str]:
+    """What a partition has, once somebody leads it."""
+    url = f"http://{agent.http}/v1/topics/{name.topic}/partitions/{name.partition}/records"
+    async with asyncio.timeout(ENDS_S):
+        while True:
+            answer = await http.get(url, params={"offset": 0, "limit": 1000, "format": "text"})
+            if answer.status_code == 200:
+                return [record["value"] for record in answer.json()["records"]]
+            assert answer.status_code == 503, answer.text
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("words", "on_answer", "replayed"),
+    [
+        pytest.param(b"POST /v1/holds HTTP", True, False, id="before the transaction"),
+        pytest.param(b"/end HTTP", False, True, id="behind the transaction"),
+    ],
+)
+async def test_the_other_agent_answers_a_commit_whose_coordinator_was_killed(
+    pair: Pair, bucket: ObjectStore, words: bytes, on_answer: bool, replayed: bool
+) -> None:
+    async with httpx.AsyncClient(trust_env=False, timeout=ENDS_S) as http:
+        made = await http.post(f"http://{pair.first.http}/v1/topics", json={"name": "orders", "partitions": PARTITIONS})
+        topic_id = TopicId(uuid.UUID(made.json()["id"]))
+
+        async def topic(_: str) -> SimpleNamespace:
+            return SimpleNamespace(topic_id=topic_id)
+
+        await until_shared(http, pair)
+        values = {name: [b"%d" % name.partition] for name in NAMES}
+        body = body_of(await written(cast(Broker, SimpleNamespace(topic=topic)), bucket, values))
+        pair.trap.set(words, pair.first.kill, on_answer=on_answer)
+        with pytest.raises(httpx.TransportError):
+            await http.post(f"http://{pair.first.http}/v1/commits", json=body)
+        assert pair.trap.sprung == 1
+        async with asyncio.timeout(ENDS_S):
+            told = await committed(http, [pair.second], body)
+        assert told["replayed"] is replayed
+        assert sorted(each["partition"] for each in told["placed"]) == list(range(PARTITIONS))
+        for name in NAMES:
+            assert await until_read(http, pair.second, name) == [str(name.partition)]
+        async with asyncio.timeout(ENDS_S), Client(pair.second.http) as client:
+            found = [record.text() async for record in client.consume("orders", until="end")]
+        assert sorted(found) == sorted(str(name.partition) for name in NAMES)
+        again = await committed(http, [pair.second], body)
+        assert (again["replayed"], again["placed"]) == (True, told["placed"])
