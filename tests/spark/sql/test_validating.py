@@ -4,6 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamhouse.model.pipeline import Shape
+from streamhouse.model.table import Connector, Table
 from streamhouse.spark.sql.catalogue import Catalogue
 from streamhouse.spark.sql.problems import Problem
 from streamhouse.spark.sql.validating import Checked, validate
@@ -150,6 +151,39 @@ def test_a_view_is_written_by_its_own_query(check: Checker) -> None:
     text = """CREATE MATERIALIZED VIEW v AS SELECT id, count(*) AS n FROM STREAM(orders) GROUP BY id;
 CREATE PIPELINE p AS INSERT INTO v SELECT id, amount AS n FROM STREAM(orders)"""
     assert "is a view" in check.problem(text).text
+
+
+def test_a_view_that_is_there_already_is_written_by_its_own_query_and_is_no_stream(check: Checker) -> None:
+    view = Table(name="v", connector=Connector.VIEW, columns=columns(id="bigint", n="bigint"), key=("id",), text="…")
+    check.door.known.append(view)
+    assert "is a view" in check.problem("CREATE PIPELINE p AS INSERT INTO v SELECT id, 1 AS n FROM STREAM(orders)").text
+    problem = check.problem("CREATE PIPELINE p AS INSERT INTO t SELECT id FROM STREAM(v)")
+    assert (problem.column, problem.text) == (58, "v is no stream")
+
+
+def test_a_watermark_names_a_column_of_a_stream(check: Checker) -> None:
+    text = "CREATE PIPELINE p WITH (watermark = '{} 1 minute') AS INSERT INTO t SELECT id FROM STREAM(orders)"
+    problem = check.problem(text.format("att"))
+    assert (problem.column, problem.text) == (37, "no stream has the watermark's column att")
+    assert problem.hint == "there are id, amount, country, at"
+    assert [check(text.format(name))[0].problems for name in ("at", "_timestamp")] == [(), ()]
+
+
+def test_a_file_makes_a_name_once(check: Checker) -> None:
+    one = "CREATE {}PIPELINE p AS INSERT INTO t SELECT id FROM STREAM(orders);\n"
+    problem = check.problem(one.format("") * 2)
+    assert (problem.line, problem.column, problem.text) == (2, 17, "p is there already, in line 1")
+    assert all(not each.problems for each in check(one.format("") + one.format("OR REPLACE ")))
+    assert all(not each.problems for each in check(one.format("") + "DROP PIPELINE p;\n" + one.format("")))
+
+
+def test_a_name_that_is_missing_is_shown_where_it_is_read(check: Checker) -> None:
+    problem = check.problem("SELECT count(*) AS bids\nFROM STREAM(bids)")
+    assert (problem.line, problem.column) == (2, 13)
+
+
+def test_words_of_other_systems_are_told_apart(check: Checker) -> None:
+    assert "EMIT CHANGES" in check.problem("SELECT id FROM STREAM(orders) EMIT CHANGES").hint
 
 
 def test_what_spark_does_at_once_is_not_done(check: Checker, spark: SparkSession) -> None:

@@ -13,6 +13,7 @@ later. So positions and types stay what they were, and `SELECT *` means the same
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +32,10 @@ from streamhouse.spark.sql.plans import Nature, Placeholders, names_in, nature_o
 
 NARROWED: Final = (Connector.TOPIC, Connector.POSTGRESQL)
 """Places that read all columns they are asked for, however few a query uses."""
+NO_STREAMS: Final = {
+    Connector.VIEW: "name it without STREAM, or write its query to a topic with CREATE PIPELINE and stream that",
+    Connector.POSTGRESQL: "name it without STREAM: it is read again for every micro-batch",
+}
 EXPLAIN_MODES: Final = ("SIMPLE", "EXTENDED", "CODEGEN", "COST", "FORMATTED")
 _OFF: Final = "spark.sql.streaming.unsupportedOperationCheck"
 
@@ -196,6 +201,8 @@ def _sources(session: SparkSession, text: str, catalogue: Catalogue, reading: Re
             raise error_at(text, at, f"a name with dots needs backticks: {used.name}", f"write `{used.name}`")
         if table.connector is Connector.CONSOLE:
             raise error_at(text, at, f"{used.name} is a console, which can only be written to")
+        if used.is_stream and (hint := NO_STREAMS.get(table.connector)):
+            raise error_at(text, at, f"{used.name} is no stream", hint)
         if streams.setdefault(used.name.lower(), used.is_stream) != used.is_stream:
             raise _both(text, at, table)
         if all(source.name.lower() != used.name.lower() for source in sources):
@@ -305,9 +312,11 @@ def _is_sparks(session: SparkSession, parts: Sequence[str]) -> bool:
 
 
 def _place_of(name: str, tokens: Sequence[Token]) -> int:
-    """Where a name stands in the text for the first time; its first part, where it has several."""
+    """Where a query reads a name, of its first part where it has several: an alias may be called the same before."""
     wanted = (name.lower(), name.split(".")[0].lower())
-    return next((token.start for want in wanted for token in tokens if token.value.lower() == want), 0)
+    read = [token for before, token in pairwise(tokens) if before.says("FROM", "JOIN", "STREAM", "DESCRIBE")]
+    places = (token.start for want in wanted for token in (*read, *tokens) if token.value.lower() == want)
+    return next(places, 0)
 
 
 def _quoted(name: str) -> str:

@@ -124,6 +124,11 @@ def _index(file_text: str, start: int, line: int, pos: int) -> int:
 
 # --- words
 
+_ELSEWHERE: Final = {
+    "CHANGES": "leave EMIT CHANGES out: FROM STREAM(topic) says it",
+    "PIPELINE": "a statement ends with ;",
+}
+"""What people write who know other systems, by the word at which Spark's grammar gives up."""
 _Words = Callable[[Mapping[str, str], str], tuple[str, str]]
 
 
@@ -157,7 +162,8 @@ def _table(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
 
 def _syntax(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
     found = parameters.get("error", "")
-    return f"syntax error at {found}", "look at the word before it" if found != "end of input" else "it is not finished"
+    hint = "look at the word before it" if found != "end of input" else "it is not finished"
+    return f"syntax error at {found}", _ELSEWHERE.get(found.strip("'").upper(), hint)
 
 
 def _arguments(parameters: Mapping[str, str], told: str) -> tuple[str, str]:

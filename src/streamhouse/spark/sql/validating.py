@@ -9,7 +9,7 @@ Nothing is read but names, schemas and samples. Tables, targets and views of ear
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from pyspark.errors import PySparkException
@@ -34,7 +34,7 @@ from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.connectors.output_modes import unsupported
 from streamhouse.spark.connectors.view_plan import key_of, mode_of
 from streamhouse.spark.sql.binding import Bound, check
-from streamhouse.spark.sql.catalogue import Catalogue, Extended
+from streamhouse.spark.sql.catalogue import Catalogue, Extended, about_of
 from streamhouse.spark.sql.plans import Nature, nature_of
 from streamhouse.spark.sql.problems import Problem, problems_of
 from streamhouse.spark.sql.shapes import shape_of
@@ -74,7 +74,23 @@ def validate(spark: SparkSession, catalogue: Catalogue, text: str) -> list[Check
     statements, errors = parse_all(text)
     known = Extended(catalogue)
     checked = [_checked(spark, known, statement, text) for statement in statements]
+    checked = [
+        replace(each, problems=(*each.problems, *_twice_there(n, statements, text))) for n, each in enumerate(checked)
+    ]
     return sorted([*checked, *map(_not_understood, errors)], key=lambda each: each.line)
+
+
+def _twice_there(index: int, statements: Sequence[Statement], text: str) -> list[Problem]:
+    """A pipeline or view whose name an earlier statement has taken: it would change what that one makes."""
+    statement = statements[index]
+    if not isinstance(statement, CreatePipeline | CreateView) or statement.is_replace:
+        return []
+    earlier = [each for each in statements[:index] if getattr(each, "name", None) == statement.name]
+    taken = next((each for each in reversed(earlier) if not isinstance(each, CreateTable)), None)
+    if taken is None or isinstance(taken, Drop):
+        return []
+    what = f"{statement.name} is there already, in line {position(text, taken.span[0])[0]}"
+    return [_problem(text, _place(statement, statement.name), what, "give one another name, or say CREATE OR REPLACE")]
 
 
 def _not_understood(error: StatementError) -> Checked:
@@ -149,6 +165,7 @@ def _continuous(spark: SparkSession, known: Extended, statement: Continuous, tex
         found = _view_problems(statement, key, text)
         known.add(Table(name=statement.name, connector=Connector.VIEW, columns=columns, key=key))
     found += _key_problems(statement, key, columns, text)
+    found += _watermark_problems(known, statement, options, bound, text)
     found += _stream_problems(bound, options, statement, text)
     shape = Shape(streams=shape.streams, state=shape.state, target=target)
     return Checked(
@@ -189,15 +206,10 @@ def _twice(columns: Iterable[Column]) -> list[str]:
 
 def _target_problems(known: Extended, statement: CreatePipeline, columns: Sequence[Column], text: str) -> list[Problem]:
     table = known.find(statement.target)
+    if table is not None and table.connector is Connector.VIEW:
+        what = f"{table.name} is a view, which is written by its own query"
+        return [_problem(text, _place(statement, statement.target), what)]
     if table is None or table.text is None or not table.columns:
-        if table is not None and table.connector is Connector.VIEW:
-            return [
-                _problem(
-                    text,
-                    _place(statement, statement.target),
-                    f"{table.name} is a view, which is written by its own query",
-                )
-            ]
         return []
     names = [column.name for column in table.columns]
     return [
@@ -243,6 +255,23 @@ def _key_problems(statement: Continuous, key: Sequence[str], columns: Sequence[C
     ]
 
 
+def _watermark_problems(
+    known: Extended, statement: Continuous, options: PipelineOptions, bound: Bound, text: str
+) -> list[Problem]:
+    """Watermarks whose column no stream has: nothing would come of them, and a window never be final."""
+    tables = [table for name in bound.streams if (table := known.find(name)) is not None]
+    if not tables or any(table.columns is None for table in tables):  # only the place itself knows them
+        return []
+    there = _listed(column for table in tables for column in table.columns or ())
+    names = {column.name for table in tables for column in (*(table.columns or ()), *about_of(table))}
+    return [
+        _problem(text, _place(statement, each.column), f"no stream has the watermark's column {each.column}", hint)
+        for hint in (f"there are {there}",)
+        for each in options.watermarks
+        if each.column not in names
+    ]
+
+
 def _stream_problems(bound: Bound, options: PipelineOptions, statement: Continuous, text: str) -> list[Problem]:
     if not bound.frame.isStreaming and isinstance(statement, CreateView):  # computed anew when its tables change
         return []
@@ -271,9 +300,11 @@ def _problem(text: str, index: int, what: str, hint: str = "") -> Problem:
 
 def _place(statement: Continuous, name: str, *, after: int = 0) -> int:
     """Where a name stands in a statement for the first time; the SELECT where it isn't there."""
-    start = statement.span[0]
+    start, wanted = statement.span[0], name.lower()
     for token in tokens_of(statement.text):
-        if start + token.start >= after and name.lower() in (part.strip().lower() for part in token.value.split(",")):
+        parts = [part.strip().lower() for part in token.value.split(",")]
+        # `at 10 seconds` names a column as well
+        if start + token.start >= after and any(wanted in (part, part.partition(" ")[0]) for part in parts):
             return start + token.start
     return statement.select_start
 
