@@ -3,10 +3,9 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple, cast
+from typing import cast
 
 import httpx
 import pytest
@@ -19,8 +18,8 @@ from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
 from tests.broker.placing.support import written
+from tests.crash.pair import PARTITIONS, Pair, running_pair
 from tests.crash.test_placing import committed
-from tests.crash.trap import Trap
 from tests.live import LiveAgent
 from tests.stores.postgres.conftest import databases, empty_database
 from tests.wire.http.test_commits import body_of
@@ -29,42 +28,15 @@ __all__ = ["databases", "empty_database"]
 
 pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(120)]
 
-PARTITIONS = 16
-"""So many that each of the two leads some of them."""
 NAMES = [TopicPartition("orders", number) for number in range(PARTITIONS)]
-SETTINGS = (
-    "lease.ttl_s=3",
-    "lease.takeover_s=1",
-    "lease.renew_s=0.5",
-    "lease.margin_s=0.3",
-    "cluster.disk_wait_s=1",
-    "placing.hold_s=2",
-    "flush.age_s=1",
-)
 ENDS_S = 30.0
 """Far more than a hold, a lease and taking over last together: what takes longer has no end."""
 
 
-class Pair(NamedTuple):
-    """The one that is asked first, the other one, and the way on which the first reaches it."""
-
-    first: LiveAgent
-    second: LiveAgent
-    trap: Trap
-
-
 @pytest.fixture(params=["disk", "object"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path, empty_database: str) -> Iterator[Pair]:
-    flags = ["--metadata", empty_database, "--store", f"file://{tmp_path}/bucket"]
-    for setting in (f"wal.kind={request.param}", *SETTINGS):
-        flags += ["--set", setting]
-    with ExitStack() as stack:
-        first, second = LiveAgent(tmp_path / "first", *flags), LiveAgent(tmp_path / "second", *flags)
-        trap = stack.enter_context(Trap(int(second.http.rpartition(":")[2])))
-        second._flags += ("--set", f"http.advertise=127.0.0.1:{trap.port}")
-        for agent in (first, second):
-            stack.enter_context(agent)
-        yield Pair(first, second, trap)
+    with running_pair(tmp_path, database=empty_database, wal=request.param) as running:
+        yield running
 
 
 @pytest.fixture
