@@ -17,6 +17,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +37,7 @@ from streamhouse.model.lease import Address
 from streamhouse.model.names import NodeId, SessionId
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
+from streamhouse.stores.metadata.waiting import patiently
 from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.prove import prove_store
 from streamhouse.telemetry import configure_logging
@@ -151,12 +153,13 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         grpc = _open_grpc(settings)
         if grpc is not None:
             stack.push_async_callback(grpc.stop)
-        metadata = await open_metadata_store(metadata_url, clock=clock, settings=settings.metadata)
+        waits = partial(patiently, clock=clock, ids=ids, limit_s=settings.metadata.start_wait_s)
+        metadata = await waits(partial(open_metadata_store, metadata_url, clock=clock, settings=settings.metadata))
         stack.push_async_callback(metadata.aclose)
         objects = open_object_store(store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
         stack.push_async_callback(objects.aclose)
         await prove_store(objects, ids)
-        cluster_id = await metadata.cluster_id(_written_as_kafka_does(ids.uuid()))
+        cluster_id = await waits(partial(metadata.cluster_id, _written_as_kafka_does(ids.uuid())))
         # Only the database in the folder that we have locked is ours for certain.
         alone = not settings.metadata.url
         local = LocalWals(data / "wal", settings.wal, files=files, clock=clock, ids=ids)

@@ -20,6 +20,7 @@ from streamhouse.broker.wal.base import Buffer, WalCosts, WalEntry
 from streamhouse.broker.wal.local import LocalWals
 from streamhouse.config import (
     FlushSettings,
+    MetadataSettings,
     Settings,
     WalSettings,
 )
@@ -211,6 +212,8 @@ class World:
         self.settings = Settings(
             wal=sections.pop("wal", WalSettings(fsync="always")),
             flush=sections.pop("flush", FlushSettings(block_bytes=256)),
+            # Time stands still: a broker that can't start says so at once.
+            metadata=sections.pop("metadata", MetadataSettings(start_wait_s=0)),
             **sections,
         )
         self.files = SimFiles(random.Random(1))

@@ -7,10 +7,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from streamhouse.broker.appending import JUDGED_RECORDS
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.producer_ids import PRODUCER_ID_BLOCK
 from streamhouse.broker.metrics import BrokerMetrics
+from streamhouse.broker.producer_ids import PRODUCER_ID_BLOCK
 from streamhouse.broker.reading.fetch import Wanted
-from streamhouse.config import BufferSettings, ProducerSettings, TopicSettings, WalSettings
+from streamhouse.config import BufferSettings, MetadataSettings, ProducerSettings, TopicSettings, WalSettings
 from streamhouse.errors import (
     CorruptBatch,
     InvalidRecord,
@@ -365,3 +365,12 @@ async def test_metrics_are_read_from_a_broker_in_any_state(world: World) -> None
         "streamhouse_open_partitions 1.0",
     ):
         assert line in page.splitlines()
+
+
+async def test_a_broker_that_starts_waits_for_a_store_that_does_not_answer_just_then(make_world: MakeWorld) -> None:
+    world = await make_world(metadata=MetadataSettings(start_wait_s=30))
+    world.metadata.refuse("open_session")
+    starting = asyncio.create_task(world.start())
+    for _ in range(5):
+        await world.clock.advance(1)
+    assert (await starting).not_ready() is None

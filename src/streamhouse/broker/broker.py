@@ -26,6 +26,7 @@ from streamhouse.model.lease import Session
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic
+from streamhouse.stores.metadata.waiting import patiently
 
 from .administration import Administration
 from .appending import Appending
@@ -145,10 +146,11 @@ class Broker:
     # --- life
 
     async def start(self) -> None:
-        """Begin the first tenure and recover what earlier ones left; raises when the stores don't let it."""
+        """Begin the first tenure and recover what earlier ones left; raises when the stores don't let it for long."""
+        limit_s = self._settings.metadata.start_wait_s
         await self.reader.open()
         try:
-            self._tenure = await self._begin()
+            self._tenure = await patiently(self._begin, clock=self._doors.clock, ids=self._doors.ids, limit_s=limit_s)
         except BaseException:
             await self.reader.aclose()
             raise

@@ -144,6 +144,9 @@ class MetadataSettings(Section, frozen=True, kw_only=True):
     connect_timeout_s: Annotated[
         float, about("how long a PostgreSQL host may take to accept a connection before the next one is tried", gt=0)
     ] = 2.0
+    start_wait_s: Annotated[
+        float, about("how long a starting agent waits for a store that doesn't answer before it gives up", ge=0)
+    ] = 30.0
     min_connections: Annotated[int, about("connections to PostgreSQL that are kept open while idle", ge=0)] = 1
     max_connections: Annotated[int, about("connections to PostgreSQL that an agent opens at most", gt=0)] = 8
     failures_until_not_ready: Annotated[

@@ -55,6 +55,10 @@ class Misconfigured(StreamhouseError):
     """The agent cannot start like this; the text says what is wrong and what to do."""
 
 
+class NotUpYet(Misconfigured):
+    """What the agent needs to start doesn't answer; the same start may succeed a moment later."""
+
+
 class ChildFailed(Misconfigured):
     """A process that was started for a local cluster did not start, or ended; its last words are in its log."""
 

@@ -21,6 +21,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.Stopping: grpc.StatusCode.UNAVAILABLE,
     errors.Rejected: grpc.StatusCode.INVALID_ARGUMENT,
     errors.Misconfigured: grpc.StatusCode.INTERNAL,
+    errors.NotUpYet: grpc.StatusCode.INTERNAL,
     errors.ChildFailed: grpc.StatusCode.INTERNAL,
     errors.Internal: grpc.StatusCode.INTERNAL,
     errors.CorruptObject: grpc.StatusCode.DATA_LOSS,

@@ -31,6 +31,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.Stopping: 503,
     errors.Rejected: 422,
     errors.Misconfigured: 500,
+    errors.NotUpYet: 500,
     errors.ChildFailed: 500,
     errors.Internal: 500,
     errors.CorruptObject: 500,

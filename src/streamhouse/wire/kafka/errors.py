@@ -190,6 +190,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.NoWorker: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.TooManyQueries: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.Misconfigured: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.NotUpYet: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.ChildFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.Internal: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.CorruptObject: ErrorCode.CORRUPT_MESSAGE,

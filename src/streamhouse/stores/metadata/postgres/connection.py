@@ -6,7 +6,8 @@ Leaves      keeping connections to the driver's pool in `database`
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -60,10 +61,22 @@ async def connect(url: PostgresUrl, settings: PostgresSettings, *args: object, *
     raise AssertionError("a URL names at least one host")
 
 
+@contextmanager
+def told_of_loss(connection: Connection) -> Iterator[None]:
+    """Of a connection that the server closed between two statements the driver says that it is used wrongly."""
+    try:
+        yield
+    except asyncpg.InterfaceError as error:
+        if not connection.is_closed():
+            raise
+        raise ConnectionResetError(f"the server closed the connection; why={error}") from error
+
+
 async def _prepared(connection: Connection, settings: PostgresSettings) -> Connection:
     prepare = bind(server_statements().prepare_connection)
     try:
-        await connection.fetch(prepare.text, str(round(settings.timeout_s * 1000)))
+        with told_of_loss(connection):
+            await connection.fetch(prepare.text, str(round(settings.timeout_s * 1000)))
     except BaseException:
         connection.terminate()
         raise

@@ -18,7 +18,13 @@ import asyncpg
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.stores.metadata.listeners import Heard
 from streamhouse.stores.metadata.postgres.announcements import Announcements
-from streamhouse.stores.metadata.postgres.connection import FAILURES, Connection, PostgresSettings, connect
+from streamhouse.stores.metadata.postgres.connection import (
+    FAILURES,
+    Connection,
+    PostgresSettings,
+    connect,
+    told_of_loss,
+)
 from streamhouse.stores.metadata.postgres.failures import explain_start, translate, was_bumped
 from streamhouse.stores.metadata.postgres.schema import prepare_schema
 from streamhouse.stores.metadata.postgres.transaction import PostgresTransaction, SingleStatement
@@ -46,11 +52,13 @@ class Database:
         return f"<Database {self._url.where} connections={size} waiting={self._waiting}>"
 
     async def open(self) -> None:
-        """Bring the schema up to date and fill the pool; raise `Misconfigured` when the database can't be used."""
+        """Bring the schema up to date and fill the pool; raise `Misconfigured` when the database can't be used,
+        `NotUpYet` when it may be usable a moment later."""
         try:
             connection = await self._connect()
             try:
-                await prepare_schema(connection, self._url.where)
+                with told_of_loss(connection):
+                    await prepare_schema(connection, self._url.where)
             finally:
                 connection.terminate()
             self._pool = await asyncpg.create_pool(

@@ -5,11 +5,12 @@ Owns        the translation of error codes into the error tree, and the sentence
 Leaves      rolling back, trying again and giving connections up to `database`
 """
 
+import ssl
 from typing import Final
 
 import asyncpg
 
-from streamhouse.errors import Internal, Misconfigured, Rejected, StreamhouseError, Unavailable
+from streamhouse.errors import Internal, Misconfigured, NotUpYet, Rejected, StreamhouseError, Unavailable
 
 # Conditions of the server that pass: https://www.postgresql.org/docs/current/errcodes-appendix.html
 _CLASSES_THAT_PASS: Final = ("08", "40", "53", "57", "58")  # connection, rollback, resources, intervention, system
@@ -24,6 +25,7 @@ _CODES_THAT_PASS: Final = frozenset(
         "55P03",  # a lock can't be had now
     }
 )
+_CODES_THAT_PASS_AT_START: Final = _CODES_THAT_PASS - {"28000", "28P01", "3D000"}  # there they are plain mistakes
 _BUMPED: Final = frozenset({"40001", "40P01"})  # serialization failure, deadlock: it did not happen, try again at once
 
 _NOT_TEXT: Final = frozenset({"22021", "22P05"})  # not a character of the database's encoding; NUL is in none
@@ -59,9 +61,18 @@ def translate(error: Exception) -> StreamhouseError:
 
 
 def explain_start(error: Exception, where: str) -> Misconfigured:
-    """One line for whoever starts the agent: what is wrong, and what to do."""
+    """One line for whoever starts the agent: what is wrong, and what to do; `NotUpYet` for what may pass."""
     what, cure = _explain(error)
-    return Misconfigured(f"the metadata database can't be used: {what}; where={where} why={_text(error)} do={cure}")
+    kind = NotUpYet if may_come(error) else Misconfigured
+    return kind(f"the metadata database can't be used: {what}; where={where} why={_text(error)} do={cure}")
+
+
+def may_come(error: Exception) -> bool:
+    """Whether the server may be there a moment later: it restarts, is full, or another one takes over."""
+    if isinstance(error, asyncpg.PostgresError):
+        code = error.sqlstate or ""
+        return code in _CODES_THAT_PASS_AT_START or code[:2] in _CLASSES_THAT_PASS
+    return isinstance(error, OSError | asyncpg.InternalClientError) and not isinstance(error, ssl.SSLError)
 
 
 def _explain(error: Exception) -> tuple[str, str]:
