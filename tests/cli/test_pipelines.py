@@ -141,6 +141,21 @@ def test_what_spark_says_of_a_pipeline_is_kept_with_it(agents: MadeUpAgents, tmp
     assert agents.kept["/v1/pipelines/copies"]["shape"] == shape
 
 
+def test_what_is_written_as_before_keeps_what_records_told_then(agents: MadeUpAgents, tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text(SQL)
+    shape = {"streams": ["orders"], "state": ["aggregate by id"], "target": "copies"}
+    told = {"name": "copies", "columns": [{"name": "id", "type": "STRING"}], "shape": shape, "problems": []}
+    agents.checked = [{**told, "notes": ["columns of orders inferred from 8 JSON records"]}]
+    path = "/v1/pipelines/copies"
+    assert call(agents, "apply", str(tmp_path / "a.sql")).exit_code == 0
+    assert agents.kept[path]["shape"] == shape
+    assert call(agents, "apply", str(tmp_path / "a.sql")).exit_code == 0
+    assert (agents.kept[path]["columns"], agents.kept[path]["shape"]) == (None, None)
+    (tmp_path / "a.sql").write_text(SQL.replace("SELECT", "SELECT DISTINCT"))
+    assert call(agents, "apply", str(tmp_path / "a.sql")).exit_code == 0
+    assert agents.kept[path]["shape"] == shape
+
+
 def test_a_problem_has_the_place_in_its_own_file_and_nothing_is_changed(agents: MadeUpAgents, tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text(SQL)
     (tmp_path / "b.sql").write_text("\nCREATE PIPELINE x AS INSERT INTO y\nSELECT amont FROM STREAM(orders)")

@@ -134,7 +134,12 @@ def _with_shape(change: Change, checked: Mapping[str, Any] | None) -> Change:
             "shape": checked.get("shape"),
             "key": change.body["key"] or checked.get("key") or [],
         },
+        is_inferred=bool(checked.get("notes")),
     )
+
+
+def _is_as_written(kept: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
+    return all(kept.get(name) == body[name] for name in ("kind", "text", "options", "target"))
 
 
 class Applier:
@@ -164,7 +169,10 @@ class Applier:
         return self._outcome(change, answer, "created" if text is None else "changed")
 
     async def _pipeline(self, change: Change, body: Mapping[str, Any]) -> Outcome:
-        is_there = (await self._http.ask("GET", change.path)).status == 200
+        found = await self._http.ask("GET", change.path)
+        is_there = found.status == 200
+        if is_there and change.is_inferred and _is_as_written(msgspec.json.decode(found.content), body):
+            body = {**body, "columns": None, "shape": None}  # it keeps what was inferred when it was created
         begins = {"starting": None if is_there else self._begin, "fresh": False}
         answer = await self._http.ask("PUT", change.path, body={**body, **begins})
         if answer.status == CONFLICT and self._begin is not None:

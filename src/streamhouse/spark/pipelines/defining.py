@@ -40,6 +40,8 @@ class Change:
     line: int
     is_optional: bool = False
     """IF EXISTS, IF NOT EXISTS: as it is, is good as well."""
+    is_inferred: bool = False
+    """Records told the columns that it reads: they may tell others the next time."""
 
     @property
     def path(self) -> str:
