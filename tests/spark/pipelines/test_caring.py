@@ -68,6 +68,16 @@ def test_what_trying_again_does_not_cure_is_failed_with_words() -> None:
     assert "no column amont" in subject.lines[-1]["text"]
 
 
+def test_the_last_error_is_told_until_a_micro_batch_is_over() -> None:
+    subject = care()
+    fail(subject, 1.0)
+    subject.started(2)
+    subject.begun(2.0, 0)
+    assert (subject.phase, subject.status(0)["error"]) == (Phase.RUNNING, "the agents are away")
+    subject.told({"batch_id": 1})
+    assert subject.status(0)["error"] is None
+
+
 def test_a_pipeline_whose_runner_died_is_tried_again() -> None:
     subject = care()
     subject.started(1)

@@ -62,11 +62,13 @@ class Care:
         self.run, self.start_at, self.phase = run, None, Phase.STARTING
 
     def begun(self, now: float, now_ms: int) -> None:
-        self.phase, self._begun_at, self._error = Phase.RUNNING, now, None
+        self.phase, self._begun_at = Phase.RUNNING, now
         self.say(now_ms, "info", f"it runs; revision {self.job.revision}, generation {self.job.generation}")
 
     def told(self, figures: dict[str, Any]) -> None:
+        """A micro-batch is over: whatever went wrong before doesn't any more."""
         self._figures |= figures
+        self._error = None
 
     def ended(self, ended: Ended, now: float, now_ms: int) -> None:
         self.run = None
