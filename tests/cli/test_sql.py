@@ -132,6 +132,7 @@ def test_a_file_and_a_pipe_are_read(doors: SqlDoors, tmp_path: Path) -> None:
     [
         (("SELECT 1", "-f", "x.sql"), "not both"),
         (("SELECT 1", "--json", "--csv"), "one of --json, --csv and --parquet"),
+        (("SELECT 1", "--parquet", "not/there/rows.parquet"), "there is no folder not/there"),
         (("SELECT 1", "--from", "yesterday"), "neither latest nor earliest"),
     ],
 )

@@ -97,6 +97,8 @@ def ask(
         raise typer.BadParameter(f"{beginning!r} is neither latest nor earliest", param_hint="--from")
     if statement is not None and file is not None:
         raise typer.BadParameter("either a statement or a file, not both", param_hint="--file")
+    if parquet is not None and not parquet.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {parquet.parent}", param_hint="--parquet")
     text, source = _given(statement, file)
     request = SqlRequest(
         agents=http_addresses(agents),
