@@ -172,7 +172,7 @@ def test_a_watermark_names_a_column_of_a_stream(check: Checker) -> None:
 def test_a_file_makes_a_name_once(check: Checker) -> None:
     one = "CREATE {}PIPELINE p AS INSERT INTO t SELECT id FROM STREAM(orders);\n"
     problem = check.problem(one.format("") * 2)
-    assert (problem.line, problem.column, problem.text) == (2, 17, "p is there already, in line 1")
+    assert (problem.line, problem.column, problem.text) == (2, 17, "p is created a second time")
     assert all(not each.problems for each in check(one.format("") + one.format("OR REPLACE ")))
     assert all(not each.problems for each in check(one.format("") + "DROP PIPELINE p;\n" + one.format("")))
 

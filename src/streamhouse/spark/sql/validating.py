@@ -89,8 +89,8 @@ def _twice_there(index: int, statements: Sequence[Statement], text: str) -> list
     taken = next((each for each in reversed(earlier) if not isinstance(each, CreateTable)), None)
     if taken is None or isinstance(taken, Drop):
         return []
-    what = f"{statement.name} is there already, in line {position(text, taken.span[0])[0]}"
-    return [_problem(text, _place(statement, statement.name), what, "give one another name, or say CREATE OR REPLACE")]
+    hint = "give one another name, or say CREATE OR REPLACE"
+    return [_problem(text, _place(statement, statement.name), f"{statement.name} is created a second time", hint)]
 
 
 def _not_understood(error: StatementError) -> Checked:
