@@ -62,6 +62,27 @@ async def test_a_key_is_given_wholly_or_not_at_all(view: Kept) -> None:
     assert (await view.rows(sum=1)).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("kept", "asked"),
+    [
+        ("2026-11-15T10:01:00Z", "2026-11-15T10:01:00.000Z"),
+        ("2026-11-15T10:01:00Z", "2026-11-15T11:01:00+01:00"),
+        ("2026-11-15T10:01:00Z", "2026-11-15 10:01:00"),
+        ("2026-11-15T10:01:00.5Z", "2026-11-15T10:01:00.500Z"),
+        ("soon", "soon"),
+    ],
+)
+async def test_a_time_is_the_same_however_it_is_written(http: httpx.AsyncClient, kept: str, asked: str) -> None:
+    columns = [{"name": "minute", "type": "timestamp"}]
+    told = {"kind": "view", "text": "CREATE MATERIALIZED VIEW v …", "key": ["minute"], "columns": columns}
+    made = (await http.put("/v1/pipelines/v", json=told)).json()["pipeline"]
+    [given] = (await http.post("/v1/supervisors/anna/heartbeat", json={"host": "h", "slots": 1})).json()["assigned"]
+    upserts = [{"key": [kept], "row": {"minute": kept}}]
+    body = {"epoch": given["epoch"], "query": made["query_id"], "batch": 0, "fresh_at_ms": 1, "upserts": upserts}
+    assert (await http.post("/v1/views/v/rows", json=body)).status_code == 200
+    assert (await http.get("/v1/views/v/rows", params={"minute": asked})).json()["row"] == {"minute": kept}
+
+
 async def test_pages_follow_the_order_of_keys(view: Kept) -> None:
     rows = [{"shop": shop, "id": number} for shop in ("a", "b") for number in (-1, 2, 10)]
     await view.tell(0, *reversed(rows))

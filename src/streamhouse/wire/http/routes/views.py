@@ -7,6 +7,7 @@ GET  /v1/views/{view}/rows?limit=100    all rows, in the order of their keys, pa
 POST /v1/views/{view}/rows              a part of a batch, from the supervisor that runs the view
 """
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -201,7 +202,19 @@ def _key(view: View, given: dict[str, str]) -> dict[str, str]:
     missing = [column for column in view.key if column not in found]
     if found and missing:
         raise _wrong(f"every column of the key is wanted; missing={','.join(missing)[:200]}", *missing)
-    return found
+    times = {column.name for column in view.columns or () if column.type.lower() == "timestamp"}
+    return {name: _moment(text) if name in times else text for name, text in found.items()}
+
+
+def _moment(text: str) -> str:
+    """A time as views keep it, in UTC without needless zeros, however it is written; other texts as they are."""
+    try:
+        told = datetime.fromisoformat(text)
+        utc = told.replace(tzinfo=UTC) if told.tzinfo is None else told.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return text
+    text = utc.replace(tzinfo=None).isoformat()
+    return (text.rstrip("0") if "." in text else text) + "Z"
 
 
 def _wrong(text: str, *names: str) -> Malformed:
