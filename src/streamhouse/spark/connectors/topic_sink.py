@@ -7,7 +7,7 @@ Leaves      exactly once to `spark.sink`, the topic's being there to `pipelines.
 JSON keeps nulls: who infers columns from records should see those that are empty.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -19,6 +19,8 @@ from streamhouse.errors import Misconfigured
 from streamhouse.model.table import Table
 from streamhouse.spark.connectors.base import Writing
 
+FORMAT: Final = "streamhouse"
+APPEND: Final = "append"
 RAW: Final = "raw"
 JSON_OPTIONS: Final = {"ignoreNullFields": "false"}
 _OF_RECORDS: Final = {"_key": "key", "_timestamp": "timestamp", "_headers": "headers"}
@@ -26,16 +28,27 @@ _OF_RECORDS: Final = {"_key": "key", "_timestamp": "timestamp", "_headers": "hea
 
 def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
     """A writer that places rows in the topic, fenced by the pipeline's epoch; progress is stored with them."""
-    return (
-        records_of(frame, key=writing.key or table.key, fmt=writing.fmt)
-        .writeStream.format("streamhouse")
-        .outputMode(writing.mode)
-        .option("agents", writing.agents)
-        .option("topic", topic_of(table))
-        .option("fence", f"{writing.pipeline}:{writing.epoch}")
-        .option("progressFrom", writing.checkpoint)
-        .option("checkpointLocation", writing.checkpoint)
-    )
+    options = {
+        "agents": writing.agents,
+        "topic": topic_of(table),
+        "fence": f"{writing.pipeline}:{writing.epoch}",
+        "progressFrom": writing.checkpoint,
+    }
+    writer = records_of(frame, key=writing.key or table.key, fmt=writing.fmt).writeStream.outputMode(writing.mode)
+    writer = writer.option("checkpointLocation", writing.checkpoint)
+    if writing.mode == APPEND:
+        return writer.format(FORMAT).options(**options)
+    return writer.foreachBatch(_batches(options, writing.query_id))
+
+
+def _batches(options: Mapping[str, str], query_id: str) -> Callable[[DataFrame, int], None]:
+    """Rows that change: Spark gives them to no sink in Python, so each micro-batch is written under its number."""
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        named = {**options, "queryId": query_id, "epochId": str(batch_id)}
+        batch.write.format(FORMAT).mode(APPEND).options(**named).save()
+
+    return write
 
 
 def topic_of(table: Table) -> str:
