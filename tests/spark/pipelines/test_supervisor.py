@@ -286,3 +286,12 @@ async def test_a_pipeline_may_have_a_spark_of_its_own(world: World) -> None:
     own.say(Ended(run=1, how="stopped"))
     await world.step()
     assert own.heard[-1] == Exit()
+
+
+async def test_a_spark_that_nobody_waits_for_any_more_does_not_go_on_starting(world: World) -> None:
+    world.assigned = [told("copies"), told("heavy", options={"isolation": "own"})]
+    await world.step()
+    world.assigned = [told("copies")]
+    await world.step()
+    assert world.children["own-heavy"].is_killed
+    assert not world.children["shared"].is_killed

@@ -188,7 +188,7 @@ class Supervisor:
         wanted = {SHARED, *(_key(care.job) for care in self._cares.values())}
         for key, idle in list(self._children.items()):
             if idle is not None and key not in wanted and not any(run.child is idle for run in self._runs.values()):
-                idle.exit()
+                idle.exit() if idle.is_ready else idle.kill()  # one that starts would hear it when it has started
 
     def _let_go(self, stage: Stage) -> None:
         """The lease can't be renewed: whatever runs ends before somebody else may start it."""
