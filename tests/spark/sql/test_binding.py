@@ -218,6 +218,12 @@ def test_an_unknown_name_is_told_with_what_is_near(bound: Binder) -> None:
     )
 
 
+def test_a_question_does_not_write_to_a_topic(bound: Binder) -> None:
+    with pytest.raises(StatementError, match="a question doesn't write to orders") as caught:
+        bound("INSERT INTO orders VALUES (1)")
+    assert "streamhouse produce orders" in caught.value.hint
+
+
 def test_a_name_with_dots_needs_backticks(bound: Binder) -> None:
     with pytest.raises(StatementError, match="needs backticks"):
         bound("SELECT * FROM shop.orders")

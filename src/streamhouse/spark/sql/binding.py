@@ -37,6 +37,7 @@ NO_STREAMS: Final = {
     Connector.POSTGRESQL: "name it without STREAM: it is read again for every micro-batch",
 }
 EXPLAIN_MODES: Final = ("SIMPLE", "EXTENDED", "CODEGEN", "COST", "FORMATTED")
+_WRITING: Final = ("INSERT", "INTO", "OVERWRITE", "TABLE", "UPDATE", "DELETE", "FROM", "MERGE", "TRUNCATE")
 _OFF: Final = "spark.sql.streaming.unsupportedOperationCheck"
 
 
@@ -83,6 +84,7 @@ def bind(spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading)
     session = own_session(spark)
     sources = _sources(session, text, catalogue, reading)
     nature = nature_of(session, text)
+    _refuse_writing(text, sources)
     if nature is Nature.QUERY:
         needed = look(session, text, sources, reading)[1]
     else:
@@ -304,6 +306,16 @@ def _both(text: str, at: int, table: Table) -> StatementError:
         f"{table.name} is read both as a stream and as a table",
         f"give it a second name: CREATE TABLE {table.name}_all WITH (connector = 'topic', topic = '{topic}')",
     )
+
+
+def _refuse_writing(text: str, sources: Iterable[Source]) -> None:
+    """Questions don't write to tables: Spark would only see a view of one, and complain of its own plan."""
+    tokens = [token for token in tokens_of(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
+    target = next((token for token in tokens if not token.says(*_WRITING)), None)
+    if target is None or target is tokens[0] or target.value.lower() not in {each.name.lower() for each in sources}:
+        return
+    hint = f"streamhouse produce {target.value}, or CREATE PIPELINE name AS INSERT INTO {target.value} SELECT …"
+    raise error_at(text, tokens[0].start, f"a question doesn't write to {target.value}", hint)
 
 
 def _is_sparks(session: SparkSession, parts: Sequence[str]) -> bool:
