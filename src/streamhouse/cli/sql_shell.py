@@ -131,7 +131,7 @@ class Shell:
             note("cancelled")
         except (StreamhouseError, OSError) as error:
             self._status.clear()
-            fail(str(error))
+            fail(_words(error))
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
@@ -222,6 +222,12 @@ class Shell:
         if text and text != self._last:
             typer.echo(text)
             await self._ask(link, text)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{(error.strerror or 'failed').lower()}; path={error.filename}"
+    return str(error)
 
 
 def _read(path: str) -> str:
