@@ -21,24 +21,24 @@ CREATE TABLE orders (id BIGINT, customer STRING, amount BIGINT, at TIMESTAMP)
 WITH (connector = 'topic', format = 'json');
 CREATE TABLE payments (order_id BIGINT, method STRING, at TIMESTAMP) WITH (connector = 'topic', format = 'json');
 
-CREATE PIPELINE per_minute WITH (trigger = '200 milliseconds', watermark = 'at 10 seconds', dead_letters = 'none')
+CREATE PIPELINE per_minute WITH (trigger = '500 milliseconds', watermark = 'at 10 seconds', dead_letters = 'none')
 AS INSERT INTO per_minute
 SELECT date_format(window.start, 'HH:mm') AS minute, customer, sum(amount) AS total, count(*) AS orders
 FROM STREAM(orders) GROUP BY window(at, '1 minute'), customer;
 
-CREATE PIPELINE paid WITH (trigger = '200 milliseconds', watermark = 'at 1 hour', dead_letters = 'none')
+CREATE PIPELINE paid WITH (trigger = '500 milliseconds', watermark = 'at 1 hour', dead_letters = 'none')
 AS INSERT INTO paid
 SELECT o.id, o.amount, p.method FROM STREAM(orders) o JOIN STREAM(payments) p
 ON o.id = p.order_id AND p.at BETWEEN o.at AND o.at + INTERVAL 2 MINUTES;
 
-CREATE PIPELINE visits WITH (trigger = '200 milliseconds', watermark = 'at 1 minute', dead_letters = 'none')
+CREATE PIPELINE visits WITH (trigger = '500 milliseconds', watermark = 'at 1 minute', dead_letters = 'none')
 AS INSERT INTO visits
 SELECT customer, date_format(session_window.start, 'HH:mm:ss') AS begins,
   date_format(session_window.end, 'HH:mm:ss') AS ends, sum(amount) AS total, count(*) AS orders
 FROM STREAM(orders)
 GROUP BY session_window(at, CASE WHEN customer = 'c0' THEN '30 seconds' ELSE '20 seconds' END), customer;
 
-CREATE MATERIALIZED VIEW spent WITH (trigger = '200 milliseconds', dead_letters = 'none')
+CREATE MATERIALIZED VIEW spent WITH (trigger = '500 milliseconds', dead_letters = 'none')
 AS SELECT customer, sum(amount) AS total, count(*) AS orders FROM STREAM(orders) GROUP BY customer;
 """
 NAMES = ("per_minute", "paid", "visits", "spent")
