@@ -32,9 +32,10 @@ RUNNABLE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
-    with LiveAgent(tmp_path_factory.mktemp("docs") / "data", grpc=True) as agent:
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[LiveAgent]:
+    """One for each page, as its readers have: pages use the same names for their topics."""
+    with LiveAgent(tmp_path / "data", grpc=True) as agent:
         yield agent
 
 
@@ -64,9 +65,9 @@ def at(agent: LiveAgent, text: str) -> str:
     return text
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def environment(agent: LiveAgent) -> Iterator[dict[str, str]]:
-    """What pages find; a SQL worker that one starts is there for the next, and stopped behind the last."""
+    """What a page finds; a SQL worker that it starts is stopped."""
     found = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
