@@ -222,6 +222,14 @@ def test_pipelines_are_listed_with_their_figures(agents: MadeUpAgents) -> None:
     assert json.loads(call(agents, "list", "--json").stdout) == agents.pipelines
 
 
+def test_it_is_said_when_nobody_runs_pipelines(agents: MadeUpAgents) -> None:
+    agents.pipelines = [RUNNING]
+    assert call(agents, "list").stderr == ""
+    agents.pipelines = [{**RUNNING, "owner": None}]
+    assert "nobody runs them" in call(agents, "list").stderr
+    assert call(agents, "list", "--json").stderr == ""
+
+
 def test_one_pipeline_is_described(agents: MadeUpAgents) -> None:
     agents.kept["/v1/pipelines/copies"] = RUNNING
     shown = call(agents, "describe", "copies").stdout

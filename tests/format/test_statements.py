@@ -146,7 +146,8 @@ def test_an_empty_file_has_no_statements() -> None:
         ("SELECT `a", 1, 8, "a name in backticks is never closed", "end it with `"),
         ("CREATE TABLE t (a INT)", 1, 23, "expected WITH (connector = 'topic'), found the end", "WITH (connector"),
         ("CREATE TABLE t WITH (topic = 'a')", 1, 16, "a table needs a connector", "files"),
-        ("CREATE TABLE t WITH (connector='kafka')", 1, 32, "there is no connector 'kafka'", "topic"),
+        ("CREATE TABLE t WITH (connector='kafka')", 1, 32, "there is no connector 'kafka'", "it is called topic here"),
+        ("CREATE TABLE t WITH (connector='nosuch')", 1, 32, "there is no connector 'nosuch'", "there are topic"),
         ("CREATE TABLE t WITH (connector='topic', tpic='a')", 1, 41, "no option tpic", "did you mean topic"),
         (
             "CREATE TABLE t WITH (connector='topic', format='xml')",

@@ -66,6 +66,12 @@ def print_pipelines(pipelines: Sequence[Mapping[str, Any]]) -> None:
     print_table(COLUMNS, map(row_of, pipelines))
 
 
+def is_waiting_for_somebody(pipelines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether pipelines should run, and none is anybody's."""
+    wanted = [each for each in pipelines if each.get("wish") == "run" and phase_of(each) != "done"]
+    return bool(wanted) and not any(each.get("owner") for each in wanted)
+
+
 def print_pipeline(pipeline: Mapping[str, Any]) -> None:
     """Everything that is known of one."""
     print_facts(facts_of(pipeline))

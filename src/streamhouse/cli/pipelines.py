@@ -15,8 +15,8 @@ import typer
 from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import HelpfulCommand, described, group
 from streamhouse.cli.options import AsJson, http_addresses
-from streamhouse.cli.output import StatusLine, console, fail, on_terminal, print_json, say
-from streamhouse.cli.pipeline_view import phase_of, print_pipeline, print_pipelines
+from streamhouse.cli.output import StatusLine, console, fail, note, on_terminal, print_json, say
+from streamhouse.cli.pipeline_view import is_waiting_for_somebody, phase_of, print_pipeline, print_pipelines
 from streamhouse.cli.words import counted, when
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Rejected, Unavailable
@@ -267,6 +267,8 @@ def list_pipelines(
         return
     pipelines = run(_pipelines(doors, address))
     print_json(pipelines) if as_json else print_pipelines(pipelines)
+    if not as_json and is_waiting_for_somebody(pipelines):
+        note("nobody runs them; start a supervisor, here or elsewhere: streamhouse pipelines run")
 
 
 async def _pipelines(doors: Doors, address: str) -> list[dict[str, Any]]:

@@ -114,6 +114,13 @@ Statement: TypeAlias = CreateTable | CreatePipeline | CreateView | Drop | Show |
 
 _QUERY_WORDS: Final = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _SHOWN: Final = {"TABLES": "tables", "PIPELINES": "pipelines", "VIEWS": "views"}
+CALLED_HERE: Final = {
+    **dict.fromkeys(("kafka", "upsert-kafka", "streamhouse"), Connector.TOPIC.value),
+    **dict.fromkeys(("filesystem", "file", "parquet"), Connector.FILES.value),
+    **dict.fromkeys(("jdbc", "postgres"), Connector.POSTGRESQL.value),
+    **dict.fromkeys(("print", "stdout"), Connector.CONSOLE.value),
+}
+"""What other systems call their connectors."""
 _OPENING: Final = "([<{"
 _CLOSING: Final = ")]>}"
 
@@ -335,7 +342,9 @@ class _Parser:
             )
         _, value = given["connector"]
         if value.value.lower() not in kinds:
-            raise self._error(value, f"there is no connector {value.value!r}", f"there are {', '.join(kinds)}")
+            known = CALLED_HERE.get(value.value.lower())
+            hint = f"there are {', '.join(kinds)}" if known is None else f"it is called {known} here"
+            raise self._error(value, f"there is no connector {value.value!r}", hint)
         connector = Connector(value.value.lower())
         rest = {name: both for name, both in given.items() if name != "connector"}
         options = self._checked(rest, TABLE_OPTIONS[connector], f"a table with connector {connector.value}")

@@ -196,3 +196,20 @@ def test_inferred_columns_are_told(check: Checker) -> None:
     check.door.samples["events"] = [b'{"kind": "a"}'] * 3
     (found,) = check("EXPLAIN SELECT kind FROM events")
     assert found.notes == ("columns of events inferred from 3 JSON records; used: kind STRING",)
+
+
+def test_a_pipeline_that_would_feed_itself_is_told(check: Checker) -> None:
+    problem = check.problem("CREATE PIPELINE round AS\nINSERT INTO orders SELECT id FROM STREAM(orders);")
+    assert (problem.line, problem.column, problem.hint) == (2, 13, "INSERT INTO another topic")
+    assert "it writes the topic that it reads" in problem.text
+
+
+def test_windows_of_other_systems_are_answered_with_ours(check: Checker) -> None:
+    text = "SELECT count(*) FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE))"
+    assert "window(column, '10 seconds')" in check.problem(text).hint
+
+
+def test_a_view_without_a_stream_is_computed_anew_and_right(check: Checker) -> None:
+    text = "CREATE MATERIALIZED VIEW ranks KEY (id) AS SELECT id, rank() OVER (ORDER BY amount) AS place FROM orders;"
+    (found,) = check(text)
+    assert (found.problems, found.key) == ((), ("id",))

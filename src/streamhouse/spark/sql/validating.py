@@ -279,8 +279,17 @@ def _stream_problems(bound: Bound, options: PipelineOptions, statement: Continuo
         name = bound.tables[0] if bound.tables else "orders"
         what = "it reads no stream, so it would be over at once"
         return [_problem(text, statement.select_start, what, f"FROM STREAM({name})")]
+    if isinstance(statement, CreatePipeline) and statement.target in _topics_of(bound):
+        what = f"it writes the topic that it reads, {statement.target}: it would never be done"
+        return [_problem(text, _place(statement, statement.target), what, "INSERT INTO another topic")]
     error = unsupported(bound.frame, modes_of(bound.frame, options, statement))
     return list(problems_of(error, text, statement.select_start)) if error is not None else []
+
+
+def _topics_of(bound: Bound) -> set[str]:
+    """The names and topics of a query's streams."""
+    streams = [read.table for read in bound.reads if read.is_stream and read.table.connector is Connector.TOPIC]
+    return {each for table in streams for each in (table.name, table.options.get("topic", table.name))}
 
 
 def modes_of(frame: DataFrame, options: PipelineOptions, statement: Continuous) -> tuple[str, ...]:
