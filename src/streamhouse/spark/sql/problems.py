@@ -26,7 +26,7 @@ _CONDITION: Final = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
 _NOISE: Final = re.compile(r"\s*(?:SQLSTATE: \w+.*|;? ?line \d+ pos \d+.*|== SQL.*)", re.DOTALL)
 _OURS: Final = re.compile(r"streamhouse\.errors\.[\w.]+: ([^\n]+)")
 _PYTHON: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): ([^\n]+)", re.MULTILINE)
-_ELSEWHERE: Final = re.compile(r"\b(?:TUMBLE|HOP|SESSION|WINDOW\s+(?:TUMBLING|HOPPING|SESSION))\s*\(", re.IGNORECASE)
+_OTHER_WINDOWS: Final = re.compile(r"\b(?:TUMBLE|HOP|SESSION|WINDOW\s+(?:TUMBLING|HOPPING|SESSION))\s*\(", re.IGNORECASE)
 """How other systems write windows."""
 MAX_TEXT: Final = 300
 
@@ -51,7 +51,7 @@ def problems_of(error: BaseException, file_text: str, select_start: int = 0) -> 
         return (_at(file_text, index, error.text, error.hint),)
     if isinstance(error, PySparkException):
         text, hint = words_of(error)
-        if isinstance(error, ParseException) and _ELSEWHERE.search(file_text, select_start):
+        if isinstance(error, ParseException) and _OTHER_WINDOWS.search(file_text, select_start):
             hint = "windows are written GROUP BY window(column, '10 seconds'), or session_window(column, '10 minutes')"
         return (_at(file_text, _place_of(error, file_text, select_start), text, hint),)
     text = str(error) if isinstance(error, StreamhouseError) else last_words(str(error) or type(error).__name__)
