@@ -26,7 +26,9 @@ _CONDITION: Final = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
 _NOISE: Final = re.compile(r"\s*(?:SQLSTATE: \w+.*|;? ?line \d+ pos \d+.*|== SQL.*)", re.DOTALL)
 _OURS: Final = re.compile(r"streamhouse\.errors\.[\w.]+: ([^\n]+)")
 _PYTHON: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): ([^\n]+)", re.MULTILINE)
-_OTHER_WINDOWS: Final = re.compile(r"\b(?:TUMBLE|HOP|SESSION|WINDOW\s+(?:TUMBLING|HOPPING|SESSION))\s*\(", re.IGNORECASE)
+_OTHER_WINDOWS: Final = re.compile(
+    r"\b(?:TUMBLE|HOP|SESSION|WINDOW\s+(?:TUMBLING|HOPPING|SESSION))\s*\(", re.IGNORECASE
+)
 """How other systems write windows."""
 MAX_TEXT: Final = 300
 
