@@ -71,11 +71,11 @@ types: $(STAMP) ## mypy --strict
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## tests without real clients and without kills: seconds; ARGS='-k wal -x'
-	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash and not chaos and not java and not s3 and not postgres and not spark' $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not compat and not crash and not chaos and not java and not s3 and not postgres and not spark and not slow' $(ARGS)
 
 .PHONY: test
 test: lint types ## everything that must be green: lint, types, all tests that need no Java
-	$(BIN)/pytest -n $(JOBS) -m 'not java and not chaos' $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not java and not chaos and not slow' $(ARGS)
 
 .PHONY: check
 check: test ## what CI runs
@@ -83,6 +83,10 @@ check: test ## what CI runs
 .PHONY: test-compat
 test-compat: $(STAMP) ## real Kafka clients against a live agent
 	$(BIN)/pytest -m compat $(ARGS)
+
+.PHONY: test-slow
+test-slow: $(STAMP) ## what takes minutes: other Sparks, killed supervisors, all of Nexmark
+	$(BIN)/pytest -m slow $(ARGS)
 
 .PHONY: test-java
 test-java: $(STAMP) ## Kafka's Java client and command-line tools against a live agent; needs Java 17, and Maven once

@@ -347,6 +347,17 @@ class PipelineContract(MetadataScene):
         await beat(store, BERT, running=assigned, status=Status(phase=Phase.RUNNING))
         assert (await find(store)).status.phase is Phase.WAITING
 
+    async def test_what_one_supervisor_told_is_no_word_of_the_next(
+        self, store: MetadataStore, clock: ManualClock
+    ) -> None:
+        await put(store, "revenue")
+        told = Status(phase=Phase.RUNNING, revision=1, batch_id=7, progress={"generation": 1})
+        await beat(store, running=await beat(store), status=told)
+        await store.leave(ANNA)
+        assert (await beat(store, BERT)).keys() == {"revenue"}
+        status = (await find(store)).status
+        assert (status.phase, status.batch_id, status.progress) == (Phase.STARTING, 7, {"generation": 1})
+
     async def test_how_far_it_has_come_is_known_until_it_begins_anew(self, store: MetadataStore) -> None:
         await put(store, "revenue")
         assigned = await beat(store)

@@ -16,3 +16,9 @@ class Mutation:
     tweaks: Mapping[str, Any] = field(default_factory=dict)
     """Options that show the absence sooner."""
     seeds: int = 60
+    first: int = 0
+    """Where to begin to look, for what shows rarely."""
+
+    @property
+    def range(self) -> range:
+        return range(self.first, self.first + self.seeds)

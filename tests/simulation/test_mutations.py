@@ -15,7 +15,7 @@ ALL = {**MUTATIONS, **GROUP_MUTATIONS, **TEAM_MUTATIONS, **PLACING_MUTATIONS}
 def test_a_missing_guard_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutation = ALL[name]
     mutation.apply(monkeypatch)
-    outcomes = (run_seed(seed, profile=mutation.profile, tweaks=mutation.tweaks) for seed in range(mutation.seeds))
+    outcomes = (run_seed(seed, profile=mutation.profile, tweaks=mutation.tweaks) for seed in mutation.range)
     noticed = next((outcome.failure for outcome in outcomes if outcome.failure), None)
     assert noticed, f"nobody noticed: {name}"
     assert not noticed.startswith(("TypeError", "AttributeError")), f"the product has moved on: {name}; {noticed}"

@@ -124,6 +124,7 @@ def values(client: SyncClient, topic: str) -> list[int]:
     return sorted(int(record.text()) for record in client.consume(topic, until="end"))
 
 
+@pytest.mark.slow
 def test_a_task_that_runs_twice_on_a_standalone_cluster_writes_its_rows_once(
     master: str, agent: LiveAgent, client: SyncClient, tmp_path: Path
 ) -> None:
@@ -139,6 +140,7 @@ def placed_objects(agent: LiveAgent) -> set[Path]:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="no Spark Connect here")
+@pytest.mark.slow
 def test_topics_are_read_and_written_through_spark_connect(
     server: str, agent: LiveAgent, client: SyncClient, tmp_path: Path
 ) -> None:

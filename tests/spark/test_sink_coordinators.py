@@ -29,6 +29,7 @@ def write(spark: SparkSession, agents: str, start: int) -> None:
     writer.option("commitTimeout", 60).mode("append").save()
 
 
+@pytest.mark.slow
 def test_each_row_comes_once_when_whoever_coordinates_is_killed_in_the_commit(spark: SparkSession, pair: Pair) -> None:
     with SyncClient(pair.addresses) as client:
         client.topics.create("orders", partitions=PARTITIONS)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from streamhouse.errors import PipelineLimit
-from streamhouse.model.pipeline import Heartbeat, KeptPipeline, PipelineName, Running, Supervisor, SupervisorId
+from streamhouse.model.pipeline import Heartbeat, KeptPipeline, Phase, PipelineName, Running, Supervisor, SupervisorId
 from streamhouse.stores.metadata.pipeline_rows import kept_of, status_text
 from streamhouse.stores.metadata.rows import Params, Row, text_list
 from streamhouse.stores.metadata.shares import Shares, decide_shares
@@ -40,6 +40,7 @@ async def beat(tx: Transaction, heartbeat: Heartbeat, limits: Limits) -> Sequenc
     shares = decide_shares(heartbeat, list(kept.values()), others, now_ms=now_ms)
     await _write_supervisor(tx, heartbeat, now_ms=now_ms, expires_at_ms=now_ms + limits.ttl_ms)
     await _write_shares(tx, heartbeat.supervisor, shares, expires_at_ms=now_ms + limits.ttl_ms)
+    await _begin(tx, [kept[name] for name in shares.taken])
     await _hear(tx, [each for each in heartbeat.running if each.name in shares.renewed], kept, now_ms=now_ms)
     await _write_events(tx, [each for each in heartbeat.running if each.name in shares.renewed], limits)
     assigned = set(shares.assigned)
@@ -96,6 +97,13 @@ async def _write_shares(tx: Transaction, supervisor: SupervisorId, shares: Share
         taken = json.dumps([[name, first + place] for place, name in enumerate(shares.taken)])
         owning: Params = {"supervisor": supervisor, "taken": taken, "expires_at_ms": expires_at_ms}
         await tx.change(tx.sql.take_pipelines, owning)
+
+
+async def _begin(tx: Transaction, taken: Sequence[KeptPipeline]) -> None:
+    """What its last owner told of a pipeline is no word of its new one: it runs when that says so."""
+    if taken:
+        told = [[each.name, status_text(replace(each.status, phase=Phase.STARTING))] for each in taken]
+        await tx.change(tx.sql.tell_statuses, {"statuses": json.dumps(told)})
 
 
 async def _hear(
