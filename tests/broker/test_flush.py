@@ -286,3 +286,20 @@ async def test_a_cancelled_flush_lets_the_partition_be_flushed_again(world: Worl
     gate.set()
     await current(broker).flusher.flush_all()
     assert (await broker.open_log(ORDERS)).flushed_end == 1
+
+
+async def test_whoever_waits_for_a_flush_may_go_while_it_is_being_registered(world: World) -> None:
+    """What is registered then has to be known: offered again it would be refused, and the log be taken for lost."""
+    broker = await world.start_with()
+    await produce(broker, batch(b"a"))
+    gate = world.metadata.hold_answer("commit_segments")
+    waiting = asyncio.ensure_future(current(broker).flusher.flush_all())
+    await settle()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await produce(broker, batch(b"b"))
+    gate.set()
+    await current(broker).flusher.flush_all()
+    runs = await runs_of(world, await broker.open_log(ORDERS))
+    assert [(run.base, run.end) for run in runs] == [(0, 1), (1, 2)]
+    assert await values_of(broker) == {0: b"a", 1: b"b"}

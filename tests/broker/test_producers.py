@@ -251,11 +251,3 @@ def test_an_idempotency_key_leaves_nothing_out() -> None:
     assert known.missing(header(12345, producer=KEYS_FROM + 1)) is None
     known.record(header(12345, producer=KEYS_FROM + 1), 0, now_ms=0)
     assert known.missing(header(23456, producer=KEYS_FROM + 1)) is None
-
-
-def test_who_has_stored_something_since_an_offset_is_known() -> None:
-    known = table()
-    assert not known.has_stored(header(0), since=0)
-    known.record(header(0), 4, now_ms=0)
-    assert [known.has_stored(header(1), since=since) for since in (4, 5)] == [True, False]
-    assert not known.has_stored(header(0, epoch=1), since=4)

@@ -5,9 +5,10 @@ Leaves      requests to `clients`, the verdict to `history`
 
 The rules are librdkafka's, also those that do harm. What was not acknowledged is put back in its place and sent again
 after a while. Nothing goes to the next leader while an answer of the one before is due; but an answer counts as there a
-moment before its batch is put back, and then batches behind it may go. One of those that is called out of order begins
-another epoch: when nothing is under way any more, whatever is not acknowledged is numbered anew, in all partitions. If
-an answer was lost, its batch is then stored twice, and history says so.
+moment before its batch is put back, and then batches behind it may go there; to the same leader they go in order. One
+of those that is called out of order begins another epoch: when nothing is under way any more, whatever is not
+acknowledged is numbered anew, in all partitions. If an answer was lost, its batch is then stored twice, and history
+says so.
 """
 
 import asyncio
@@ -44,6 +45,14 @@ class Line:
         self.resumes_at = 0.0
         self.is_last_made = False
 
+    def may_go(self, connection: Connection) -> bool:
+        """To one leader batches go in order, whatever comes back; to the next one when no answer of that is due."""
+        if self.connection is None:
+            return True
+        if connection.leads_where(self.connection):
+            return not self.returning and (connection is self.connection or not self.flying)
+        return not self.flying
+
     @property
     def is_under_way(self) -> bool:
         return bool(self.flying or self.returning)
@@ -77,7 +86,7 @@ class EagerProducer(Client):
                 self._bump()
             elif line.unsent and len(line.flying) < WINDOW and self.loop.time() >= line.resumes_at:
                 connection = await self.leader(line.name)
-                if not self._is_bumping and (connection is line.connection or not line.flying):
+                if not self._is_bumping and line.may_go(connection):
                     self._send(line, connection)
             await self.pause(self.chance.choice((0.005, 0.05)))
 

@@ -67,6 +67,9 @@ class Connection:
     def leads_to(self, server: Server) -> bool:
         return self._server is server
 
+    def leads_where(self, other: "Connection") -> bool:
+        return self._server is other._server
+
     # --- the client's end
 
     def send(self, begin: Begin[T]) -> asyncio.Future[T]:

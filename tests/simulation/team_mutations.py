@@ -238,7 +238,7 @@ TEAM_MUTATIONS: Final = {
         apply=producers_not_known_to_the_next_leader, profile="team-moves"
     ),
     "a gap is called out of order where a partition has moved": Mutation(
-        apply=gaps_called_out_of_order_after_a_move, profile="team-moves", tweaks={"eager_producers": 2}, first=80
+        apply=gaps_called_out_of_order_after_a_move, profile="team-moves", tweaks={"eager_producers": 3}, first=10
     ),
     "commits are not fenced": Mutation(apply=commits_not_fenced, profile="team-zombies", tweaks={"eager_producers": 0}),
     "a repeated commit is not recognised": Mutation(apply=repeated_commits_not_recognised, profile="team-stores"),

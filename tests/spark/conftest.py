@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 Read = Callable[..., DataFrame]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One process runs them all: a Spark for each of several would be slower, and some modules tell one story."""
     for item in items:

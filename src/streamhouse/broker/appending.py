@@ -124,16 +124,12 @@ class Appending:
         return placed
 
     def _is_settling(self, opened: PartitionLog, header: BatchHeader, *, now: float) -> bool:
-        """Whether what comes before a gap may still be on its way, refused by whoever led the partition before.
+        """Whether what comes before a gap may still be on its way, from whoever led the partition before.
 
-        Time is counted from the log's opening, and from a producer's first gap where it has stored nothing in the log
-        yet: an agent that sleeps finds what came meanwhile in the order in which it came.
+        Time is counted from the producer's first gap: however long the log is open, its producers learn of it late.
         """
-        since = opened.opened_at
-        if not opened.has_heard_from(header):
-            first = self._refusals.since(opened.name, header, now=now)
-            since = max(since, now if first is None else first)
-        return now < since + self._settle_s
+        first = self._refusals.since(opened.name, header, now=now)
+        return self._settle_s > 0 and (first is None or now < first + self._settle_s)
 
     async def _validate(self, data: memoryview, header: BatchHeader) -> RecordsSummary:
         limit = self._settings.max_decompressed_bytes

@@ -12,9 +12,9 @@ Invariants  a segment is registered only after its PUT returned, and in offset o
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from streamhouse.config import FlushSettings, Settings
 from streamhouse.errors import Internal, LeaseLost, Unavailable
@@ -72,6 +72,10 @@ def packs_due(
     if due:
         packs.extend(_fill(small, settings.segment_bytes))
     return packs
+
+
+class CreateTask(Protocol):
+    def __call__(self, work: Coroutine[Any, Any, None], /, *, name: str) -> asyncio.Task[None]: ...
 
 
 async def wait_either(one: Awaitable[object], other: Awaitable[object]) -> None:
@@ -163,7 +167,7 @@ class Flusher:
         async with asyncio.TaskGroup() as packs:
             while not self._stopping:
                 self._hurried.clear()
-                self._start(packs, pressed=self._budget.is_short or self._is_wal_long())
+                self._start(packs.create_task, pressed=self._budget.is_short or self._is_wal_long())
                 await wait_either(self._hurried.wait(), self._doors.clock.sleep(self._settings.check_s))
 
     def _is_wal_long(self) -> bool:
@@ -178,15 +182,32 @@ class Flusher:
         """Begin no further flush; `run` returns when those under way are done."""
         self._stopping = True
 
-    def _start(self, packs: asyncio.TaskGroup, *, pressed: bool, among: Collection[PartitionLog] | None = None) -> None:
+    async def aclose(self) -> None:
+        """End the flushes that nobody waits for any more; what they were about is in the WAL."""
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+
+    def _start(
+        self, create_task: CreateTask, *, pressed: bool, among: Collection[PartitionLog] | None = None
+    ) -> list[asyncio.Task[None]]:
+        begun: list[asyncio.Task[None]] = []
         for pack in self._due(pressed=pressed, among=among):
             if len(self._running) >= self._settings.parallel:
-                return
+                break
             for item in pack:
                 item.flushing = True
-            task = packs.create_task(self._flush(pack), name="flush")
+            task = create_task(self._flush(pack), name="flush")
+            begun.append(task)
             self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            task.add_done_callback(self._over)
+        return begun
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:  # also where nobody waits any more
+            log.info("flush ended", extra={"why": str(error)})
 
     def _due(self, *, pressed: bool, among: Collection[PartitionLog] | None) -> list[list[PartitionLog]]:
         candidates = self._logs() if among is None else among
@@ -207,17 +228,17 @@ class Flusher:
     async def flush_once(self, among: Collection[PartitionLog] | None = None) -> None:
         """Flush what is durable now, as far as there is room for flushes; returns when those under way are done.
 
-        Raises the first failure itself, not the group of all of them: whoever hands over must see that it is dead.
+        Raises the first failure itself: whoever hands over must see that it is dead. Whoever waits may be cancelled;
+        the flushes go on, because what one has registered has to be known here: offered a second time it would be
+        refused, and its log be taken for lost.
         """
-        try:
-            async with asyncio.TaskGroup() as packs:
-                self._start(packs, pressed=True, among=among)
-                if among is None and not self._running:
-                    raise Internal(f"nothing is due though something is buffered; flusher={self!r}")
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
+        begun = self._start(asyncio.get_running_loop().create_task, pressed=True, among=among)
+        if among is None and not self._running:
+            raise Internal(f"nothing is due though something is buffered; flusher={self!r}")
         if self._running:
             await asyncio.wait(self._running)
+        for task in begun:
+            task.result()
 
     async def _flush(self, logs: list[PartitionLog]) -> None:
         try:

@@ -71,11 +71,8 @@ class PartitionLog:
         producers: ProducerTable,
         wal: Wal,
         reserve: Reserve = UNLIMITED,
-        opened_at: float = 0.0,
     ) -> None:
-        """`opened_at` is a time of the monotonic clock."""
         self.name = name
-        self.opened_at = opened_at
         self.partition: PartitionId = state.partition
         self.epoch = state.epoch
         self.epoch_start = state.flushed_end
@@ -242,10 +239,6 @@ class PartitionLog:
     def missing_before(self, header: BatchHeader) -> int | None:
         """The sequence that an idempotent producer's batch leaves out, if any."""
         return self._producers.missing(header) if header.producer_id >= 0 else None
-
-    def has_heard_from(self, header: BatchHeader) -> bool:
-        """Whether the producer has stored anything since this log was opened."""
-        return self._producers.has_stored(header, since=self.epoch_start)
 
     def producers(self, *, now_ms: int) -> Sequence[ProducerEntry]:
         """The idempotent producers that are remembered, with what they sent last; idempotency keys are none."""

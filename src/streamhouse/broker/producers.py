@@ -74,11 +74,6 @@ class ProducerTable:
         is_gap = header.producer_epoch == entry.epoch and precedes(expected, header.base_sequence)
         return expected if is_gap else None
 
-    def has_stored(self, header: BatchHeader, *, since: int) -> bool:
-        """Whether this incarnation of the producer has stored a batch at or above the offset `since`."""
-        entry = self._among(header.producer_id).get(header.producer_id)
-        return entry is not None and entry.epoch >= header.producer_epoch and entry.batches[-1].base_offset >= since
-
     def judge(self, partition: object, header: BatchHeader) -> SequenceSpan | None:
         """None for a batch that may be appended; the original span for a duplicate; an error for everything else."""
         entry = self._among(header.producer_id).get(header.producer_id)

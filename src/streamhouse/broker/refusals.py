@@ -10,15 +10,15 @@ come before everything that the log remembers, and look like a duplicate of some
 
 A producer that hasn't sent a refused batch again for a while has stored it through another agent, or given it up.
 
-What another agent has refused isn't known here. So where a partition has moved, a batch that leaves a gap is refused
-for now as well, for `producers.settle_s`: what comes before it is probably on its way. Told that it is out of order
-instead, librdkafka begins another epoch and stores again what it is unsure of in other partitions. Clients wait before
-they send a refused batch again: a second and a fifth at most (the default of `retry.backoff.max.ms` and its jitter, as
-in the Java client), and some more to learn who leads and to connect. Time-outs of requests need no room: librdkafka
-sends nothing to the next leader while an answer of the one before is due, but counts an answer as there a moment
-before it has put the batches back; the Java client goes on, and takes a gap for a loss only when nothing before it is
-under way. A longer time would keep a producer that was forgotten, or whose records were lost with the power, waiting
-for nothing.
+What another agent has refused isn't known here. So where agents are several, a batch that leaves a gap is refused for
+now as well, for `producers.settle_s` from the producer's first gap: what comes before it is probably on its way. Told
+that it is out of order instead, librdkafka begins another epoch and stores again what it is unsure of in other
+partitions. Clients wait before they send a refused batch again: a second and a fifth at most (the default of
+`retry.backoff.max.ms` and its jitter, as in the Java client), and some more to learn who leads and to connect. Time-
+outs of requests need no room: librdkafka sends nothing to the next leader while an answer of the one before is due,
+but counts an answer as there a moment before it has put the batches back; the Java client goes on, and takes a gap
+for a loss only when nothing before it is under way. A longer time would keep a producer that was forgotten, or whose
+records were lost with the power, waiting for nothing.
 """
 
 from collections import OrderedDict

@@ -215,15 +215,7 @@ class Tenure:
     def _made(self, name: TopicPartition, taken: tuple[PartitionState, ProducerTable], topic: Topic) -> PartitionLog:
         state, producers = taken
         reserve = self._reservations.of(state.partition)
-        opened = PartitionLog(
-            name,
-            state,
-            self._config_of(topic),
-            producers=producers,
-            wal=self.wal,
-            reserve=reserve,
-            opened_at=self._doors.clock.monotonic(),
-        )
+        opened = PartitionLog(name, state, self._config_of(topic), producers=producers, wal=self.wal, reserve=reserve)
         self._logs[name] = opened
         return opened
 
@@ -325,16 +317,19 @@ class Tenure:
 
     async def run(self) -> None:
         """Keep the session alive until something ends it, then close what is open. Returns when the tenure is over."""
-        async with asyncio.TaskGroup() as loops:
-            heartbeat = loops.create_task(self._heartbeat(), name="heartbeat")
-            watch = loops.create_task(self._watch_wal(), name="wal-watch")
-            flush = loops.create_task(self._flush(), name="flush")
-            reserve = loops.create_task(self._reservations.run(), name="reserve")
-            await self._ending.wait()
-            await self._close(flush)
-            await self._opening.aclose(LeaseLost([], why=f"the session is ending: {self._end_reason}"))
-            for task in (heartbeat, watch, flush, reserve):
-                task.cancel()
+        try:
+            async with asyncio.TaskGroup() as loops:
+                heartbeat = loops.create_task(self._heartbeat(), name="heartbeat")
+                watch = loops.create_task(self._watch_wal(), name="wal-watch")
+                flush = loops.create_task(self._flush(), name="flush")
+                reserve = loops.create_task(self._reservations.run(), name="reserve")
+                await self._ending.wait()
+                await self._close(flush)
+                await self._opening.aclose(LeaseLost([], why=f"the session is ending: {self._end_reason}"))
+                for task in (heartbeat, watch, flush, reserve):
+                    task.cancel()
+        finally:
+            await self.flusher.aclose()
 
     @asynccontextmanager
     async def kept_alive(self) -> AsyncIterator[None]:

@@ -351,7 +351,7 @@ class ProducerSettings(Section, frozen=True, kw_only=True):
         int, about("idempotency keys remembered per partition, beside the producers; the oldest go first", gt=0)
     ] = 10_000
     settle_s: Annotated[
-        float, about("how long after a partition has moved a batch before a gap is waited for; 0: not at all", ge=0)
+        float, about("how long a batch behind a gap is refused for now, before it is out of order; 0: not at all", ge=0)
     ] = 5.0
     """Why so long: see `broker.refusals`."""
     max_decompressed_bytes: Annotated[int, about("largest batch after decompression", gt=0)] = 256 * MIB

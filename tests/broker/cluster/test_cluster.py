@@ -417,6 +417,8 @@ async def test_successors_of_a_batch_that_was_refused_for_now_are_not_out_of_ord
     for sequence in (2, 3):
         await produce(broker, idempotent(b"%d" % sequence, sequence=sequence), name)
     assert list((await values_of(broker, name)).values()) == [b"0", b"1", b"2", b"3"]
+    with pytest.raises(PredecessorRefused):
+        await broker.append(name, idempotent(b"5", sequence=5))
     await team.pass_time(team.world.settings.producers.settle_s + 0.1)
     with pytest.raises(OutOfOrderSequence):
         await broker.append(name, idempotent(b"5", sequence=5))

@@ -101,15 +101,19 @@ async def test_a_producer_that_was_forgotten_is_believed_when_the_time_is_over(t
     assert list((await values_of(second, name)).values()) == [b"7", b"8"]
 
 
-async def test_a_gap_is_out_of_order_at_once_where_a_partition_has_stayed_for_long(team: Team) -> None:
+async def test_a_gap_is_waited_for_however_long_a_partition_has_stayed(team: Team) -> None:
+    """A producer may have gone to somebody else with what is missing, and learns late who leads."""
     name, second = await moved(team, stored=1)
     await appended(second, name, 1)
+    await team.pass_time(SETTLE_S + 0.1)
+    with pytest.raises(PredecessorRefused):
+        await second.append(name, idempotent(b"3", sequence=3))
     await team.pass_time(SETTLE_S + 0.1)
     with pytest.raises(OutOfOrderSequence, match="expected=2 got=3"):
         await second.append(name, idempotent(b"3", sequence=3))
 
 
-async def test_an_agent_that_slept_through_the_time_waits_for_who_has_stored_nothing_there_yet(team: Team) -> None:
+async def test_an_agent_that_slept_through_the_time_waits_all_the_same(team: Team) -> None:
     """It finds the batches that came meanwhile in the order in which they came."""
     name, second = await moved(team, stored=1)
     await team.pass_time(SETTLE_S + 0.1)
