@@ -71,11 +71,11 @@ types: $(STAMP) ## mypy --strict
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## tests without real clients and without kills: seconds; ARGS='-k wal -x'
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not compat and not crash and not chaos and not java and not s3 and not postgres and not spark and not slow' $(ARGS)
+	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash and not chaos and not java and not s3 and not postgres and not spark and not slow' $(ARGS)
 
 .PHONY: test
 test: lint types ## everything that must be green: lint, types, all tests that need no Java
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not java and not chaos and not slow' $(ARGS)
+	$(BIN)/pytest -n $(JOBS) -m 'not java and not chaos and not slow' $(ARGS)
 
 .PHONY: check
 check: test ## what CI runs

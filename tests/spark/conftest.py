@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -19,16 +18,7 @@ PASSWORD = "shibboleth-of-the-warehouse"
 LAZY = ("--set", "flush.age_s=1h")
 """Records stay in the tail until the agent stops."""
 
-HERE = Path(__file__).parent
 Read = Callable[..., DataFrame]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process runs them all: a Spark for each of several would be slower, and some modules tell one story."""
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

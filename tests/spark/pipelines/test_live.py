@@ -17,7 +17,8 @@ from tests.live import LiveAgent
 from tests.postgres import RealPostgres, find_binaries
 from tests.spark.pipelines.live import LiveSupervisor, Pipelines, owner_of, until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+# They tell one story, in order: not for several processes.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 TABLES = """
 CREATE TABLE orders (id BIGINT, customer STRING, amount BIGINT) WITH (connector = 'topic', format = 'json');
