@@ -14,7 +14,7 @@ from streamhouse.client.sync import SyncClient
 from tests.live import LiveAgent
 from tests.spark.pipelines.live import LiveSupervisor, Pipelines, owner_of, until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SQL = """
 CREATE TABLE orders (id BIGINT, customer STRING, amount BIGINT, at TIMESTAMP)
