@@ -158,6 +158,7 @@ def wait_for(condition: Callable[[], bool], query: StreamingQuery) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_running_query_sees_what_comes_and_a_failed_batch_comes_again(
     client: SyncClient, start: Start, sink: Sink
 ) -> None:
