@@ -7,7 +7,7 @@ import pytest
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.log import PartitionLog
 from streamhouse.config import BufferSettings, FlushSettings
-from streamhouse.errors import LeaseLost, SessionLost
+from streamhouse.errors import LeaseLost, SessionLost, Stopping
 from streamhouse.format.keys import parse_segment_key
 from streamhouse.format.producers import decode_producers
 from streamhouse.model.names import TopicPartition
@@ -303,3 +303,14 @@ async def test_whoever_waits_for_a_flush_may_go_while_it_is_being_registered(wor
     runs = await runs_of(world, await broker.open_log(ORDERS))
     assert [(run.base, run.end) for run in runs] == [(0, 1), (1, 2)]
     assert await values_of(broker) == {0: b"a", 1: b"b"}
+
+
+async def test_whoever_waits_for_a_flush_when_the_session_ends_is_told_and_not_cancelled(world: World) -> None:
+    broker = await world.start_with()
+    await produce(broker, batch(b"a"))
+    world.objects.hold("put_new")
+    waiting = asyncio.ensure_future(current(broker).flusher.flush_all())
+    await settle()
+    await current(broker).flusher.aclose()
+    with pytest.raises(Stopping, match="the session is over"):
+        await waiting

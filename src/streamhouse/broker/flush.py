@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from streamhouse.config import FlushSettings, Settings
-from streamhouse.errors import Internal, LeaseLost, Unavailable
+from streamhouse.errors import Internal, LeaseLost, Stopping, Unavailable
 from streamhouse.format.keys import segment_key
 from streamhouse.format.producers import encode_producers
 from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
@@ -238,6 +238,8 @@ class Flusher:
         if self._running:
             await asyncio.wait(self._running)
         for task in begun:
+            if task.cancelled():
+                raise Stopping("the session is over; what was to be flushed is in its log")
             task.result()
 
     async def _flush(self, logs: list[PartitionLog]) -> None:
