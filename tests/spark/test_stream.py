@@ -10,6 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.client.sync import SyncClient
+from streamhouse.model.names import TopicPartition
+from streamhouse.spark.options import read_options
+from streamhouse.spark.stream import Driver
 from tests.live import LiveAgent
 from tests.spark.conftest import LAZY, client_of, send
 
@@ -115,6 +118,21 @@ def test_a_topic_that_was_made_again_is_noticed_and_read_anew_if_that_is_wanted(
         assert sink.values == [*range(40), *range(100, 160), *range(200, 210)]
     finally:
         query.stop()
+
+
+def test_partitions_of_a_topic_that_was_made_again_are_seen_at_the_first_look(
+    client: SyncClient, agent: LiveAgent
+) -> None:
+    """Which partitions there are is remembered from one look to the next, but not of a topic that is gone."""
+    client.topics.create("renewed", partitions=1)
+    driver = Driver(read_options({"agents": agent.http, "topic": "renewed"}, streaming=True))
+    try:
+        assert sorted(driver.look({}).ends) == [TopicPartition("renewed", 0)]
+        client.topics.delete("renewed")
+        client.topics.create("renewed", partitions=2)
+        assert sorted(driver.look({}).ends) == [TopicPartition("renewed", number) for number in range(2)]
+    finally:
+        driver.close()
 
 
 def test_flushed_records_are_read_while_no_agent_is_there_and_the_query_goes_on_with_the_next(

@@ -121,11 +121,15 @@ class Driver:
         """Asks one question, as a rule: which partitions there are holds for a while."""
         was_known = self._places is not None and self._clock.monotonic() < self._places[0]
         try:
-            return await self._look_at(await self._chosen(), starts)
+            look = await self._look_at(await self._chosen(), starts)
         except UnknownTopic:
             self._places = None
             if not was_known:
                 raise
+        else:
+            if not was_known or self._look is None or not made_again(self._look.ids, look.ids):
+                return look
+            self._places = None  # which were another topic's: the new one may have more
         return await self._look_at(await self._chosen(), starts)
 
     async def _chosen(self) -> list[TopicPartition]:

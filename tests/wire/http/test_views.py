@@ -49,7 +49,7 @@ async def test_a_view_is_filled_and_looked_up_by_key(view: Kept) -> None:
     assert (await view.rows(shop="c", id=1)).status_code == 404
     told = (await view.http.get("/v1/views/totals")).json()
     assert (told["rows"], told["fresh_at_ms"], told["batch"], told["key"]) == (2, 1000, 0, ["shop", "id"])
-    assert told["status"]["phase"] == "waiting"
+    assert told["status"]["phase"] == "starting"
     assert (await view.http.get("/v1/views")).json() == {"views": [told]}
 
 

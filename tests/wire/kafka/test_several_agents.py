@@ -66,7 +66,8 @@ from streamhouse.wire.kafka.messages.offset_delete import (
 from tests.wire.kafka.members import commit_request
 from tests.wire.kafka.talk import PATIENCE_S, Client, a_batch, a_server, create_topic, produce, until
 
-PARTITIONS = 8
+PARTITIONS = 32
+"""So many that each agent leads some of them: ids are chance, and so is who leads what."""
 BROKER = 4
 
 
