@@ -39,7 +39,7 @@ from .world import Agent, World
 
 LIVELY_S = 120.0
 GROUPS_LIVELY_S = 30.0
-MAX_STEPS = 400_000
+MAX_STEPS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
