@@ -93,3 +93,10 @@ class StaleCommit(Rejected):
 
 class CommitRefused(Rejected):
     """The segments can't be placed: they aren't what the commit says, or not any more."""
+
+
+class RunsChanged(Rejected):
+    """What was to be replaced is no longer there: plan again."""
+
+    def __init__(self, partition: object, *, base: int, end: int) -> None:
+        super().__init__(f"runs changed since they were planned; partition={partition} base={base} end={end}")

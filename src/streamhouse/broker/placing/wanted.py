@@ -107,7 +107,7 @@ async def check_objects(
 
     async def check(wanted: WantedSegment) -> None:
         async with turns:
-            directory = await _directory(doors, wanted.segment)
+            directory = await directory_of(doors, wanted.segment)
         told = sorted((_entry(run, partitions[run.name]) for run in wanted.runs), key=_position)
         if [replace(each, epoch=Epoch(0)) for each in sorted(directory.runs, key=_position)] != told:
             raise CommitRefused(f"the segment has other runs than the commit says; key={wanted.segment.key}")
@@ -120,7 +120,8 @@ async def check_objects(
         raise failed.exceptions[0] from None
 
 
-async def _directory(doors: Doors, segment: SegmentObject) -> Directory:
+async def directory_of(doors: Doors, segment: SegmentObject) -> Directory:
+    """What a segment says that it holds; raises `CommitRefused` where it isn't there, or isn't one."""
     try:
         length = min(DIRECTORY_BYTES, segment.size_bytes)
         while True:

@@ -52,6 +52,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.UnknownCommit: grpc.StatusCode.NOT_FOUND,
     errors.StaleCommit: grpc.StatusCode.ABORTED,
     errors.CommitRefused: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.RunsChanged: grpc.StatusCode.ABORTED,
     # leases
     errors.LeaseLost: grpc.StatusCode.UNAVAILABLE,
     errors.LeaseHeld: grpc.StatusCode.UNAVAILABLE,

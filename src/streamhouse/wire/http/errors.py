@@ -62,6 +62,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.UnknownCommit: 404,
     errors.StaleCommit: 409,
     errors.CommitRefused: 422,
+    errors.RunsChanged: 409,
     # leases
     errors.LeaseLost: 503,
     errors.LeaseHeld: 503,

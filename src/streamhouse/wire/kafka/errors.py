@@ -152,6 +152,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.UnknownCommit: ErrorCode.INVALID_REQUEST,
     errors.StaleCommit: ErrorCode.INVALID_REQUEST,
     errors.CommitRefused: ErrorCode.INVALID_REQUEST,
+    errors.RunsChanged: ErrorCode.INVALID_REQUEST,
     # The schema registry is asked over HTTP; records are refused as `InvalidRecord`.
     errors.RegistryRefusal: ErrorCode.INVALID_REQUEST,
     errors.UnknownSubject: ErrorCode.INVALID_REQUEST,

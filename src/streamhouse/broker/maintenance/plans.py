@@ -1,0 +1,56 @@
+"""Maintenance plans: every run of a topic, for jobs that rewrite them outside the agents.
+
+Data path   none: HTTP -> **plans** -> rows of the metadata store -> job -> object store, then `replacements`
+Owns        what a rewriting job has to know beside where runs stand: how far partitions were compacted
+Leaves      pages and limits to `reading.plans`, the topic's settings and JSON to the wire
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.reading.plans import PartitionPlan, Place, ReadPlans, Span
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.topic import Topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionUpkeep:
+    """A partition's runs, and up to where it was compacted."""
+
+    plan: PartitionPlan
+    cleaned_to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenancePlan:
+    topic: Topic
+    partitions: Sequence[PartitionUpkeep]
+    next: Place | None
+
+
+class MaintenancePlans:
+    def __init__(self, doors: Doors, *, catalogue: Catalogue, plans: ReadPlans) -> None:
+        self._metadata = doors.metadata
+        self._catalogue = catalogue
+        self._plans = plans
+
+    def __repr__(self) -> str:
+        return f"<MaintenancePlans {self._plans!r}>"
+
+    async def plan(self, name: str, *, begin: Place | None = None) -> MaintenancePlan:
+        """The runs of all partitions, as many as one answer may name; no leader is asked."""
+        topic = await self._catalogue.find(name)
+        states = {state.partition.partition: state for state in await self._metadata.partitions([topic.topic_id])}
+        # What ends where runs end is answered from rows alone.
+        spans = [
+            Span(TopicPartition(name, number), states[number].log_start, states[number].flushed_end)
+            for number in sorted(states)
+        ]
+        cleaned = await self._metadata.cleaned([topic.topic_id])
+        found = await self._plans.plan(spans, begin=begin)
+        partitions = [
+            PartitionUpkeep(plan=plan, cleaned_to=cleaned.get(plan.partition, 0)) for plan in found.partitions
+        ]
+        return MaintenancePlan(topic=topic, partitions=partitions, next=found.next)

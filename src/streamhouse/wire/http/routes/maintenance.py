@@ -1,0 +1,252 @@
+"""Maintenance: what jobs outside the agents need to rewrite the runs of a topic.
+
+POST /v1/maintenance/plan  {"topic": "orders"}: every run of every partition, and the settings in force
+POST /v1/replacements      {"topic", "topic_id", "partition", "expected": [{"key", "base", "end", "epoch"}], "segment":
+                           {"key", "size_bytes", "created_at_ms", "runs": […]}, "cleaned_to"}
+
+`next` of a plan is given back as `cursor` for what one answer had no room for. A replacement names the runs that go, as
+the plan had them, and the object that comes; 409 says that others stand there by now, and nothing happened.
+"""
+
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.maintenance.plans import PartitionUpkeep
+from streamhouse.broker.maintenance.replacements import ExpectedRun, WantedReplacement
+from streamhouse.broker.reading.plans import Place
+from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
+from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
+from streamhouse.model.topic import topic_values
+from streamhouse.wire.http.errors import Unprocessable
+from streamhouse.wire.http.exchange import json_answer
+from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, QUERY_PATTERN, Call, NoQuery, Operation
+
+TAG: Final = "maintenance"
+MAX_CURSOR: Final = 40
+
+Number = Annotated[int, Meta(ge=0, le=MAX_LONG)]
+EpochNumber = Annotated[int, Meta(ge=0, le=MAX_INT)]
+Partition = Annotated[int, Meta(ge=0, le=MAX_INT)]
+TopicName = Annotated[str, Meta(min_length=1, max_length=249)]
+Key = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class MaintenanceQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    topic: TopicName
+    cursor: Annotated[str, Meta(max_length=MAX_CURSOR, description="`next` of the answer before")] | None = None
+
+
+class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets [base, end) of a partition under one epoch; in the object they count from `stored_base`."""
+
+    key: str
+    base: int
+    end: int
+    epoch: int
+    stored_base: int
+    position: int
+    length: int
+    index_position: int
+    index_length: int
+    records: int
+    max_timestamp_ms: int
+
+
+class PartitionUpkeepView(msgspec.Struct, frozen=True, kw_only=True):
+    """Below `cleaned_to` the partition was compacted; runs reach up to `flushed_end`."""
+
+    partition: int
+    log_start: int
+    flushed_end: int
+    cleaned_to: int
+    runs: list[StoredRun]
+
+
+class MaintenancePlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """`store` names the object store, without credentials. Objects stay for `grace_s` at least, whatever happens."""
+
+    store: str
+    grace_s: float
+    topic: str
+    topic_id: str
+    effective_settings: dict[str, str]
+    partitions: list[PartitionUpkeepView]
+    next: str | None
+
+
+class RunToReplace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run that goes, as the plan had it."""
+
+    key: Key
+    base: Number
+    end: Number
+    epoch: EpochNumber
+
+
+class ReplacingRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run that comes, as its segment's directory says; its offsets are those that it has in the partition."""
+
+    base: Number
+    end: Number
+    epoch: EpochNumber
+    position: Number
+    length: Number
+    index_position: Number
+    index_length: Number
+    records: Number
+    max_timestamp_ms: Annotated[int, Meta(ge=-MAX_LONG, le=MAX_LONG)]
+
+
+class ReplacingSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An object that is in the store, named `placed/UUID/NUMBER/UNIQUE`, with one run for each epoch."""
+
+    key: Key
+    size_bytes: Number
+    created_at_ms: Number
+    runs: list[ReplacingRun]
+
+
+class ReplacementRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """With `cleaned_to` the partition counts as compacted up to there; a `segment` isn't needed for that alone."""
+
+    topic: TopicName
+    topic_id: Annotated[str, Meta(pattern=QUERY_PATTERN, description="as the plan has it")]
+    partition: Partition
+    expected: list[RunToReplace] = []
+    segment: ReplacingSegment | None = None
+    cleaned_to: Number | None = None
+
+
+class ReplacementView(msgspec.Struct, frozen=True, kw_only=True):
+    """How many runs went."""
+
+    replaced: int
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    async def plan_maintenance(call: Call[NoQuery, MaintenanceQuestion]) -> Response:
+        asked = call.body
+        begin = None if asked.cursor is None else _read_cursor(asked.topic, asked.cursor)
+        plan = await broker.maintenance_plans.plan(asked.topic, begin=begin)
+        return json_answer(
+            MaintenancePlanView(
+                store=broker.plans.store_url,
+                grace_s=broker.plans.grace_s,
+                topic=plan.topic.name,
+                topic_id=str(plan.topic.topic_id),
+                effective_settings=dict(topic_values(plan.topic.overrides, broker.catalogue.dynamic.topic_defaults)),
+                partitions=[_view(each) for each in plan.partitions],
+                next=None if plan.next is None else _write_cursor(plan.next),
+            )
+        )
+
+    async def replace_runs(call: Call[NoQuery, ReplacementRequest]) -> Response:
+        return json_answer(ReplacementView(replaced=await broker.replacements.replace(_wanted(call.body))))
+
+    return [
+        Operation(
+            method="POST",
+            path="/v1/maintenance/plan",
+            handler=plan_maintenance,
+            summary="Every run of a topic, for jobs that rewrite them",
+            about="Any agent answers, from rows alone.",
+            tag=TAG,
+            query=NoQuery,
+            body=MaintenanceQuestion,
+            answer=MaintenancePlanView,
+            problems=(404,),
+        ),
+        Operation(
+            method="POST",
+            path="/v1/replacements",
+            handler=replace_runs,
+            summary="Put a rewritten segment in the place of runs",
+            about="It covers the same offsets, each under its epoch. Asked for again it is answered the same; 409: the"
+            " runs are others by now, and nothing happened. Any agent does it.",
+            tag=TAG,
+            query=NoQuery,
+            body=ReplacementRequest,
+            answer=ReplacementView,
+            problems=(404, 409),
+        ),
+    ]
+
+
+def _write_cursor(place: Place) -> str:
+    return f"{place.name.partition}:{place.offset}"
+
+
+def _read_cursor(topic: str, text: str) -> Place:
+    partition, _, offset = text.partition(":")
+    for each in (partition, offset):
+        if not (each.isascii() and each.isdecimal() and len(each) <= len(str(MAX_LONG))):
+            raise Unprocessable("this is no cursor of a maintenance plan")
+    return Place(TopicPartition(topic, int(partition)), int(offset))
+
+
+def _view(upkeep: PartitionUpkeep) -> PartitionUpkeepView:
+    plan = upkeep.plan
+    return PartitionUpkeepView(
+        partition=plan.name.partition,
+        log_start=plan.log_start,
+        flushed_end=plan.flushed_end,
+        cleaned_to=upkeep.cleaned_to,
+        runs=[_stored(run) for run in plan.runs],
+    )
+
+
+def _stored(run: Run) -> StoredRun:
+    return StoredRun(
+        key=run.object_key,
+        base=run.base,
+        end=run.end,
+        epoch=run.epoch,
+        stored_base=run.stored_base,
+        position=run.position,
+        length=run.length,
+        index_position=run.index_position,
+        index_length=run.index_length,
+        records=run.records,
+        max_timestamp_ms=run.max_timestamp_ms,
+    )
+
+
+def _wanted(asked: ReplacementRequest) -> WantedReplacement:
+    topic_id = TopicId(UUID(asked.topic_id))
+    partition = PartitionId(topic_id, asked.partition)
+    return WantedReplacement(
+        name=TopicPartition(asked.topic, asked.partition),
+        topic_id=topic_id,
+        expected=[
+            ExpectedRun(object_key=run.key, base=run.base, end=run.end, epoch=run.epoch) for run in asked.expected
+        ],
+        commit=None if asked.segment is None else _commit(asked.segment, partition),
+        cleaned_to=asked.cleaned_to,
+    )
+
+
+def _commit(asked: ReplacingSegment, partition: PartitionId) -> SegmentCommit:
+    segment = SegmentObject(key=asked.key, size_bytes=asked.size_bytes, created_at_ms=asked.created_at_ms)
+    return SegmentCommit(segment=segment, runs=tuple(_run(run, partition, asked.key) for run in asked.runs))
+
+
+def _run(asked: ReplacingRun, partition: PartitionId, key: str) -> Run:
+    return Run(
+        partition=partition,
+        base=asked.base,
+        end=asked.end,
+        stored_base=asked.base,
+        epoch=Epoch(asked.epoch),
+        object_key=key,
+        position=asked.position,
+        length=asked.length,
+        index_position=asked.index_position,
+        index_length=asked.index_length,
+        records=asked.records,
+        max_timestamp_ms=asked.max_timestamp_ms,
+    )
