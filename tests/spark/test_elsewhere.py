@@ -20,6 +20,7 @@ from streamhouse.spark.java import java_home
 from tests.live import LiveAgent, free_port
 from tests.spark import elsewhere_driver
 from tests.spark.elsewhere_driver import ROWS, SMALL, TASKS
+from tests.spark.pipelines.live import LiveSupervisor, Pipelines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -133,6 +134,19 @@ def test_a_task_that_runs_twice_on_a_standalone_cluster_writes_its_rows_once(
     assert run_driver(tmp_path, master, agent.http, "speculated") == FOUND
     assert values(client, "speculated") == list(range(ROWS))
     assert len(placed_objects(agent) - before) > TASKS  # the one that slept had stored its rows, too
+
+
+@pytest.mark.slow
+def test_a_pipeline_runs_on_a_standalone_cluster(
+    master: str, agent: LiveAgent, client: SyncClient, tmp_path: Path
+) -> None:
+    client.topics.create("numbers", partitions=2)
+    pipelines = Pipelines(agent, client, tmp_path)
+    pipelines.send("numbers", [{"n": number} for number in range(100)])
+    pipelines.apply("CREATE PIPELINE doubled AS INSERT INTO doubles SELECT n * 2 AS m FROM STREAM(numbers);")
+    with LiveSupervisor(agent, tmp_path, "elsewhere", environment(), master=master):
+        pipelines.reads("doubles", [{"m": number * 2} for number in range(100)])
+    assert "Registered app streamhouse-pipelines-" in (tmp_path / "master.log").read_text()
 
 
 def placed_objects(agent: LiveAgent) -> set[Path]:

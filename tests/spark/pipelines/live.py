@@ -28,8 +28,17 @@ CONF = ("spark.driver.memory=600m", "spark.sql.shuffle.partitions=2")
 class LiveSupervisor:
     """`streamhouse pipelines run`; what it starts ends with it."""
 
-    def __init__(self, agent: LiveAgent, work: Path, name: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        agent: LiveAgent,
+        work: Path,
+        name: str,
+        environment: Mapping[str, str] | None = None,
+        *,
+        master: str = "local[2]",
+    ) -> None:
         self.name = name
+        self._master = master
         self.checkpoints = work / "checkpoints"
         self.log = work / f"{name}.log"
         self._agent = agent
@@ -53,7 +62,7 @@ class LiveSupervisor:
     def start(self) -> None:
         command = [sys.executable, "-m", "streamhouse", "pipelines", "run", "--agents", self._agent.http]
         command += ["--checkpoints", str(self.checkpoints), "--name", self.name, "--log", str(self.log)]
-        command += ["--master", "local[2]", *(part for setting in CONF for part in ("--conf", setting))]
+        command += ["--master", self._master, *(part for setting in CONF for part in ("--conf", setting))]
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
         environment |= self._environment
         with self.log.open("ab") as output:
