@@ -20,6 +20,7 @@ from functools import partial
 from streamhouse.broker.doors import Doors
 from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.compaction import KeyMap, Rules, compacted
+from streamhouse.format.rewriting import Rewritten, Source, batches_of
 from streamhouse.model.compaction import compact_up_to
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.merging import Extent, merge_limits
@@ -27,7 +28,7 @@ from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
 
-from .rewriting import Rewriter, Rewritten, Source, batches_of
+from .rewriting import Rewriter
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,14 @@ from typing import Final, NamedTuple
 
 from streamhouse.broker.doors import Doors
 from streamhouse.format.batch import Buffer
+from streamhouse.format.rewriting import Rewritten, batches_of
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.merging import merge_limits, next_look, runs_to_merge
 from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
 
-from .rewriting import Rewriter, Rewritten, batches_of
+from .rewriting import Rewriter
 
 log = logging.getLogger(__name__)
 

@@ -2,35 +2,27 @@
 
 Data path   none: object store -> **rewriting** -> object store, then metadata store, behind the data path's back
 Owns        reading whole runs in order, the names of rewritten objects, registering them
-Leaves      what is written to `cleaning` and `merging`, deleting the old objects to `collector`
-
-Invariants  an object is registered after its PUT returned, in the place of exactly the runs that it was made of
-            a run that takes the place of others has the producers' snapshot of the last of them
+Leaves      what is written to `cleaning` and `merging`, its layout to `format.rewriting`, deleting the old objects to
+            `collector`
+Invariant   an object is registered after its PUT returned, in the place of exactly the runs that it was made of
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.reading.reader import SegmentReader
 from streamhouse.errors import CorruptObject, Unavailable
-from streamhouse.format.batch import Buffer, shifted, spans
+from streamhouse.format.batch import Buffer
 from streamhouse.format.keys import segment_key
-from streamhouse.format.segment import (
-    BlockEntry,
-    RunIndex,
-    RunInput,
-    decode_block,
-    decode_run_index,
-    encode_segment,
-)
+from streamhouse.format.rewriting import Rewritten, Source, run_inputs, served, together
+from streamhouse.format.segment import decode_run_index, encode_segment
 from streamhouse.model.names import SessionId
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing
@@ -43,25 +35,6 @@ REWRITTEN_SEQUENCES: Final = 2**63
 """Where the numbers of rewritten objects begin, far above those of flushes and recoveries of the same session."""
 
 TRIES: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A run that is to be rewritten, and its index."""
-
-    run: Run
-    index: RunIndex
-
-    @property
-    def raw_bytes(self) -> int:
-        return sum(block.raw_bytes for block in self.index.blocks)
-
-
-class Rewritten(NamedTuple):
-    """What takes the place of a source: its batches, one per buffer."""
-
-    source: Source
-    batches: Sequence[Buffer]
 
 
 class Rewriter:
@@ -88,10 +61,10 @@ class Rewriter:
 
     async def pieces(self, source: Source) -> AsyncGenerator[Buffer, None]:
         """The run's batches in order, as they are served, some blocks at a time."""
-        for blocks in _together(source.index.blocks, self._settings.read_bytes):
+        for blocks in together(source.index.blocks, self._settings.read_bytes):
             start, end = blocks[0].position, blocks[-1].position + blocks[-1].stored_bytes
             stored = await self._get(source.run, start, end)
-            yield await self.in_thread(partial(_decode, stored, blocks, source))
+            yield await self.in_thread(partial(served, stored, blocks, source))
 
     async def _get(self, run: Run, start: int, end: int) -> bytes:
         try:
@@ -106,7 +79,7 @@ class Rewriter:
     async def replace(self, rewritten: Sequence[Rewritten]) -> bool:
         """Store what stays of consecutive runs, and put it in their place; False when they are no longer there."""
         session_id = self._session()
-        inputs = list(_inputs(rewritten))
+        inputs = list(run_inputs(rewritten))
         block_bytes = self._doors.settings.flush.block_bytes
         encoded = await self.in_thread(partial(encode_segment, inputs, block_bytes=block_bytes))
         key = segment_key(session_id, next(self._sequence))
@@ -143,61 +116,3 @@ class Rewriter:
 
     def close(self) -> None:
         self._thread.shutdown(wait=False)
-
-
-def batches_of(piece: Buffer) -> Iterator[memoryview]:
-    """Consecutive batches, one by one, without a copy."""
-    view = memoryview(piece)
-    for span in spans(view):
-        yield view[span.position : span.position + span.size_bytes]
-
-
-def _together(blocks: Sequence[BlockEntry], read_bytes: int) -> Iterator[list[BlockEntry]]:
-    """Neighbouring blocks for one ranged read each."""
-    group: list[BlockEntry] = []
-    for block in blocks:
-        if group and (
-            block.position != group[-1].position + group[-1].stored_bytes
-            or block.position + block.stored_bytes - group[0].position > read_bytes
-        ):
-            yield group
-            group = []
-        group.append(block)
-    if group:
-        yield group
-
-
-def _decode(stored: bytes, blocks: Sequence[BlockEntry], source: Source) -> Buffer:
-    run = source.run
-    view, start = memoryview(stored), blocks[0].position
-    pieces = [
-        decode_block(view[block.position - start :][: block.stored_bytes], block, key=run.object_key)
-        for block in blocks
-    ]
-    raw = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    shift = run.base - run.stored_base
-    was_placed = shift or source.index.epoch != run.epoch
-    return shifted(raw, by=shift, leader_epoch=run.epoch) if was_placed else raw
-
-
-def _inputs(rewritten: Sequence[Rewritten]) -> Iterator[RunInput]:
-    """One run for each epoch: where epochs end must stay known."""
-    group: list[Rewritten] = []
-    for item in rewritten:
-        if group and item.source.run.epoch != group[0].source.run.epoch:
-            yield _input(group)
-            group = []
-        group.append(item)
-    yield _input(group)
-
-
-def _input(group: Sequence[Rewritten]) -> RunInput:
-    first, last = group[0].source, group[-1].source
-    return RunInput(
-        partition=first.run.partition,
-        epoch=first.run.epoch,
-        base=first.run.base,
-        end=last.run.end,
-        batches=[batch for item in group for batch in item.batches],
-        producers=last.index.producers,
-    )
