@@ -8,7 +8,7 @@ setup(
             "streamhouse.format._records",
             sources=[
                 f"src/streamhouse/format/{name}.c"
-                for name in ("_records", "_record_codec", "_record_columns", "_column_batches")
+                for name in ("_records", "_record_codec", "_record_columns", "_column_batches", "_compaction")
             ],
             depends=["src/streamhouse/format/_records.h"],
             extra_compile_args=["-O3"],

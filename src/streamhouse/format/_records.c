@@ -120,6 +120,11 @@ static PyMethodDef methods[] = {
      "(flaw, row, [(partition, records, base_timestamp_ms, max_timestamp_ms, batch)])"},
     {"partition_rows", records_partition_rows, METH_VARARGS,
      "partition_rows(rows, key, given, count, next) -> (row that can't have one or -1, partitions, next)"},
+    {"key_hashes", records_key_hashes, METH_VARARGS,
+     "key_hashes(payload, count, base_offset) -> (flaw, record, hashes, offsets, tombstones)"},
+    {"filter", records_filter, METH_VARARGS,
+     "filter(payload, count, base_offset, offsets, drop_tombstones, retime_by) -> (flaw, record, kept, latest timestamp "
+     "delta, is retimed, records or None)"},
     {NULL, NULL, 0, NULL},
 };
 

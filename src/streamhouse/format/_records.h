@@ -232,4 +232,8 @@ PyObject *records_columns(PyObject *module, PyObject *args);
 PyObject *records_encode_columns(PyObject *module, PyObject *args);
 PyObject *records_partition_rows(PyObject *module, PyObject *args);
 
+/* _compaction.c */
+PyObject *records_key_hashes(PyObject *module, PyObject *args);
+PyObject *records_filter(PyObject *module, PyObject *args);
+
 #endif

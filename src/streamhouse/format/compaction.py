@@ -2,7 +2,8 @@
 
 Data path   none: segments are read, **rewritten** and replaced behind the data path's back
 Owns        the key map, what stays, the delete horizon (KIP-534) in the header of a batch with tombstones
-Leaves      which offsets are compacted, and when, to `model.compaction`; reading and replacing to `broker.maintenance`
+Leaves      which offsets are compacted, and when, to `model.compaction`; the keys of a batch to `format.key_hashes`,
+            leaving records out to `format.filtering`; reading and replacing to `broker.maintenance` and Spark's jobs
 
 Invariants  the latest record of a key stays; a record that stays keeps its offset, timestamp, key, value and headers
             a batch keeps its base offset and last offset, its producer and sequence, its codec
@@ -12,27 +13,21 @@ A tombstone stays until its batch's delete horizon has passed: the time of the f
 topic's `delete.retention.ms`. The horizon takes the place of the base timestamp, and attribute bit 6 says so.
 """
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import Final
 
 from streamhouse.format.batch import BatchHeader, Buffer, pack_batch, read_header
 from streamhouse.format.compression import compress
-from streamhouse.format.record_walk import Place
-from streamhouse.format.records import located_payload
-from streamhouse.format.varint import append_varint
+from streamhouse.format.filtering import Filtered, Wanted, filter_records, wrapped
+from streamhouse.format.key_hashes import NO_KEYS, KeyHash, Keys, key_hash, read_keys
+from streamhouse.format.records import stored_payload
 
-KeyHash: TypeAlias = bytes
+__all__ = ["KeyHash", "KeyMap", "Rules", "Terms", "batch_keys", "compacted", "filtered", "key_hash"]
 
-_HASH_BYTES: Final = 16
 _NO_TIMESTAMP: Final = -1
 _LATEST_HORIZON_MS: Final = 2**62  # timestamps are written as differences to it, which must fit into 64 bits
-
-
-def key_hash(key: Buffer) -> KeyHash:
-    """16 bytes that stand for a key, as in Kafka: two keys of one hash would be taken for one."""
-    return blake2b(key, digest_size=_HASH_BYTES).digest()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,20 +41,18 @@ class KeyMap:
 
     def add(self, batch: Buffer) -> bool:
         """Take all keys of a batch, or none and False when they are too many; the first batch is always taken."""
-        header = read_header(batch)
-        found = {} if _is_of_transaction(header) else _latest_of(batch, header, self.limit_bytes)
+        found = dict(batch_keys(batch, limit_bytes=self.limit_bytes).each())
         if self.latest and len(self.latest) + sum(key not in self.latest for key in found) > self.max_keys:
             return False
         self.latest.update(found)
-        self.end = header.end
+        self.end = read_header(batch).end
         return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What decides about a record: `latest` knows the keys of everything from the first dirty offset to `end`."""
+class Terms:
+    """What decides about a record besides its key: nothing at or above `end` is touched."""
 
-    latest: Mapping[KeyHash, int]
     end: int
     now_ms: int
     delete_retention_ms: int
@@ -70,45 +63,62 @@ class Rules:
         return min(self.now_ms + self.delete_retention_ms, _LATEST_HORIZON_MS)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules(Terms):
+    """What decides about a record: `latest` knows the keys of everything from the first dirty offset to `end`."""
+
+    latest: Mapping[KeyHash, int]
+
+
+def batch_keys(batch: Buffer, *, limit_bytes: int) -> Keys:
+    """The keys that a batch has a say in; batches of transactions have none."""
+    header = read_header(batch)
+    if _is_of_transaction(header) or not header.record_count:
+        return NO_KEYS
+    return read_keys(stored_payload(batch, header, limit_bytes), header)
+
+
 def compacted(batch: Buffer, rules: Rules, *, keep_empty: bool = False) -> Buffer | None:
     """What stays of a batch: itself if that is all, another one, or None. With `keep_empty` a batch without records
     stays where none does, so that readers get to its last offset."""
     header = read_header(batch)
     if header.base_offset >= rules.end or _is_of_transaction(header):
         return batch
-    payload, places = located_payload(batch, header, limit_bytes=rules.limit_bytes)
-    kept = [place for place in places if _stays(payload, place, header, rules)]
-    if not kept:
-        return _emptied(batch, header) if keep_empty else None
-    is_first_meeting = not header.has_delete_horizon and any(value_length < 0 for *_, value_length in kept)
-    if len(kept) == len(places) and not is_first_meeting:
+    payload = _payload(batch, header, rules)
+    latest = rules.latest.get
+    stays = array("q", [offset for key, offset in read_keys(payload, header).each() if latest(key, -1) <= offset])
+    return _filtered(batch, header, payload, stays.tobytes(), rules, keep_empty)
+
+
+def filtered(batch: Buffer, stays: Buffer, terms: Terms, *, keep_empty: bool = False) -> Buffer | None:
+    """As `compacted`, by the offsets that are the latest of their keys: int64 numbers, ascending."""
+    header = read_header(batch)
+    if header.base_offset >= terms.end or _is_of_transaction(header):
         return batch
-    return _rebuilt(payload, header, kept, horizon_ms=rules.horizon_ms if is_first_meeting else None)
+    return _filtered(batch, header, _payload(batch, header, terms), stays, terms, keep_empty)
 
 
 def _is_of_transaction(header: BatchHeader) -> bool:
     return header.is_control or header.is_transactional
 
 
-def _latest_of(batch: Buffer, header: BatchHeader, limit_bytes: int) -> dict[KeyHash, int]:
-    payload, places = located_payload(batch, header, limit_bytes=limit_bytes)
-    view = memoryview(payload)
-    base = header.base_offset
-    return {
-        key_hash(view[key : key + key_length]): base + offset_delta
-        for _, _, _, _, _, offset_delta, key, key_length, _ in places
-        if key_length >= 0
-    }
+def _payload(batch: Buffer, header: BatchHeader, terms: Terms) -> Buffer:
+    return stored_payload(batch, header, terms.limit_bytes) if header.record_count else b""
 
 
-def _stays(payload: memoryview, place: Place, header: BatchHeader, rules: Rules) -> bool:
-    _, _, _, _, _, offset_delta, key, key_length, value_length = place
-    if key_length < 0:
-        return False  # written before the topic was compacted; nothing could ever supersede it
-    if rules.latest.get(key_hash(payload[key : key + key_length]), -1) > header.base_offset + offset_delta:
-        return False
-    is_expired = header.has_delete_horizon and header.base_timestamp_ms <= rules.now_ms
-    return value_length >= 0 or not is_expired
+def _filtered(
+    batch: Buffer, header: BatchHeader, payload: Buffer, stays: Buffer, terms: Terms, keep_empty: bool
+) -> Buffer | None:
+    horizon_ms = terms.horizon_ms
+    wanted = Wanted(
+        offsets=stays,
+        drop_tombstones=header.has_delete_horizon and header.base_timestamp_ms <= terms.now_ms,
+        retime_by=None if header.has_delete_horizon else wrapped(header.base_timestamp_ms - horizon_ms),
+    )
+    found = filter_records(payload, header, wanted)
+    if not found.kept:
+        return _emptied(batch, header) if keep_empty else None
+    return batch if found.records is None else _rebuilt(header, found.records, found, horizon_ms)
 
 
 def _emptied(batch: Buffer, header: BatchHeader) -> Buffer:
@@ -126,26 +136,11 @@ def _emptied(batch: Buffer, header: BatchHeader) -> Buffer:
     )
 
 
-def _rebuilt(payload: memoryview, header: BatchHeader, kept: list[Place], *, horizon_ms: int | None) -> Buffer:
-    latest_ms = header.base_timestamp_ms + max(place[4] for place in kept)
+def _rebuilt(header: BatchHeader, records: Buffer, found: Filtered, horizon_ms: int) -> Buffer:
+    latest_ms = header.base_timestamp_ms + found.latest_delta
     header = header._replace(
-        max_timestamp_ms=header.max_timestamp_ms if header.is_log_append_time else latest_ms, record_count=len(kept)
+        max_timestamp_ms=header.max_timestamp_ms if header.is_log_append_time else latest_ms, record_count=found.kept
     )
-    if horizon_ms is None:
-        records = b"".join([payload[place[0] : place[3]] for place in kept])
-    else:
-        records = _retimed(payload, kept, by_ms=header.base_timestamp_ms - horizon_ms)
+    if found.is_retimed:
         header = header.with_delete_horizon(horizon_ms)
     return pack_batch(header, compress(header.codec, records))
-
-
-def _retimed(payload: memoryview, kept: list[Place], *, by_ms: int) -> bytes:
-    """The records with other timestamp deltas, because they are counted from another base."""
-    records = bytearray()
-    for _, body, rest, end, timestamp_delta, *_ in kept:
-        head = bytearray(payload[body : body + 1])
-        append_varint(head, timestamp_delta + by_ms)
-        append_varint(records, len(head) + end - rest)
-        records += head
-        records += payload[rest:end]
-    return bytes(records)
