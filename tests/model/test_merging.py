@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from streamhouse.model.merging import MergeLimits, merge_limits, next_look, runs_to_merge
+from streamhouse.model.merging import MergeLimits, merge_limits, merges, next_look, runs_to_merge
 from streamhouse.model.names import Epoch
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import parse_topic_config
@@ -87,3 +87,54 @@ def test_a_trickle_ends_in_few_runs_and_each_byte_is_moved_a_few_times() -> None
     assert [each.base for each in log] == [0, *(each.end for each in log[:-1])]
     assert most < 100
     assert moved < 6 * written
+
+
+def groups(given: Sequence[Run], limits: MergeLimits, *, max_runs: int = 1000, apart_at: int = 0) -> list[list[int]]:
+    return [
+        [each.base // 10 for each in group] for group in merges(given, limits, max_runs=max_runs, apart_at=apart_at)
+    ]
+
+
+def in_objects(given: Sequence[Run]) -> list[Run]:
+    """Each in one of its own, as flushes leave them."""
+    return [replace(each, object_key=f"o-{number}") for number, each in enumerate(given)]
+
+
+ALL = MergeLimits(at_least=2, below_bytes=500, max_bytes=1000)
+
+
+def test_a_job_fills_objects_with_all_small_neighbours_whatever_their_epochs() -> None:
+    small = in_objects(runs(*[300] * 7))
+    assert groups(small, ALL) == [[0, 1, 2], [3, 4, 5]]
+    epochs = [replace(each, epoch=Epoch(number)) for number, each in enumerate(small)]
+    assert groups(epochs, ALL) == [[0, 1, 2], [3, 4, 5]]
+    assert groups(in_objects(runs(300, 500, 300, 10)), ALL) == [[2, 3]]
+    assert groups(in_objects(runs(*[1] * 5)), ALL, max_runs=2) == [[0, 1], [2, 3]]
+
+
+def test_a_job_leaves_what_it_would_only_move() -> None:
+    assert groups(in_objects(runs(300)), ALL) == []
+    assert groups([replace(each, object_key="one") for each in runs(10, 10)], ALL) == []
+    grown = replace(ALL, at_least=4)
+    assert groups(in_objects(runs(10, 10, 10)), grown) == []
+    assert groups(in_objects(runs(400, 10, 10, 10, 10)), grown) == [[1, 2, 3, 4]]
+
+
+def test_a_job_keeps_apart_what_retention_deletes_at_different_times_however_often_it_runs() -> None:
+    limits = replace(ALL, max_span_ms=400)
+    spread = [replace(each, max_timestamp_ms=n * 100) for n, each in enumerate(in_objects(runs(*[1] * 12)))]
+    first = groups(spread, limits)
+    assert first == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    merged = [replace(spread[each[-1]], base=10 * each[0], end=10 * each[-1] + 10) for each in first]
+    assert groups(merged, limits) == []
+
+
+def test_a_late_record_stays_with_those_that_it_was_written_with() -> None:
+    limits = replace(ALL, max_span_ms=400)
+    times = (100, 900, 200, 850, 1100)
+    spread = [replace(each, max_timestamp_ms=at) for at, each in zip(times, in_objects(runs(*[1] * 5)), strict=True)]
+    assert groups(spread, limits) == [[1, 2, 3, 4]]
+
+
+def test_a_job_keeps_compacted_and_new_apart() -> None:
+    assert groups(in_objects(runs(*[1] * 6)), ALL, apart_at=30) == [[0, 1, 2], [3, 4, 5]]

@@ -56,7 +56,7 @@ def together(blocks: Sequence[BlockEntry], read_bytes: int) -> Iterator[list[Blo
         yield group
 
 
-def served(stored: bytes, blocks: Sequence[BlockEntry], source: Source) -> Buffer:
+def served(stored: Buffer, blocks: Sequence[BlockEntry], source: Source) -> Buffer:
     """The batches of neighbouring blocks as they are served: with the offsets and the epoch that the run has by now."""
     run = source.run
     view, start = memoryview(stored), blocks[0].position

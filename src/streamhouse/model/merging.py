@@ -1,7 +1,7 @@
 """Merging: which small runs of a partition should become one, as pure functions.
 
-Owns        the policy: enough small neighbours of one epoch, none of them much larger than the rest
-Leaves      the work to `broker.maintenance.compaction`
+Owns        the policy: enough small neighbours of one epoch, none of them much larger than the rest; what a job merges
+Leaves      the work to `broker.maintenance.compaction` and `spark.maintenance.merging`
 
 A run joins a merge only where the result is several times as large, so that a byte is moved a few times in all, however
 small the runs are that a partition is written in.
@@ -9,7 +9,7 @@ small the runs are that a partition is written in.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Final
 
 from streamhouse.model.segment import Run
@@ -80,6 +80,49 @@ def next_look(runs: Sequence[Run], limits: MergeLimits, *, is_all: bool) -> int:
             break
         start = run.base
     return start if is_all else max(start, runs[-min(limits.at_least, len(runs))].base)
+
+
+def merges(runs: Sequence[Run], limits: MergeLimits, *, max_runs: int, apart_at: int = 0) -> Iterator[Sequence[Run]]:
+    """All that a job should merge, oldest first: small neighbours, whatever their epochs, as one object each.
+
+    What retention deletes at different times stays apart by a grid of time, not by the distance to a neighbour: of a
+    merged run only the latest time is known, and with every merge it would seem shorter than it is. Runs on both
+    sides of the offset `apart_at` stay apart, too.
+    """
+    latest_ms = accumulate((run.max_timestamp_ms for run in runs), max)
+    kinds = [
+        (run.length < limits.below_bytes, _cell(at_ms, limits), run.base >= apart_at)
+        for run, at_ms in zip(runs, latest_ms, strict=True)
+    ]
+    for (is_small, _, _), group in groupby(zip(kinds, runs, strict=True), lambda each: each[0]):
+        if is_small:
+            yield from _filled([run for _, run in group], limits, max_runs)
+
+
+def _cell(at_ms: int, limits: MergeLimits) -> int:
+    return at_ms // limits.max_span_ms if limits.max_span_ms else 0
+
+
+def _filled(runs: Sequence[Run], limits: MergeLimits, max_runs: int) -> Iterator[Sequence[Run]]:
+    """Groups as large as they may be, those left out that gain too little."""
+    start = 0
+    while start < len(runs):
+        end = _fitting(runs, start, limits, max_runs)
+        window = runs[start:end]
+        if len({run.object_key for run in window}) >= max(2, limits.at_least) and _grows(window, limits):
+            yield window
+        else:  # the largest gains nothing; those behind it may
+            end = start + 1 + max(range(len(window)), key=lambda number: window[number].length)
+        start = end
+
+
+def _fitting(runs: Sequence[Run], start: int, limits: MergeLimits, max_runs: int) -> int:
+    size, most = 0, min(len(runs), start + max_runs)
+    for end in range(start, most):
+        size += runs[end].length
+        if size > limits.max_bytes and end > start:
+            return end
+    return most
 
 
 def _small_neighbours(runs: Sequence[Run], limits: MergeLimits) -> Iterator[list[Run]]:
