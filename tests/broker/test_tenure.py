@@ -282,6 +282,22 @@ async def test_a_stop_while_the_object_store_is_away_keeps_the_wal_and_the_next_
     assert (await produce(broker, idempotent(b"b", sequence=1))).base_offset == 1
 
 
+async def test_a_hand_over_that_outlives_a_stop_gives_no_lease_away(make_world: MakeWorld) -> None:
+    """What the stop could not flush is in the WAL, and whoever leads next must not begin before it is recovered."""
+    world = await make_world(agent=AgentSettings(stop_timeout_s=5.0))
+    broker = await world.start_with()
+    task = world.run(broker)
+    await produce(broker, batch(b"a"))
+    tenure, item = current(broker), await broker.open_log(ORDERS)
+    world.objects.refuse("put_new", 1000)
+    await world.stop(broker, task, within_s=10.0)
+    world.objects.heal()
+    await tenure.hand_over([item], {ORDERS: LeaseLost([ORDERS], why="another agent leads it")})
+    assert world.metadata.count("release") == 0
+    world.kill()
+    assert await values_of(await world.start()) == {0: b"a"}
+
+
 async def test_a_stop_without_metadata_keeps_the_wal_too(make_world: MakeWorld) -> None:
     world = await make_world(agent=AgentSettings(stop_timeout_s=5.0))
     broker = await world.start_with()

@@ -414,7 +414,14 @@ class Tenure:
         if isinstance(why, SessionLost) or not await self._hand_over(flush):
             log.warning("session ends with its log in place", extra={"session": self.session.session_id})
             await self._close_wal(remove=False)
-        for item in self.logs():
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        """A hand-over under way finds nothing of its own left: what is in the WAL is the recoverer's, leases too."""
+        gone = list(self.logs())
+        self._logs.clear()
+        self._leased.clear()
+        for item in gone:
             self._budget.give_back(item.discard())
 
     async def _quiesce(self) -> None:

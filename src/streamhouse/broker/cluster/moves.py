@@ -16,7 +16,7 @@ from streamhouse.broker.doors import Doors
 from streamhouse.broker.groups import Groups
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.tenure import Tenure
-from streamhouse.errors import SessionLost, StreamhouseError, Unavailable
+from streamhouse.errors import SessionLost, Stopping, StreamhouseError, Unavailable
 from streamhouse.model.lease import Session
 
 from .cluster import Cluster, Leader
@@ -43,7 +43,7 @@ class Moves:
         while True:
             try:
                 await self.balance(tenure)
-            except (Unavailable, SessionLost) as error:
+            except (Unavailable, SessionLost, Stopping) as error:
                 log.warning("partitions stay where they are for now", extra={"why": str(error)})
             await self._cluster.wait_news(self._settings.refresh_s)
 
