@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -29,6 +29,8 @@ from streamhouse.spark.tail import read_tail
 from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 GET_BYTES: Final = 8 * 1024 * 1024
 """Neighbouring blocks that one GET brings."""
@@ -71,6 +73,11 @@ class Get:
     start: int
     end: int
 
+    @property
+    def shift(self) -> int:
+        """What an offset grows by from the object to the log."""
+        return self.run.base - self.run.stored_base
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Got:
@@ -89,7 +96,15 @@ def read_split(split: Split, task: Task, shape: Shaping) -> Iterator[pa.RecordBa
             decode, fails = partial(_shaped, task, shape), task.fail_on_data_loss
             yield from read_tail(piece, task.agents, decode, fail_on_data_loss=fails)
         if runs:
-            yield from _read_runs(place.loop, place.store, runs, task, shape, is_last_try=False)
+            decode_runs = partial(_decoded, task=task, shape=shape)
+            yield from _read_runs(place.loop, place.store, runs, task, decode_runs, is_last_try=False)
+
+
+def read_runs(split: Split, task: Task, decode: Callable[[Get, bytes], Iterator[T]]) -> Iterator[T]:
+    """What `decode` makes of the blocks of a split without a tail, in order, a GET at a time."""
+    settled()
+    place = opened(split.store)
+    return _read_runs(place.loop, place.store, split.pieces, task, decode, is_last_try=False)
 
 
 def _in_turns(pieces: Sequence[Piece]) -> Iterator[tuple[list[Piece], Piece | None]]:
@@ -115,30 +130,42 @@ def _shaped(task: Task, shape: Shaping, blocks: Sequence[bytes], piece: Piece) -
 
 
 def _read_runs(
-    loop: LoopThread, store: ObjectStore, pieces: Sequence[Piece], task: Task, shape: Shaping, *, is_last_try: bool
-) -> Iterator[pa.RecordBatch]:
+    loop: LoopThread,
+    store: ObjectStore,
+    pieces: Sequence[Piece],
+    task: Task,
+    decode: Callable[[Get, bytes], Iterator[T]],
+    *,
+    is_last_try: bool,
+) -> Iterator[T]:
     for got in loop.iterate(_listed(_bytes_of(store, pieces, task.from_ms))):
         if got.data is not None:
-            yield from _decoded(got.get, got.data, task, shape)
+            yield from decode(got.get, got.data)
         elif is_last_try:
             raise Unavailable(f"an object is gone though a plan names it; key={got.get.run.key} do=run the job again")
         else:
             elsewhere = _found_again(loop, got.get, task)
             runs = [piece for piece in elsewhere if piece.run is not None]
-            yield from _read_runs(loop, store, runs, task, shape, is_last_try=True)
+            yield from _read_runs(loop, store, runs, task, decode, is_last_try=True)
 
 
-def _decoded(get: Get, data: bytes, task: Task, shape: Shaping) -> Iterator[pa.RecordBatch]:
-    run, view = get.run, memoryview(data)
-    shift, first = run.base - run.stored_base, get.blocks[0].position
+def _decoded(get: Get, data: bytes, *, task: Task, shape: Shaping) -> Iterator[pa.RecordBatch]:
+    shift = get.shift
     selection = task.selection(shape.wanted, get.start - shift, get.end - shift)
-    for group in grouped(get.blocks, ARROW_BYTES, size=lambda entry: entry.raw_bytes):
-        raw = [
-            decode_block(view[e.position - first : e.position - first + e.stored_bytes], e, key=run.key) for e in group
-        ]
+    for raw in raw_blocks(get, data):
         columns = read_columns(raw, selection, limit_bytes=LIMIT_BYTES)
         if columns.rows:
             yield shape.record_batch(columns, get.piece.place, shift=shift)
+
+
+def raw_blocks(get: Get, data: bytes) -> Iterator[list[bytes]]:
+    """The batches of blocks as they are stored, as much at a time as becomes one Arrow batch."""
+    view, first = memoryview(data), get.blocks[0].position
+    for group in grouped(get.blocks, ARROW_BYTES, size=lambda entry: entry.raw_bytes):
+        yield [
+            decode_block(view[e.position - first : e.position - first + e.stored_bytes], e, key=get.run.key)
+            for e in group
+        ]
 
 
 async def _listed(source: AsyncIterator[Got]) -> AsyncIterator[list[Got]]:
