@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
 
 import typer
 
@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from streamhouse.config import Settings
     from streamhouse.dev.cluster import ClusterReady
     from streamhouse.spark.launch import Kind
+    from streamhouse.spark.maintenance.jobs import Done, Progress
     from streamhouse.spark.pipelines.applying import Applier, File, Problem
     from streamhouse.spark.sql.homes import Worker
     from streamhouse.spark.sql.starting import WorkerStatus
 
 T = TypeVar("T")
+JobKind: TypeAlias = Literal["merge"]
 
 
 class Doors:
@@ -191,6 +193,33 @@ class Doors:
         from streamhouse.spark.pipelines.applying import Applier
 
         return Applier(http, begin=begin)
+
+    # --- maintenance
+
+    def maintain(
+        self,
+        kind: JobKind,
+        topic: str,
+        *,
+        agents: str,
+        master: str | None,
+        settings: Mapping[str, str],
+        log: Path | None,
+        on_progress: "Callable[[Progress], None]",
+    ) -> "Done":
+        """Blocks until the job is done. Spark is started when there is something to do."""
+        with installed("spark"):
+            from streamhouse.spark.maintenance import merging
+            from streamhouse.spark.maintenance.jobs import SparkTasks
+            from streamhouse.spark.maintenance.starting import start_session
+
+        name = f"streamhouse-maintain-{kind}-{topic}"
+        tasks = SparkTasks(lambda: start_session(name, agents=agents, master=master, settings=settings, log=log))
+        job = merging.run
+        try:
+            return job(topic, agents=agents, tasks=tasks, on_progress=on_progress)
+        finally:
+            tasks.stop()
 
     # --- SQL
 

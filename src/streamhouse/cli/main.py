@@ -18,6 +18,7 @@ from streamhouse.cli import (
     dev,
     doctor,
     groups,
+    maintain,
     partitions,
     pipelines,
     produce,
@@ -159,6 +160,7 @@ app.add_typer(wal.app, name="wal")
 app.add_typer(settings.app, name="config")
 app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(sql.app, name="sql")
+app.add_typer(maintain.app, name="maintain")
 app.add_typer(spark.app, name="spark")
 app.add_typer(dev.app, name="dev")
 

@@ -7,7 +7,7 @@ Leaves      which runs are worth it to `model.merging`, I/O to `rewriting`, who 
 Batches are moved as they are: not a byte of them changes, but for offsets of those that were placed.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,8 +18,8 @@ from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import Unavailable
 from streamhouse.format.rewriting import Rewritten
 from streamhouse.model.merging import merge_limits, merges
-from streamhouse.model.segment import Run
-from streamhouse.spark.maintenance.agents import Maintainers, MaintenancePlan, PartitionPlan, Replacement
+from streamhouse.model.names import PartitionId
+from streamhouse.spark.maintenance.agents import Maintainers, MaintenancePlan, Replacement
 from streamhouse.spark.maintenance.jobs import Done, OnProgress, Progress, Tasks
 from streamhouse.spark.maintenance.rewriting import Costs, Fetched, Work, fetch, store_replacement
 from streamhouse.spark.objects import opened
@@ -94,6 +94,8 @@ class _Merge:
         self._on_progress, self._policy = on_progress, policy
         self._job = str(Ids().uuid())
         self._done = Done(topic=topic)
+        self._ends: dict[int, int] = {}
+        """Where partitions ended when the job began: what is written meanwhile would keep it from ending."""
 
     def run(self) -> Done:
         for number in range(MAX_ROUNDS):
@@ -102,7 +104,8 @@ class _Merge:
             self._done = replace(self._done, runs_after=count, rounds=number)
             if number == 0:
                 self._done = replace(self._done, runs_before=count)
-            works = list(works_of(plan, self._policy, job=self._job))
+                self._ends = {each.partition: each.flushed_end for each in plan.partitions}
+            works = list(works_of(plan, self._policy, job=self._job, ends=self._ends))
             if not works:
                 return self._done
             self._round(works)
@@ -135,15 +138,19 @@ class _Merge:
 # --- on the driver: what to do
 
 
-def works_of(plan: MaintenancePlan, policy: MergePolicy, *, job: str) -> Iterator[Work]:
-    """What there is to merge. Decides; touches nothing."""
+def works_of(
+    plan: MaintenancePlan, policy: MergePolicy, *, job: str, ends: Mapping[int, int] | None = None
+) -> Iterator[Work]:
+    """What there is to merge, below the `ends` of partitions. Decides; touches nothing."""
     limits = merge_limits(
         plan.config, at_least=policy.at_least, below_bytes=policy.below_bytes, max_bytes=policy.target_bytes
     )
     for partition in plan.partitions:
         rows = {row.base: row for row in partition.runs}
         apart_at = partition.cleaned_to if plan.config.compacts else 0
-        for chosen in merges(_runs(plan, partition), limits, max_runs=MAX_RUNS, apart_at=apart_at):
+        end = partition.flushed_end if ends is None else ends.get(partition.partition, 0)
+        runs = [row.run(PartitionId(plan.id, partition.partition)) for row in partition.runs if row.end <= end]
+        for chosen in merges(runs, limits, max_runs=MAX_RUNS, apart_at=apart_at):
             yield Work(
                 job=job,
                 store=plan.store,
@@ -152,11 +159,6 @@ def works_of(plan: MaintenancePlan, policy: MergePolicy, *, job: str) -> Iterato
                 partition=partition.partition,
                 runs=tuple(rows[run.base] for run in chosen),
             )
-
-
-def _runs(plan: MaintenancePlan, partition: PartitionPlan) -> list[Run]:
-    work = Work(job="", store="", topic="", topic_id=plan.topic_id, partition=partition.partition, runs=())
-    return [row.run(work.id) for row in partition.runs]
 
 
 def packed(works: Iterable[Work], target_bytes: int) -> Iterator[list[Work]]:

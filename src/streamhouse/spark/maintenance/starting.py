@@ -1,0 +1,52 @@
+"""Starting: the Spark of a maintenance job, whose own words go to a file.
+
+Data path   none; once in a job that has something to do
+Owns        the job's Spark settings, where Spark's words go
+Leaves      what every Spark of ours is set to, to `session`
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from streamhouse.spark.opening import open_session
+
+SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+}
+
+
+def start_session(
+    name: str,
+    *,
+    agents: str,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    log: Path | None = None,
+) -> SparkSession:
+    """A Spark for a job; without a master it takes the cores of this machine."""
+    with _words_to(log or Path(tempfile.gettempdir()) / f"streamhouse-maintain-{os.getpid()}.log"):
+        return open_session(name, agents=agents, master=master, settings={**SETTINGS, **(settings or {})})
+
+
+@contextmanager
+def _words_to(log: Path) -> Iterator[None]:
+    """What Spark's processes say, from here on, is for whoever looks for it: they keep what they were started with."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(handle, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(handle)
