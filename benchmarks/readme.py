@@ -36,6 +36,9 @@ CLUSTER: Final = Marks(
 SPARK: Final = Marks(
     begin="<!-- spark numbers: begin (written by --write-readme) -->", end="<!-- spark numbers: end -->"
 )
+SEGMENTS: Final = Marks(
+    begin="<!-- segment numbers: begin (written by --write-readme) -->", end="<!-- segment numbers: end -->"
+)
 
 
 def write(run: Run, page: Path = PAGE, marks: Marks = BROKERS) -> None:

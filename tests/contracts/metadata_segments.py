@@ -7,6 +7,7 @@ import pytest
 
 from streamhouse.errors import Internal, LeaseLost, SessionLost
 from streamhouse.model.names import Epoch
+from streamhouse.stores.metadata import store as store_module
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.contracts.clocks import ManualClock
 from tests.contracts.metadata_scene import (
@@ -311,6 +312,35 @@ class SegmentContract(MetadataScene):
         await publish(ready, ALICE, moved, 25)
         await ready.advance_log_start({part(0): 20})
         assert await spans(ready, part(0)) == [(20, 25)]
+
+    async def test_a_far_move_of_the_log_start_drops_the_oldest_runs_first_and_the_rest_when_it_is_repeated(
+        self, ready: MetadataStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store_module, "DROPPED_AT_ONCE", 2)
+        [state] = await lead(ready, ALICE, part(0))
+        for end in range(10, 80, 10):
+            await publish(ready, ALICE, replace(state, flushed_end=end - 10), end)
+        assert await ready.advance_log_start({part(0): 50})
+        assert (await state_of(ready, part(0))).log_start == 50
+        assert await spans(ready, part(0)) == [(20, 30), (30, 40), (40, 50), (50, 60), (60, 70)]
+        assert await ready.advance_log_start({part(0): 50})
+        assert not await ready.advance_log_start({part(0): 50})
+        assert await spans(ready, part(0)) == [(50, 60), (60, 70)]
+        assert await ready.sizes([ORDERS]) == {part(0): 2000}
+
+    async def test_a_topic_with_very_many_runs_is_deleted_in_several_steps(
+        self, ready: MetadataStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store_module, "DROPPED_AT_ONCE", 2)
+        states = await lead(ready, ALICE, part(0), part(1))
+        for end in range(10, 80, 10):
+            for state in states:
+                await publish(ready, ALICE, replace(state, flushed_end=end - 10), end)
+        known = await ready.known_objects()
+        await ready.delete_topic(ORDERS)
+        assert await ready.partitions([ORDERS]) == []
+        assert await ready.runs(part(0), from_offset=0, limit=9) == []
+        assert {doomed.key for doomed in await ready.doomed_objects(grace_ms=0, limit=100)} == known
 
     async def test_the_log_start_never_goes_back_nor_past_the_flushed_end(self, ready: MetadataStore) -> None:
         first, _ = await lead(ready, ALICE, part(0), part(1))

@@ -339,6 +339,7 @@ MAY_SCAN = {
     "list_sessions": "lists all unended sessions, by a partial index",
     "lowest_free_node_id": "looks at all unended sessions, by a partial index",
     "known_objects": "must name every object",
+    "count_runs": "counts up to a limit",
     "list_schema_contexts": "lists all contexts",
     "count_schema_subjects": "counts all subjects, when there is a new one",
     "list_schema_subjects": "lists subjects by what their names begin with, page by page",

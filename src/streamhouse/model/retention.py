@@ -5,18 +5,31 @@ Leaves      moving the log start to the metadata store, deleting bytes to `broke
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
 
 
+class RetentionStep(NamedTuple):
+    """Where a log should start, as far as the runs that were looked at tell, and what all from there on come to."""
+
+    start: int
+    size_bytes: int
+
+
 def retained_from(runs: Sequence[Run], config: TopicConfig, *, log_start: int, now_ms: int) -> int:
     """The log start that the settings ask for; `runs` are the partition's, oldest first. Never goes back."""
-    if not config.deletes:
-        return log_start
-    start = log_start
-    size = sum(run.length for run in runs if run.end > log_start)
-    for run in runs:
+    size_bytes = sum(run.length for run in runs if run.end > log_start)
+    return retention_step(runs, config, log_start=log_start, now_ms=now_ms, size_bytes=size_bytes).start
+
+
+def retention_step(
+    runs: Sequence[Run], config: TopicConfig, *, log_start: int, now_ms: int, size_bytes: int
+) -> RetentionStep:
+    """As `retained_from`, of the oldest runs of a partition whose runs come to `size_bytes` in all."""
+    start, size = log_start, size_bytes
+    for run in runs if config.deletes else ():
         if run.end <= start:
             continue
         too_old = config.retention_ms >= 0 and run.max_timestamp_ms < now_ms - config.retention_ms
@@ -25,4 +38,4 @@ def retained_from(runs: Sequence[Run], config: TopicConfig, *, log_start: int, n
             break
         start = run.end
         size -= run.length
-    return start
+    return RetentionStep(start, size)

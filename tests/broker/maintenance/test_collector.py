@@ -12,6 +12,7 @@ from streamhouse.errors import CommitRefused, OffsetOutOfRange, SessionLost, Una
 from streamhouse.format.keys import segment_key, wal_key
 from streamhouse.model.lease import Address
 from streamhouse.model.names import SessionId, TopicPartition
+from streamhouse.stores.metadata import store as store_module
 from streamhouse.stores.metadata.base import NewSession
 from tests.broker.conftest import MakeWorld
 from tests.broker.placing.support import until_done, written
@@ -64,6 +65,38 @@ async def test_the_oldest_runs_of_a_log_that_is_too_large_leave_it(world: World)
     assert (await broker.earliest(ORDERS)).offset == 2
 
 
+async def test_a_long_log_that_is_too_large_leaves_page_by_page_and_no_further_than_the_limit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAGE", 2)
+    broker = await world.start_with(**{"retention.ms": "-1"})
+    for _ in range(9):
+        await flushed(broker, b"v")
+    topic = await broker.topic("orders")
+    stay = sum(run.length for run in (await broker.runs(topic, limit=9))[7:])
+    await broker.administration.alter_topic("orders", lambda now: {**now, "retention.bytes": str(stay)})
+    await broker.collector.retain()
+    assert (await broker.earliest(ORDERS)).offset == 7
+    assert [run.base for run in await broker.runs(topic, limit=9)] == [7, 8]
+    assert await broker.collector.retain() == 0
+
+
+async def test_runs_that_a_far_move_of_the_log_start_left_are_dropped_by_the_next_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "DROPPED_AT_ONCE", 2)
+    broker = await world.start_with(**{"retention.ms": "-1", "retention.bytes": "1000000"})
+    for _ in range(9):
+        await flushed(broker, b"v")
+    await broker.administration.delete_records(ORDERS, 7)
+    topic = await broker.topic("orders")
+    assert [run.base for run in await broker.runs(topic, limit=9)] == [2, 3, 4, 5, 6, 7, 8]
+    assert await values_of(broker, offset=7) == {7: b"v", 8: b"v"}
+    await broker.collector.retain()
+    assert [run.base for run in await broker.runs(topic, limit=9)] == [7, 8]
+    assert (await broker.earliest(ORDERS)).offset == 7
+
+
 async def test_what_is_kept_for_ever_is_kept(world: World) -> None:
     broker = await world.start_with(**{"retention.ms": "-1"})
     await broker.create_topic("clicks", partitions=1, overrides={"cleanup.policy": "compact"})
@@ -105,9 +138,9 @@ async def test_by_age_a_long_log_is_read_only_as_far_as_it_is_old(
     broker = await world.start_with(**{"retention.ms": str(1000 * DAY_S)})
     for age in (5, 4, 3, 0, 0, 0, 0, 0, 0):
         await flushed(broker, b"v", age_s=age * DAY_S)
-    asked = world.metadata.count("runs")
+    asked = world.metadata.count("runs_of")
     await broker.collector.retain()
-    assert world.metadata.count("runs") - asked == 2
+    assert world.metadata.count("runs_of") - asked == 3  # the oldest run, and two pages
     assert (await broker.earliest(ORDERS)).offset == 3
 
 
@@ -235,7 +268,7 @@ async def test_what_is_not_a_segment_is_nobodys_orphan(world: World) -> None:
     assert await broker.collector.sweep() == 0
 
 
-@pytest.mark.parametrize("call", ["roll_call", "known_objects"])
+@pytest.mark.parametrize("call", ["roll_call", "known_among"])
 async def test_one_failing_query_deletes_nothing(world: World, call: str) -> None:
     broker = await world.start_with()
     await flushed(broker, b"a")
@@ -294,7 +327,7 @@ async def test_maintenance_runs_by_itself_and_survives_a_store_that_is_away(make
     await flushed(broker, b"a", age_s=DAY_S)
     await flushed(broker, b"b", age_s=-DAY_S // 48)
     await world.bucket.put_new(segment_key(NOBODY, 1), [b"left behind"])
-    for call in ("partitions", "doomed_objects", "known_objects"):
+    for call in ("partitions", "doomed_objects", "known_among"):
         world.metadata.refuse(call)
     await world.clock.advance(60)
     assert (await broker.earliest(ORDERS)).offset == 1

@@ -83,7 +83,8 @@ CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "runs_of_object": {"key": ["segments/7", "segments/8"]},
     "insert_run": {name: [value] for name, value in run_params(NEW).items()},
     "advance_flushed_end": {name: [value] for name, value in {**partition_params(part(0)), **ADVANCE}.items()},
-    "drop_runs_below": {"topic_id": [str(ORDERS)] * 2, "partition": [0, 1]},
+    "drop_runs_below": {"topic_id": [str(ORDERS)] * 2, "partition": [0, 1], "limit": [5, 5]},
+    "count_runs": {"topic_id": str(ORDERS), "limit": 100},
     "doom_object": {"object_id": [1, 2], "now_ms": [0, 0]},
     "drop_object": {"object_id": [1, 2]},
     "carry_producers": {

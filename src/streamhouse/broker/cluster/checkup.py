@@ -153,7 +153,7 @@ class Checkup:
         listed, more = await _first(self._doors.objects.list(SEGMENTS_PREFIX))
         roll = await self._doors.metadata.roll_call()
         alive = {session.session_id for session in roll.sessions}
-        known = await self._doors.metadata.known_objects()
+        known = await self._doors.metadata.known_among([meta.key for meta in listed])
         late_ms = self._doors.clock.now_ms() - round((settings.orphan_age_s + 2 * settings.sweep_s) * 1000)
         orphans = [
             meta

@@ -5,15 +5,16 @@ Owns        when retention is looked at, when doomed objects go, the search for 
 Leaves      the policy to `model.retention`, marking to the metadata store
 
 Deleting always goes: row marked in a transaction -> grace time -> object deleted -> row removed. An object that no
-row names is deleted only when it is old, its session has ended, and the names were read completely in one snapshot
-taken after the listing.
+row names is deleted only when it is old, its session has ended, and no row, live or doomed, named it in one snapshot
+taken after it was listed and its session was seen to be over.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from itertools import groupby
+from typing import Final, NamedTuple
 
 from streamhouse.broker.cluster.cluster import Cluster
 from streamhouse.broker.doors import Doors
@@ -28,15 +29,26 @@ from streamhouse.format.keys import (
 )
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, SessionId, TopicId
-from streamhouse.model.retention import retained_from
+from streamhouse.model.retention import retention_step
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic, TopicConfig
 
 log = logging.getLogger(__name__)
 
 PAGE: Final = 1000
+TOGETHER: Final = 100
+"""Of so many partitions retention looks at a page of runs together."""
 SESSIONS_KEPT: Final = 2
 """Ended sessions are known for so many times as long as what they left is kept."""
+
+
+class Due(NamedTuple):
+    """A partition that may have something to lose, and what its runs come to from its log start on."""
+
+    partition: PartitionId
+    config: TopicConfig
+    log_start: int
+    size_bytes: int
 
 
 class Collector:
@@ -85,38 +97,74 @@ class Collector:
         return in_turn
 
     async def retain(self) -> int:
-        """Move the log starts that retention asks to move; returns how many moved."""
-        starts: dict[PartitionId, int] = {}
-        for state, config in await self._due():
-            start = await self._retained_from(state.partition, state.log_start, config)
-            if start > state.log_start:
-                starts[state.partition] = start
-        if starts:
-            await self._doors.metadata.advance_log_start(starts)
-        for partition, start in starts.items():
-            self._moved(partition, start)
-        return len(starts)
-
-    async def _due(self) -> list[tuple[PartitionState, TopicConfig]]:
-        """The partitions of this agent that have something to lose: those of all topics in a few questions, because
-        nearly none of them has."""
-        configs = {topic_id: config for topic_id, config in (await self._configs()).items() if _has_limits(config)}
+        """Move the log starts that retention asks to move, step by step; returns how many moved."""
+        configs = await self._configs()
         states = [
             state
             for state in await self._doors.metadata.partitions(list(configs))
             if state.log_start < state.flushed_end and self._cluster.leads(state)
         ]
         oldest = await self._oldest(states)
-        limited = [topic_id for topic_id, config in configs.items() if config.retention_bytes >= 0]
+        await self._advance(
+            {each.partition: each.log_start for each in states if _has_leftovers(each, oldest.get(each.partition))}
+        )
+        moved: set[PartitionId] = set()
+        due = await self._due(states, oldest, configs)
+        for first in range(0, len(due), TOGETHER):
+            some: Sequence[Due] = due[first : first + TOGETHER]
+            while some:
+                starts, some = await self._next_starts(some)
+                await self._advance(starts)
+                moved |= starts.keys()
+        return len(moved)
+
+    async def _advance(self, starts: Mapping[PartitionId, int]) -> None:
+        if not starts:
+            return
+        more = await self._doors.metadata.advance_log_start(starts)
+        for partition, start in starts.items():
+            self._moved(partition, start)
+        while more:
+            more = await self._doors.metadata.advance_log_start(starts)
+
+    async def _due(
+        self,
+        states: Sequence[PartitionState],
+        oldest: Mapping[PartitionId, Run],
+        configs: Mapping[TopicId, TopicConfig],
+    ) -> list[Due]:
+        """The partitions that have something to lose: found in a few questions, because nearly none of them has."""
+        limited = [topic_id for topic_id, config in configs.items() if config.deletes and config.retention_bytes >= 0]
+        # Asked last: rows below a log start that just moved would count, so those that had any wait for the next look.
         sizes = await self._doors.metadata.sizes(limited) if limited else {}
         now_ms = self._doors.clock.now_ms()
-        return [
-            (state, config)
-            for state in states
-            if (config := configs[state.partition.topic_id]) and (run := oldest.get(state.partition)) is not None
-            if (config.retention_ms >= 0 and run.max_timestamp_ms < now_ms - config.retention_ms)
-            or (config.retention_bytes >= 0 and sizes.get(state.partition, 0) > config.retention_bytes)
-        ]
+        found: list[Due] = []
+        for state in states:
+            run, config = oldest.get(state.partition), configs[state.partition.topic_id]
+            if run is None or not config.deletes or _has_leftovers(state, run):
+                continue
+            size = sizes.get(state.partition, 0)
+            is_old = config.retention_ms >= 0 and run.max_timestamp_ms < now_ms - config.retention_ms
+            if is_old or 0 <= config.retention_bytes < size:
+                found.append(Due(state.partition, config, state.log_start, size))
+        return found
+
+    async def _next_starts(self, some: Sequence[Due]) -> tuple[dict[PartitionId, int], list[Due]]:
+        """How far log starts move, as far as a page of runs tells; and those of which the next page may tell more."""
+        limit = max(1, PAGE // len(some))
+        runs = await self._doors.metadata.runs_of({due.partition: due.log_start for due in some}, limit=limit)
+        pages = {partition: list(page) for partition, page in groupby(runs, key=lambda run: run.partition)}
+        now_ms = self._doors.clock.now_ms()
+        starts: dict[PartitionId, int] = {}
+        more: list[Due] = []
+        for due in some:
+            page = pages.get(due.partition, [])
+            step = retention_step(page, due.config, log_start=due.log_start, now_ms=now_ms, size_bytes=due.size_bytes)
+            if step.start > due.log_start:
+                starts[due.partition] = step.start
+            if len(page) == limit and step.start == page[-1].end:
+                more.append(due._replace(log_start=step.start, size_bytes=step.size_bytes))
+        return starts, more
 
     async def _configs(self) -> dict[TopicId, TopicConfig]:
         configs: dict[TopicId, TopicConfig] = {}
@@ -131,22 +179,9 @@ class Collector:
     async def _oldest(self, states: Sequence[PartitionState]) -> dict[PartitionId, Run]:
         found: dict[PartitionId, Run] = {}
         for start in range(0, len(states), PAGE):
-            wanted = {state.partition: state.log_start for state in states[start : start + PAGE]}
+            wanted = {state.partition: 0 for state in states[start : start + PAGE]}
             found |= {run.partition: run for run in await self._doors.metadata.runs_of(wanted, limit=1)}
         return found
-
-    async def _retained_from(self, partition: PartitionId, log_start: int, config: TopicConfig) -> int:
-        now_ms = self._doors.clock.now_ms()
-        runs: list[Run] = []
-        offset = log_start
-        while page := await self._doors.metadata.runs(partition, from_offset=offset, limit=PAGE):
-            runs.extend(page)
-            offset = page[-1].end
-            # By age the oldest decide; only a limit of size needs to know how much there is in all.
-            by_age_only = config.retention_bytes < 0 and page[-1].max_timestamp_ms >= now_ms - config.retention_ms
-            if len(page) < PAGE or by_age_only:
-                break
-        return retained_from(runs, config, log_start=log_start, now_ms=now_ms)
 
     async def collect(self) -> int:
         """Delete doomed objects whose grace time is over; returns how many went."""
@@ -178,30 +213,45 @@ class Collector:
     async def _give_up_placed(self, before_ms: int) -> int:
         """Segments that nobody committed for long are given up by a row that keeps every commit from placing them, and
         are deleted when its grace time is over. Returns how many."""
-        old = [meta.key async for meta in self._doors.objects.list(PLACED_PREFIX) if meta.modified_at_ms < before_ms]
-        if not old:
-            return 0
-        known = await self._doors.metadata.known_objects()
-        orphans = [key for key in old if key not in known and parse_placed_key(key) is not None]
-        for start in range(0, len(orphans), PAGE):
-            await self._doors.metadata.give_up_objects(orphans[start : start + PAGE])
-        self.deleted_orphans += len(orphans)
-        return len(orphans)
+        gone = 0
+        async for unknown in self._unknown(PLACED_PREFIX, before_ms):
+            orphans = [key for key in unknown if parse_placed_key(key) is not None]
+            await self._doors.metadata.give_up_objects(orphans)
+            gone += len(orphans)
+        self.deleted_orphans += gone
+        return gone
 
     async def _sweep_segments(self, before_ms: int) -> int:
-        old = [meta.key async for meta in self._doors.objects.list(SEGMENTS_PREFIX) if meta.modified_at_ms < before_ms]
-        if not old:
-            return 0
-        alive = {session.session_id for session in (await self._doors.metadata.roll_call()).sessions}
-        known = await self._doors.metadata.known_objects()
-        orphans = [
-            key for key in old if key not in known and (name := parse_segment_key(key)) and name.session_id not in alive
-        ]
-        for key in orphans:
-            await self._doors.objects.delete(key)
-            self.deleted_orphans += 1
-            log.info("orphan deleted", extra={"key": key})
-        return len(orphans)
+        gone = 0
+        async for unknown in self._unknown(SEGMENTS_PREFIX, before_ms):
+            alive = {session.session_id for session in (await self._doors.metadata.roll_call()).sessions}
+            # Again, because a session may have published and ended since the names were looked for.
+            known = await self._doors.metadata.known_among(unknown)
+            for key in unknown:
+                if key not in known and (name := parse_segment_key(key)) and name.session_id not in alive:
+                    await self._doors.objects.delete(key)
+                    gone += 1
+                    self.deleted_orphans += 1
+                    log.info("orphan deleted", extra={"key": key})
+        return gone
+
+    async def _unknown(self, prefix: str, before_ms: int) -> AsyncIterator[list[str]]:
+        """Old objects that no row named after they were listed, page by page: however many there are, neither memory
+        nor a statement holds them all."""
+        page: list[str] = []
+        async for meta in self._doors.objects.list(prefix):
+            if meta.modified_at_ms < before_ms:
+                page.append(meta.key)
+            if len(page) == PAGE:
+                if unknown := await self._unnamed(page):
+                    yield unknown
+                page = []
+        if page and (unknown := await self._unnamed(page)):
+            yield unknown
+
+    async def _unnamed(self, keys: Sequence[str]) -> list[str]:
+        known = await self._doors.metadata.known_among(keys)
+        return [key for key in keys if key not in known]
 
     async def sweep_logs(self) -> int:
         """Delete what sessions that ended long ago left of their logs, and then forget them; returns how many objects
@@ -232,5 +282,6 @@ class Collector:
         return ended
 
 
-def _has_limits(config: TopicConfig) -> bool:
-    return config.deletes and (config.retention_ms >= 0 or config.retention_bytes >= 0)
+def _has_leftovers(state: PartitionState, oldest: Run | None) -> bool:
+    """Whether runs lie below a log start, which moved far at once by a client's wish, or whose agent died meanwhile."""
+    return oldest is not None and oldest.end <= state.log_start

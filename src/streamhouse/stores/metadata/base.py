@@ -105,6 +105,9 @@ class MetadataStore(SchemaStore, PipelineStore, Protocol):
     async def delete_topic(self, topic_id: TopicId) -> None:
         """Remove topic, partitions, runs and offsets committed in it, and doom objects left without runs.
 
+        Where there are very many runs its records are deleted first, in several transactions, so that a call that fails
+        may leave a topic without records.
+
         With the internal topic go the groups of its shards. No error when it isn't there.
         """
         ...
@@ -354,11 +357,12 @@ class MetadataStore(SchemaStore, PipelineStore, Protocol):
         ...
 
     # --- retention and collection
-    async def advance_log_start(self, starts: Mapping[PartitionId, int]) -> None:
+    async def advance_log_start(self, starts: Mapping[PartitionId, int]) -> bool:
         """Move log starts forward (never back, never past the flushed end), and drop what lies below them.
 
         Runs that end at or below the log start go, except each partition's newest; objects left without runs are
-        doomed. Unknown partitions are passed over.
+        doomed. Unknown partitions are passed over. However many runs there are, a call drops the oldest thousand or so:
+        True when more may be left, which the same call drops next.
         """
         ...
 

@@ -96,6 +96,7 @@ class Statements:
     latest_run: str
     epoch_end: str
     runs_of_object: str
+    count_runs: str
     drop_runs_below: str
     drop_runs_of_topic: str
     # replacements

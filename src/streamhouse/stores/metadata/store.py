@@ -8,6 +8,7 @@ Leaves      what happens in them to `transactions`, running them to the engines,
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from streamhouse.model.group import ShardCommit
 from streamhouse.model.lease import AbandonedRange, PartitionState, RollCall, Session
@@ -37,6 +38,9 @@ from streamhouse.stores.metadata.transactions import (
     settings,
     topics,
 )
+
+DROPPED_AT_ONCE: Final = 1000
+"""Runs that one transaction drops: others wait for it, and a call has a deadline."""
 
 
 class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore):
@@ -71,6 +75,8 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore):
         await self._engine.write(partial(topics.create_topic, topic=topic))
 
     async def delete_topic(self, topic_id: TopicId) -> None:
+        while await self._engine.write(partial(topics.empty_topic, topic_id=topic_id, limit=DROPPED_AT_ONCE)):
+            pass
         await self._engine.write(partial(topics.delete_topic, topic_id=topic_id))
 
     async def topics(self) -> Sequence[Topic]:
@@ -195,8 +201,8 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore):
         return await self._engine.look(partial(replacements.list_cleaned, topic_ids=topic_ids))
 
     # --- retention and collection
-    async def advance_log_start(self, starts: Mapping[PartitionId, int]) -> None:
-        await self._engine.write(partial(segments.advance_log_start, starts=starts))
+    async def advance_log_start(self, starts: Mapping[PartitionId, int]) -> bool:
+        return await self._engine.write(partial(segments.advance_log_start, starts=starts, limit=DROPPED_AT_ONCE))
 
     async def doomed_objects(self, *, grace_ms: int, limit: int) -> Sequence[DoomedObject]:
         return await self._engine.read(partial(segments.doomed_objects, grace_ms=grace_ms, limit=limit))

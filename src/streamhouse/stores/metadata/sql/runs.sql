@@ -138,19 +138,31 @@ FROM segment_objects AS o
 JOIN runs AS r ON r.object_id = o.object_id
 WHERE o.key = :key;
 
+-- name: count_runs
+-- How many runs a topic has, counted up to a limit.
+SELECT COUNT(*) AS runs FROM (
+    SELECT 1 FROM runs WHERE topic_id = :topic_id ORDER BY topic_id, partition, base_offset LIMIT :limit
+) AS first_runs;
+
 -- name: drop_runs_below
--- Runs that end at or below the log start, but never the newest, which carries the producers' state.
+-- Runs that end at or below the log start, oldest first and so many at most, but never the newest, which carries the
+-- producers' state.
 DELETE FROM runs
 WHERE topic_id = :topic_id AND partition = :partition
-  AND base_offset <> (
-      SELECT MAX(newest.base_offset) FROM runs AS newest
-      WHERE newest.topic_id = :topic_id AND newest.partition = :partition
-  )
-  AND base_offset < (
-      SELECT p.log_start FROM partitions AS p WHERE p.topic_id = :topic_id AND p.partition = :partition
-  )
-  AND end_offset <= (
-      SELECT p.log_start FROM partitions AS p WHERE p.topic_id = :topic_id AND p.partition = :partition
+  AND base_offset IN (
+      SELECT old.base_offset FROM runs AS old
+      WHERE old.topic_id = :topic_id AND old.partition = :partition
+        AND old.base_offset <> (
+            SELECT MAX(newest.base_offset) FROM runs AS newest
+            WHERE newest.topic_id = :topic_id AND newest.partition = :partition
+        )
+        AND old.base_offset < (
+            SELECT p.log_start FROM partitions AS p WHERE p.topic_id = :topic_id AND p.partition = :partition
+        )
+        AND old.end_offset <= (
+            SELECT p.log_start FROM partitions AS p WHERE p.topic_id = :topic_id AND p.partition = :partition
+        )
+      ORDER BY old.base_offset LIMIT :limit
   )
 RETURNING topic_id, partition, object_id, producers_object_id, length;
 

@@ -90,19 +90,24 @@ async def epoch_end(tx: Transaction, partition: PartitionId, epoch: int) -> Epoc
     return None if row is None else EpochEnd(epoch=Epoch(row["epoch"]), end=row["end_offset"])
 
 
-async def advance_log_start(tx: Transaction, starts: Mapping[PartitionId, int]) -> None:
+async def advance_log_start(tx: Transaction, starts: Mapping[PartitionId, int], limit: int) -> bool:
+    """Whether runs may be left below the log starts: at most about `limit` are dropped, a share of each partition."""
+    share = max(1, limit // max(1, len(starts)))
     await tx.lock(Lock.PARTITIONS, {"partitions": partition_list(starts)})
     await tx.change_each(
         tx.sql.advance_log_start, ({**partition_params(p), "log_start": start} for p, start in starts.items())
     )
-    dropped = await tx.rows_each(tx.sql.drop_runs_below, map(partition_params, starts))
+    dropped = await tx.rows_each(tx.sql.drop_runs_below, ({**partition_params(p), "limit": share} for p in starts))
+    dropped_runs: Counter[PartitionId] = Counter()
     dropped_bytes: Counter[PartitionId] = Counter()
     for row in dropped:
+        dropped_runs[partition_of(row)] += 1
         dropped_bytes[partition_of(row)] += row["length"]
     await tx.change_each(
         tx.sql.shrink_partition, ({**partition_params(p), "dropped_bytes": gone} for p, gone in dropped_bytes.items())
     )
     await doom_unused(tx, objects_of(dropped))
+    return share in dropped_runs.values()
 
 
 def objects_of(dropped: Iterable[Row]) -> Iterator[int]:

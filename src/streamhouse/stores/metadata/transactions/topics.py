@@ -22,7 +22,7 @@ from streamhouse.stores.metadata.rows import (
     topic_params,
 )
 from streamhouse.stores.metadata.transaction import Lock, Transaction
-from streamhouse.stores.metadata.transactions.segments import doom_unused, objects_of
+from streamhouse.stores.metadata.transactions.segments import advance_log_start, doom_unused, objects_of
 
 
 async def cluster_id(tx: Transaction, proposed: str) -> str:
@@ -77,6 +77,16 @@ async def find_topic(tx: Transaction, topic_id: TopicId) -> Topic:
     if row is None:
         raise UnknownTopicId(topic_id)
     return topic_of(row)
+
+
+async def empty_topic(tx: Transaction, topic_id: TopicId, limit: int) -> bool:
+    """Drop some of the runs of a topic that has more than `limit`, as if all its records had been deleted; whether that
+    should go on. What is left is little enough to go with the topic, in one transaction."""
+    counted = await tx.row(tx.sql.count_runs, {"topic_id": str(topic_id), "limit": limit + 1})
+    if counted is None or counted["runs"] <= limit:
+        return False
+    states = await list_partitions(tx, [topic_id])
+    return await advance_log_start(tx, {state.partition: state.flushed_end for state in states}, limit)
 
 
 async def delete_topic(tx: Transaction, topic_id: TopicId) -> None:

@@ -33,16 +33,25 @@ JOIN runs AS r ON r.object_id = o.object_id
 WHERE o.key = ANY(:key::text[]);
 
 -- name: drop_runs_below
--- Runs that end at or below their partition's log start, but never the newest, which carries the producers' state.
+-- Runs that end at or below their partition's log start, oldest first and so many at most, but never the newest, which
+-- carries the producers' state. They are found first and named by where they stand: joined to the table, the planner,
+-- who does not know the limit, would rather read all runs.
 DELETE FROM runs AS r
-USING unnest(:topic_id::text[], :partition::integer[]) AS given (topic_id, partition)
-JOIN partitions AS p ON p.topic_id = given.topic_id AND p.partition = given.partition
-CROSS JOIN LATERAL (
-    SELECT MAX(every.base_offset) AS base_offset FROM runs AS every
-    WHERE every.topic_id = given.topic_id AND every.partition = given.partition
-) AS newest
-WHERE r.topic_id = given.topic_id AND r.partition = given.partition
-  AND r.base_offset < p.log_start AND r.end_offset <= p.log_start AND r.base_offset < newest.base_offset
+WHERE r.ctid = ANY(ARRAY(
+    SELECT gone.place
+    FROM unnest(:topic_id::text[], :partition::integer[], :limit::bigint[]) AS given (topic_id, partition, most)
+    JOIN partitions AS p ON p.topic_id = given.topic_id AND p.partition = given.partition
+    CROSS JOIN LATERAL (
+        SELECT MAX(every.base_offset) AS base_offset FROM runs AS every
+        WHERE every.topic_id = given.topic_id AND every.partition = given.partition
+    ) AS newest
+    CROSS JOIN LATERAL (
+        SELECT old.ctid AS place FROM runs AS old
+        WHERE old.topic_id = given.topic_id AND old.partition = given.partition
+          AND old.base_offset < p.log_start AND old.end_offset <= p.log_start AND old.base_offset < newest.base_offset
+        ORDER BY old.base_offset LIMIT given.most
+    ) AS gone
+))
 RETURNING r.topic_id, r.partition, r.object_id, r.producers_object_id, r.length;
 
 -- name: runs_of
