@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from streamhouse.errors import InvalidTopicName
+from streamhouse.format.lake_options import a_duration_ms, a_file_size, some_partitions
 from streamhouse.model.names import check_topic_name
 from streamhouse.model.table import Connector
 
@@ -168,6 +169,13 @@ PIPELINE_OPTIONS: Final[Mapping[str, Check]] = {
     "format": one_of("json", "raw"),
     "partitions": a_number,
 }
+_LAKE: Final[Mapping[str, Check]] = {
+    "location": something,
+    "mode": one_of("append", "upsert"),
+    "partition_by": some_partitions,
+    "file_size": a_file_size,
+    "expire_snapshots": a_duration_ms,
+}
 TABLE_OPTIONS: Final[Mapping[Connector, Mapping[str, Check]]] = {
     Connector.TOPIC: {
         "topic": a_topic,
@@ -181,8 +189,13 @@ TABLE_OPTIONS: Final[Mapping[Connector, Mapping[str, Check]]] = {
     },
     Connector.POSTGRESQL: {"connection": something, "table": something},
     Connector.CONSOLE: {},
+    Connector.ICEBERG: {**_LAKE, "catalog": something, "table": something},
+    Connector.DELTA: _LAKE,
+    Connector.PARQUET: _LAKE,
 }
 REQUIRED: Final[Mapping[Connector, tuple[str, ...]]] = {
     Connector.FILES: ("path",),
     Connector.POSTGRESQL: ("connection",),
+    Connector.DELTA: ("location",),
+    Connector.PARQUET: ("location",),
 }

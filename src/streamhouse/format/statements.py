@@ -116,9 +116,10 @@ _QUERY_WORDS: Final = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _SHOWN: Final = {"TABLES": "tables", "PIPELINES": "pipelines", "VIEWS": "views"}
 CALLED_HERE: Final = {
     **dict.fromkeys(("kafka", "upsert-kafka", "streamhouse"), Connector.TOPIC.value),
-    **dict.fromkeys(("filesystem", "file", "parquet"), Connector.FILES.value),
+    **dict.fromkeys(("filesystem", "file"), Connector.FILES.value),
     **dict.fromkeys(("jdbc", "postgres"), Connector.POSTGRESQL.value),
     **dict.fromkeys(("print", "stdout"), Connector.CONSOLE.value),
+    **dict.fromkeys(("deltalake", "delta-lake"), Connector.DELTA.value),
 }
 """What other systems call their connectors."""
 _OPENING: Final = "([<{"

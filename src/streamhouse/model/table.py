@@ -23,6 +23,13 @@ class Connector(StrEnum):
     POSTGRESQL = "postgresql"
     CONSOLE = "console"
     VIEW = "view"
+    ICEBERG = "iceberg"
+    DELTA = "delta"
+    PARQUET = "parquet"
+
+
+LAKE: Final = (Connector.ICEBERG, Connector.DELTA, Connector.PARQUET)
+"""Tables that other engines read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

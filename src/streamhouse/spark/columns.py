@@ -24,6 +24,7 @@ _WANTED: Final = {
     "timestamp": Column.TIMESTAMP,
     "timestampType": Column.TIMESTAMP_TYPE,
     "headers": Column.HEADERS,
+    "deleted": Column.VALUE,
 }
 _MAX_MS: Final = (2**63 - 1) // 1000
 """Times beyond what microseconds in 64 bits can say are shown as the last that they can: year 294247."""
@@ -93,6 +94,11 @@ def _value(kind: pa.DataType, columns: Columns, place: TopicPartition, shift: in
     return binary_array(kind, columns.value)
 
 
+def _deleted(kind: pa.DataType, columns: Columns, place: TopicPartition, shift: int) -> pa.Array:
+    """Whether a record has no value: the end of its key."""
+    return binary_array(pa.binary(), columns.value).is_null()
+
+
 def _headers(kind: pa.DataType, columns: Columns, place: TopicPartition, shift: int) -> pa.Array:
     return _header_lists(kind, columns.rows, columns.headers)
 
@@ -128,4 +134,5 @@ ARRAYS: Final[Mapping[str, _Make]] = {
     "timestamp": _timestamp,
     "timestampType": _timestamp_type,
     "headers": _headers,
+    "deleted": _deleted,
 }

@@ -7,6 +7,7 @@ Leaves      each place to a module beside this one
 What a place can't do (a console can't be read) is `Rejected`, with words that say what to use.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +38,8 @@ class Writing:
     """Who writes, and how: fenced by the pipeline's epoch, remembered by the query's id.
 
     `mode` is Spark's output mode; `checkpoint` the folder of this query alone; `fmt` how a row becomes a value.
+    `before_batch` is asked by places whose columns grow, before each micro-batch: it raises where the streams have
+    columns now that the query doesn't know.
     """
 
     agents: str
@@ -48,6 +51,7 @@ class Writing:
     fmt: str = "json"
     key: tuple[str, ...] = ()
     partitions: int | None = None
+    before_batch: Callable[[], None] | None = None
 
 
 class TableConnector(Protocol):

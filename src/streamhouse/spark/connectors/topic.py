@@ -41,8 +41,10 @@ ABOUT: Final[Mapping[str, str]] = {
     "_offset": "BIGINT",
     "_timestamp": "TIMESTAMP",
     "_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    "_deleted": "BOOLEAN",
 }
-"""What is known of every record, besides its value."""
+"""What is known of every record, besides its value; `_deleted`: that it has none, and so ends its key."""
+DELETED: Final = "_deleted"
 ERROR: Final = "_error"
 VALUE: Final = "_value"
 NOT_JSON: Final = "the value is not JSON"
@@ -104,7 +106,8 @@ def _rows(reader: DataFrameReader | DataStreamReader, table: Table, reading: Rea
     if fmt == REGISTRY:
         return _registry(reader, table, own, keeps=reading.keeps_undecodable)
     wanted = [column.name for column in columns if column.name in ABOUT]
-    frame = _loaded(reader, wanted, with_value=bool(own) or reading.keeps_undecodable)
+    needs_value = bool(own) or DELETED in wanted or reading.keeps_undecodable
+    frame = _loaded(reader, [name for name in wanted if name != DELETED], with_value=needs_value)
     if fmt == RAW:
         return _raw(frame, table, own, keeps=reading.keeps_undecodable)
     return _json(frame, table, own, keeps=reading.keeps_undecodable)
@@ -131,7 +134,13 @@ def _about(table: Table, column: Column, *, source: str) -> Expression:
 
 
 def _others(table: Table) -> list[Expression]:
-    return [_about(table, column, source=column.name[1:]) for column in _known_columns(table) if column.name in ABOUT]
+    return [
+        F.col("value").isNull().alias(DELETED)
+        if column.name == DELETED
+        else _about(table, column, source=column.name[1:])
+        for column in _known_columns(table)
+        if column.name in ABOUT
+    ]
 
 
 def _json(frame: DataFrame, table: Table, own: list[Column], *, keeps: bool) -> DataFrame:

@@ -23,18 +23,19 @@ from pyspark.sql.types import StringType
 from streamhouse.errors import StatementError
 from streamhouse.format.statement_options import Watermark
 from streamhouse.format.tokens import Token, TokenKind, error_at, tokens_of
-from streamhouse.model.table import Column, Connector, Table
+from streamhouse.model.table import LAKE, Column, Connector, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.registering import register
 from streamhouse.spark.sql.catalogue import Catalogue, about_of
 from streamhouse.spark.sql.plans import Nature, Placeholders, names_in, nature_of, needed_columns
 
-NARROWED: Final = (Connector.TOPIC, Connector.POSTGRESQL)
+NARROWED: Final = (Connector.TOPIC, Connector.POSTGRESQL, *LAKE)
 """Places that read all columns they are asked for, however few a query uses."""
 NO_STREAMS: Final = {
     Connector.VIEW: "name it without STREAM, or write its query to a topic with CREATE PIPELINE and stream that",
     Connector.POSTGRESQL: "name it without STREAM: it is read again for every micro-batch",
+    **dict.fromkeys(LAKE, "name it without STREAM, or stream the topic that it is made of"),
 }
 EXPLAIN_MODES: Final = ("SIMPLE", "EXTENDED", "CODEGEN", "COST", "FORMATTED")
 _WRITING: Final = ("INSERT", "INTO", "OVERWRITE", "TABLE", "UPDATE", "DELETE", "FROM", "MERGE", "TRUNCATE")

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, StructField, StructType
 
 from streamhouse.errors import InvalidRecordValue, Misconfigured
 from streamhouse.format.columns import Column, Columns
@@ -25,6 +25,8 @@ from streamhouse.spark.typed.registry import ReaderSchema, fields_of, is_bare
 _ALWAYS: Final = ("key", "topic", "partition", "offset", "timestamp")
 ERROR: Final = "_error"
 VALUE: Final = "_value"
+DELETED: Final = "_deleted"
+"""Whether a record has no value; only there when it is asked for by name."""
 _ERRORS: Final[Mapping[str, DataType]] = {ERROR: StringType(), VALUE: BinaryType()}
 """Of a record that can't be decoded: why, and its bytes; null for all others."""
 
@@ -46,6 +48,8 @@ def typed_schema(schema: ReaderSchema, *, include_headers: bool, keep_errors: bo
 def check_typed(schema: StructType, reader: ReaderSchema, *, keep_errors: bool = False) -> None:
     """Raise `Misconfigured` unless these are columns of the record, or about it."""
     known = typed_schema(reader, include_headers=True, keep_errors=keep_errors)
+    if DELETED not in known.names:
+        known = StructType([*known.fields, StructField(DELETED, BooleanType())])
     for field in schema.fields:
         if field.name not in known.fieldNames():
             raise Misconfigured(f"the schema has no such field; column={field.name} columns={','.join(known.names)}")

@@ -1,0 +1,157 @@
+"""Lake tables: what every kind of them can do, whoever keeps its metadata.
+
+Data path   writing -> **the door** -> iceberg, delta, parquet
+Owns        the door and what goes through it: files that were written, files that are there, progress
+Leaves      each kind of table to a module beside this one
+
+A commit is all or nothing, and has the progress in it: which query's which micro-batch it is. Data files that nobody
+committed are nobody's, and are cleared away later.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from streamhouse.format.lake_options import Partition
+
+Values = Callable[[Partition, pa.Array], list[Any]]
+
+PREFIX: Final = "sh-"
+"""Data files of ours begin with it: only those are ever cleared away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One micro-batch of one query. `offsets` is the checkpoint's own text of where its streams stand behind it."""
+
+    query_id: str
+    batch_id: int
+    offsets: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePlan:
+    """What a task must know to write data files; it travels. `schema` is that of a file, field ids and all.
+
+    `begins`: how their names begin. `values` tells the partition's values of rows; `is_hive`: they are folders, and the
+    columns that `drops` names are not in files.
+    """
+
+    data: str
+    begins: str
+    schema: pa.Schema
+    partitions: tuple[Partition, ...] = ()
+    values: Values | None = None
+    drops: tuple[str, ...] = ()
+    is_hive: bool = False
+    file_size_bytes: int = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """A data file that is there and belongs to nobody yet; `footer` is Parquet's own."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    partition: tuple[Any, ...]
+    footer: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFile:
+    """A data file of the table as it is; `token` is what its table's reader needs to read it."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    token: Any
+
+
+class FileReader(Protocol):
+    """It travels to tasks."""
+
+    def batches(self, token: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Rows of one file with these columns, as the table has them now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The least and the greatest value of a column among the rows that come: files beyond can't have their keys."""
+
+    column: str
+    least: Any
+    greatest: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clearing:
+    """What became of old snapshots and files."""
+
+    snapshots: int = 0
+    files: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A table for somebody who looks at it."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    files: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    version: str = ""
+    progress: Mapping[str, int] = field(default_factory=dict)
+
+
+class Lake(Protocol):
+    """One table. Whoever asks does so from one thread, on the driver."""
+
+    def fit(self, schema: StructType) -> StructType:
+        """Make the table, or let it grow, so that rows of this schema fit; returns the schema of the table.
+
+        Raises `Rejected` where it can't be.
+        """
+        ...
+
+    def columns(self) -> StructType:
+        """Those of the table as it is; raises `Rejected` where there is none."""
+        ...
+
+    def last_batch(self, query_id: str) -> int | None:
+        """The last micro-batch of a query that is in the table, as it is now."""
+        ...
+
+    def begin(self, progress: Progress) -> FilePlan:
+        """How data files of a micro-batch are written."""
+        ...
+
+    def live_files(self, bounds: Bounds | None = None) -> list[LiveFile]:
+        """Files of the table as it was when `last_batch` was asked."""
+        ...
+
+    def reader(self) -> FileReader: ...
+
+    def commit(
+        self,
+        written: Sequence[WrittenFile],
+        removed: Sequence[LiveFile],
+        progress: Progress,
+        *,
+        is_rewrite: bool = False,
+    ) -> None:
+        """Files come and go in one step, with the progress. Raises `Unavailable` where somebody else was quicker.
+
+        `is_rewrite`: the rows stay what they were.
+        """
+        ...
+
+    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Clearing:
+        """Forget snapshots that ended before a time, and delete files that nothing refers to any more."""
+        ...
+
+    def describe(self) -> Described: ...
