@@ -23,7 +23,8 @@ class Reading:
     """How rows are read. `starting`: earliest, latest, a time, or the JSON text of offsets of all streams.
 
     `keeps_undecodable`: rows that can't be decoded come too, with `_error` and `_value` (their bytes) set and the
-    table's own columns null; otherwise they are left out. `watermarks` go to streams that have such a column.
+    table's own columns null; otherwise they are left out. Other rows may have their bytes as well. `watermarks` go to
+    streams that have such a column.
     """
 
     agents: str

@@ -165,7 +165,7 @@ def _with_errors(rows: DataFrame, table: Table) -> DataFrame:
         else F.when(is_right, F.col(_quoted(column.name))).alias(column.name)
         for column in _known_columns(table)
     ]
-    return rows.select(*columns, F.when(~is_right, why).alias(ERROR), F.when(~is_right, F.col(VALUE)).alias(VALUE))
+    return rows.select(*columns, F.when(~is_right, why).alias(ERROR), F.col(VALUE))
 
 
 def _raw(frame: DataFrame, table: Table, own: list[Column], *, keeps: bool) -> DataFrame:

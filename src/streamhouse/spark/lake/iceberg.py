@@ -29,7 +29,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import parse_transform
@@ -117,7 +117,7 @@ class IcebergLake:
     def _made(self, schema: StructType) -> Table:
         arrow = to_arrow_schema(schema, timezone="UTC")
         try:
-            fields = Catalog._convert_schema_if_needed(arrow)
+            fields = assign_fresh_schema_ids(Catalog._convert_schema_if_needed(arrow))
         except (TypeError, ValueError) as error:
             raise Rejected(f"Iceberg has no such type; table={self._name} why={error}") from None
         spec = _spec(self._name, fields, self._partitions)

@@ -67,6 +67,11 @@ def _plain(kind: DataType, has_small: bool) -> DataType:
     return StringType() if isinstance(kind, StringType) else kind
 
 
+def widest(old: StructType, new: StructType) -> StructType:
+    """`old` with what `new` adds; where types don't go together, the old one stays."""
+    return _struct("", "", old, new, [], [], is_lenient=True)
+
+
 def grown(table: str, old: StructType, new: StructType) -> Growth:
     """A table of `old` that takes rows of `new`; raises `Rejected` with the column that can't be."""
     added: list[str] = []
@@ -76,14 +81,23 @@ def grown(table: str, old: StructType, new: StructType) -> Growth:
 
 
 def _struct(
-    table: str, path: str, old: StructType, new: StructType, added: list[str], widened: list[str]
+    table: str,
+    path: str,
+    old: StructType,
+    new: StructType,
+    added: list[str],
+    widened: list[str],
+    *,
+    is_lenient: bool = False,
 ) -> StructType:
     coming = {each.name: each for each in new.fields}
     fields = []
     for each in old.fields:
         kind = each.dataType
         if each.name in coming:
-            kind = _type(table, path + each.name, kind, coming[each.name].dataType, added, widened)
+            kind = _type(
+                table, path + each.name, kind, coming[each.name].dataType, added, widened, is_lenient=is_lenient
+            )
         fields.append(StructField(each.name, kind, nullable=True))
     known = set(old.names)
     fresh = [each for each in new.fields if each.name not in known]
@@ -91,20 +105,31 @@ def _struct(
     return StructType([*fields, *fresh])
 
 
-def _type(table: str, path: str, old: DataType, new: DataType, added: list[str], widened: list[str]) -> DataType:
+def _type(
+    table: str,
+    path: str,
+    old: DataType,
+    new: DataType,
+    added: list[str],
+    widened: list[str],
+    *,
+    is_lenient: bool = False,
+) -> DataType:
     if old == new:
         return old
     if isinstance(old, StructType) and isinstance(new, StructType):
-        return _struct(table, f"{path}.", old, new, added, widened)
+        return _struct(table, f"{path}.", old, new, added, widened, is_lenient=is_lenient)
     if isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        return ArrayType(_type(table, f"{path}.element", old.elementType, new.elementType, added, widened))
+        before, after = old.elementType, new.elementType
+        return ArrayType(_type(table, f"{path}.element", before, after, added, widened, is_lenient=is_lenient))
     if isinstance(old, MapType) and isinstance(new, MapType) and old.keyType == new.keyType:
-        value = _type(table, f"{path}.value", old.valueType, new.valueType, added, widened)
+        was, becomes = old.valueType, new.valueType
+        value = _type(table, f"{path}.value", was, becomes, added, widened, is_lenient=is_lenient)
         return MapType(old.keyType, value)
     if _widens(old, new):
         widened.append(path)
         return new
-    if _widens(new, old):
+    if is_lenient or _widens(new, old):
         return old
     raise Rejected(
         f"a column can't become this; table={table} column={path} is={old.simpleString()} wanted={new.simpleString()}"

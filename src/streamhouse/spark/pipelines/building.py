@@ -18,13 +18,15 @@ from streamhouse.errors import Internal, Misconfigured, StatementError
 from streamhouse.format.statement_options import AVAILABLE_NOW, ONCE, PipelineOptions
 from streamhouse.format.statements import CreatePipeline, CreateView, parse
 from streamhouse.model.pipeline import Kind
-from streamhouse.model.table import Connector, Table
+from streamhouse.model.table import LAKE, Connector, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.connectors.output_modes import unsupported
 from streamhouse.spark.connectors.view import write_again
+from streamhouse.spark.lake.options import options_of
 from streamhouse.spark.pipelines.checkpoints import Before, HadoopFolder, checkpoint_path, prepare
 from streamhouse.spark.pipelines.dead_letters import dead_letter_streams
+from streamhouse.spark.pipelines.growing import Growing, check_known, grown_catalogue
 from streamhouse.spark.pipelines.jobs import Job
 from streamhouse.spark.pipelines.kept_columns import keep, with_kept
 from streamhouse.spark.pipelines.python_code import run_python
@@ -61,7 +63,12 @@ class Builder:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", job.name)
         path = checkpoint_path(self._checkpoints, job.name, job.query_id, job.generation)
         folder = HadoopFolder(self._spark, path)
-        catalogue = with_kept(Catalogue(self._agents), folder, job.revision)
+        anew = Catalogue(self._agents)
+        catalogue = with_kept(anew, folder, job.revision)
+        target = catalogue.find(job.target) if job.kind is not Kind.VIEW else None
+        is_lake = target is not None and target.connector in LAKE
+        if is_lake:
+            catalogue = grown_catalogue(catalogue, anew, catalogue.kept)
         reading = Reading(
             agents=self._agents,
             starting=job.begins_at,
@@ -78,11 +85,14 @@ class Builder:
         note = prepare(folder, query_id=job.query_id, state=shape.state, before=self._before(job, table))
         keep(catalogue, folder, job.revision, bound.reads)
         writing = self._writing(job, options, path, mode=output_mode(job, options, bound.frame))
+        if is_lake:
+            check_known(bound.reads)
+            writing = replace(writing, before_batch=Growing(catalogue, Catalogue(self._agents), bound.reads).check)
         _activate(bound.frame.sparkSession)
         main = find(table.connector).write_stream(bound.frame, table, writing)
         queries = [_started(main, job.name, options)]
         try:
-            queries += self._dead_letters(job, bound, reading, writing, options)
+            queries += self._dead_letters(job, bound, reading, replace(writing, key=key_in(table, writing)), options)
         except BaseException:
             queries[0].stop()
             raise
@@ -161,6 +171,11 @@ class Builder:
             prepare(folder, query_id=letters.writing.query_id, state=(), before=before)
             found.append(_started(letters.writer(), f"{job.name} dead letters of {letters.stream}", options))
         return found
+
+
+def key_in(table: Table, writing: Writing) -> tuple[str, ...]:
+    """Columns that no row of the target can be without."""
+    return options_of(table, writing.key).key if table.connector in LAKE else ()
 
 
 def _options(job: Job) -> PipelineOptions:

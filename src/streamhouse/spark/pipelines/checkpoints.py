@@ -108,6 +108,7 @@ class HadoopFolder:
         finally:
             stream.close()
         self._files.mkdirs(path.getParent())
+        self._files.delete(path, False)
         if not self._files.rename(making, path):
             raise Internal(f"a checkpoint's file can't be written; path={path.toString()}")
 

@@ -20,10 +20,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading, Writing
-from streamhouse.spark.connectors.topic import ABOUT, ERROR, VALUE
+from streamhouse.spark.connectors.topic import ABOUT, DELETED, ERROR, VALUE
+from streamhouse.spark.lake.changes import has_key, keyed
 from streamhouse.spark.pipelines.figures import DEAD_LETTERS
 from streamhouse.spark.sql.binding import Read
 
+NO_KEY: Final = "the record has no key for the table: a column of it is null"
 DECODED: Final = ("json", "registry")
 _WANTED: Final = ("_key", "_topic", "_partition", "_offset")
 
@@ -45,7 +47,7 @@ class Letters:
 def dead_letter_streams(
     session: SparkSession, topic: str, reads: tuple[Read, ...], reading: Reading, writing: Writing
 ) -> Iterator[Letters]:
-    """A query for each stream in which something may be wrong."""
+    """A query for each stream in which something may be wrong; `writing.key`: what no row can be without."""
     for number, read in enumerate(each for each in reads if can_have(each)):
         own = replace(
             writing,
@@ -54,10 +56,10 @@ def dead_letter_streams(
             mode="append",
             fmt="raw",
             key=(),
+            before_batch=None,
         )
-        yield Letters(
-            stream=read.name, frame=_letters(session, read.table, reading, writing.pipeline), topic=topic, writing=own
-        )
+        frame = _letters(session, read.table, reading, writing.pipeline, key=writing.key)
+        yield Letters(stream=read.name, frame=frame, topic=topic, writing=own)
 
 
 def can_have(read: Read) -> bool:
@@ -66,12 +68,22 @@ def can_have(read: Read) -> bool:
     return read.is_stream and is_decoded and any(column.name not in ABOUT for column in read.table.columns or ())
 
 
-def _letters(session: SparkSession, table: Table, reading: Reading, pipeline: str) -> DataFrame:
-    """The same columns are decoded as in the pipeline: what it leaves out is what comes here."""
+def _letters(
+    session: SparkSession, table: Table, reading: Reading, pipeline: str, *, key: tuple[str, ...] = ()
+) -> DataFrame:
+    """The same columns are decoded as in the pipeline: what it leaves out is what comes here.
+
+    `key`: columns that no row of the target can be without. Where the stream has them, records without come too.
+    """
     own = [column for column in table.columns or () if column.name not in ABOUT]
-    about = [Column(name=name, type="BINARY" if name == "_key" else ABOUT[name]) for name in _WANTED]
+    needs_key = bool(key) and {column.name for column in own}.issuperset(key)
+    wanted_about = (*_WANTED, DELETED) if needs_key else _WANTED
+    about = [Column(name=name, type="BINARY" if name == "_key" else ABOUT[name]) for name in wanted_about]
     wanted = replace(table, columns=(*own, *about), options={**table.options, "key_format": "raw"})
     rows = find(Connector.TOPIC).read_stream(session, wanted, replace(reading, keeps_undecodable=True, watermarks=()))
+    if needs_key:
+        is_lost = F.col(ERROR).isNull() & ~has_key(key)
+        rows = keyed(rows, key).withColumn(ERROR, F.when(is_lost, F.lit(NO_KEY)).otherwise(F.col(ERROR)))
     letters = rows.where(F.col(ERROR).isNotNull()).select(
         F.col("_key"), F.col(VALUE).alias("value"), _headers(pipeline).alias("_headers")
     )

@@ -31,7 +31,7 @@ def with_kept(catalogue: Catalogue, folder: Folder, revision: int) -> Catalogue:
 
 def keep(catalogue: Catalogue, folder: Folder, revision: int, reads: Iterable[Read]) -> None:
     """Write down what was inferred, if anything was."""
-    names = dict.fromkeys(read.name for read in reads if read.origin.startswith("inferred"))
+    names = dict.fromkeys(r.name for r in reads if r.origin.startswith("inferred") or r.name in catalogue.kept)
     found = {name: table for name in names if (table := catalogue.find(name)) is not None}
     if not found:
         return
@@ -42,7 +42,9 @@ def keep(catalogue: Catalogue, folder: Folder, revision: int, reads: Iterable[Re
         }
         for name, table in found.items()
     }
-    folder.write(_name(revision), json.dumps(told))
+    text = json.dumps(told)
+    if folder.read(_name(revision)) != text:
+        folder.write(_name(revision), text)
 
 
 def _name(revision: int) -> str:

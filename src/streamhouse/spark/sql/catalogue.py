@@ -21,6 +21,8 @@ TABLES_TTL_S: Final = 2.0
 COLUMNS_TTL_S: Final = 60.0
 """How long inferred and registered columns are good for; a changed definition is seen with the tables."""
 MAX_FOUND: Final = 1_000
+NOTHING_YET: Final = "no records yet"
+"""Where columns come from that nobody declared, in a topic that is empty."""
 
 
 class Door(Protocol):
@@ -58,6 +60,11 @@ class Catalogue:
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._known())
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Names that it knows by itself, and asks nobody for."""
+        return ()
 
     def find(self, name: str) -> Table | None:
         """A table with its columns, by its name, in any case where only one is meant; None where there is none.
@@ -123,6 +130,10 @@ class Extended(Catalogue):
         super().__init__(base.agents, door=base._door, clock=base._clock)
         self._base, self._more = base, dict[str, Table]()
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return tuple(self._more)
+
     def add(self, table: Table) -> None:
         self._more[table.name] = table
 
@@ -136,7 +147,7 @@ def columns_of(table: Table, sample: Sequence[bytes | None], fmt: str | None) ->
         number = len(objects_of(sample))
         return _as(table, JSON, infer(sample)), f"inferred from {number:,} JSON record{'s' if number != 1 else ''}"
     kind = "STRING" if is_text(sample) else "BINARY"
-    origin = "as they are" if sample else "no records yet"
+    origin = "as they are" if sample else NOTHING_YET
     return _as(table, RAW, (Column(name="value", type=kind),)), origin
 
 
