@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from streamhouse.spark.sql.starting import WorkerStatus
 
 T = TypeVar("T")
-JobKind: TypeAlias = Literal["merge"]
+JobKind: TypeAlias = Literal["merge", "compact"]
 
 
 class Doors:
@@ -156,6 +156,7 @@ class Doors:
         name: str | None,
         log: Path | None,
         conf: tuple[str, ...],
+        maintain: bool,
         on_start: Callable[[str, Path], None],
         on_news: Callable[[str, str], None],
     ) -> None:
@@ -163,9 +164,11 @@ class Doors:
         from streamhouse.config import load_settings
         from streamhouse.spark.pipelines.supervising import SupervisorPlan, supervise
 
+        settings = load_settings({}, os.environ)
         plan = SupervisorPlan(
             agents=agents,
-            checkpoints=checkpoints or os.path.join(load_settings({}, os.environ).agent.data, "checkpoints"),
+            checkpoints=checkpoints or os.path.join(settings.agent.data, "checkpoints"),
+            maintenance=settings.maintenance if maintain else None,
             master=master,
             slots=slots,
             name=name,
@@ -205,19 +208,22 @@ class Doors:
         master: str | None,
         settings: Mapping[str, str],
         log: Path | None,
+        at_least: int,
         on_progress: "Callable[[Progress], None]",
     ) -> "Done":
         """Blocks until the job is done. Spark is started when there is something to do."""
         with installed("spark"):
-            from streamhouse.spark.maintenance import merging
+            from streamhouse.spark.maintenance import compacting, merging
             from streamhouse.spark.maintenance.jobs import SparkTasks
             from streamhouse.spark.maintenance.starting import start_session
 
         name = f"streamhouse-maintain-{kind}-{topic}"
         tasks = SparkTasks(lambda: start_session(name, agents=agents, master=master, settings=settings, log=log))
-        job = merging.run
         try:
-            return job(topic, agents=agents, tasks=tasks, on_progress=on_progress)
+            if kind == "merge":
+                policy = merging.MergePolicy(at_least=at_least)
+                return merging.run(topic, agents=agents, tasks=tasks, on_progress=on_progress, policy=policy)
+            return compacting.run(topic, agents=agents, tasks=tasks, on_progress=on_progress)
         finally:
             tasks.stop()
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamhouse.cli.doors import JobKind
     from streamhouse.spark.maintenance.jobs import Done, Progress
 
-app = group("Rewrite a topic's segments on Apache Spark: fewer and larger ones.")
+app = group("Rewrite a topic's segments on Apache Spark: fewer and larger, or only the latest of each key.")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 Master = Annotated[
@@ -50,13 +50,16 @@ Log = Annotated[Path | None, typer.Option(metavar="FILE", help="Where Spark's ow
 def merge(
     context: typer.Context,
     topic: Topic,
+    at_least: Annotated[
+        int, typer.Option(min=2, help="Leave what is in fewer small pieces than so many, or would hardly grow.")
+    ] = 2,
     agents: Agents = None,
     master: Master = None,
     conf: Conf = None,
     log: Log = None,
     as_json: AsJson = False,
 ) -> None:
-    done = _run("merge", context, topic, agents, master, conf, log)
+    done = _run("merge", context, topic, agents, master, conf, log, at_least=at_least)
     if as_json:
         print_json(_as_json(done))
     elif not done.objects:
@@ -70,6 +73,38 @@ def merge(
         )
 
 
+@app.command(
+    "compact",
+    cls=HelpfulCommand,
+    help=described(
+        "Keep only the latest record of each key, as Kafka does for topics whose cleanup.policy is compact. Any number "
+        "of keys, in bounded memory. Agents compact by themselves, too: this is for what is much.",
+        "streamhouse maintain compact accounts",
+        "streamhouse maintain compact accounts --agents 10.0.0.5:8080 --master 'local[8]' --json",
+    ),
+)
+def compact(
+    context: typer.Context,
+    topic: Topic,
+    agents: Agents = None,
+    master: Master = None,
+    conf: Conf = None,
+    log: Log = None,
+    as_json: AsJson = False,
+) -> None:
+    done = _run("compact", context, topic, agents, master, conf, log)
+    if as_json:
+        print_json(_as_json(done))
+    elif not done.objects:
+        say(f"nothing to compact in {done.topic}")
+    else:
+        say(
+            f"compacted {done.topic}: {size(done.costs.read_bytes)} read with {counted(done.costs.gets, 'request')},"
+            f" {counted(done.objects, 'object')} of {size(done.costs.written_bytes)} written",
+            color="green",
+        )
+
+
 def _run(
     kind: "JobKind",
     context: typer.Context,
@@ -78,6 +113,8 @@ def _run(
     master: str | None,
     conf: list[str] | None,
     log: Path | None,
+    *,
+    at_least: int = 2,
 ) -> "Done":
     settings = dict(_setting(text) for text in conf or ())
     with _bar() as on_progress:
@@ -88,6 +125,7 @@ def _run(
             master=master,
             settings=settings,
             log=log,
+            at_least=at_least,
             on_progress=on_progress,
         )
 

@@ -84,6 +84,14 @@ def run_pipelines(
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
     ] = None,
+    maintain: Annotated[
+        bool,
+        typer.Option(
+            "--maintain",
+            help="Merge and compact topics, too, where agents can't keep up; one supervisor at a time does it. "
+            "When: the settings maintenance.…",
+        ),
+    ] = False,
 ) -> None:
     for setting in conf or ():
         if "=" not in setting:
@@ -100,6 +108,7 @@ def run_pipelines(
         name=name,
         log=log,
         conf=tuple(conf or ()),
+        maintain=maintain,
         on_start=started,
         on_news=lambda what, text: say(f"{when(SystemClock().now_ms())}  {what}: {text}"),
     )

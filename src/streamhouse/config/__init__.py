@@ -10,6 +10,7 @@ Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), t
 
 from streamhouse.config.load import FLAGS, Explained, Source, explain_settings, load_settings, without_password
 from streamhouse.config.pipelines import (
+    MaintenanceSettings,
     PipelineSettings,
     PlacingSettings,
     PlanSettings,
@@ -59,6 +60,7 @@ __all__ = [
     "HttpSettings",
     "KafkaSettings",
     "LeaseSettings",
+    "MaintenanceSettings",
     "MetadataSettings",
     "PeerSettings",
     "PipelineSettings",

@@ -44,6 +44,18 @@ class PipelineSettings(Section, frozen=True, kw_only=True):
     max_supervisors: Annotated[int, about("supervisors that may be alive at once", gt=0)] = 1000
 
 
+class MaintenanceSettings(Section, frozen=True, kw_only=True):
+    every_s: Annotated[float, about("time between a supervisor's looks at whether topics need a job", gt=0)] = 600.0
+    merge_at_runs: Annotated[
+        int, about("a topic with so many small runs that should be fewer gets a job that merges them", gt=0)
+    ] = 1000
+    merge_at_bytes: Annotated[int, about("so does one with so much in small runs", gt=0)] = 256 * MIB
+    compact_at_bytes: Annotated[
+        int, about("a compacted topic with so much that is due and not yet compacted gets a job for it", gt=0)
+    ] = 256 * MIB
+    turn_s: Annotated[float, about("a supervisor that is silent for so long loses its turn at a topic", gt=0)] = 60.0
+
+
 class ViewSettings(Section, frozen=True, kw_only=True):
     max_rows: Annotated[int, about("rows that one view may have", gt=0)] = 1_000_000
     max_row_bytes: Annotated[int, about("largest row of a view, as JSON", gt=0)] = 64 * 1024

@@ -7,6 +7,7 @@ Leaves      where values come from to `load`; turning settings into components t
 from typing import Annotated, Literal
 
 from streamhouse.config.pipelines import (
+    MaintenanceSettings,
     PipelineSettings,
     PlacingSettings,
     PlanSettings,
@@ -478,5 +479,6 @@ class Settings(Section, frozen=True, kw_only=True):
     placing: PlacingSettings = PlacingSettings()
     tables: TableSettings = TableSettings()
     pipelines: PipelineSettings = PipelineSettings()
+    maintenance: MaintenanceSettings = MaintenanceSettings()
     views: ViewSettings = ViewSettings()
     sql: SqlSettings = SqlSettings()

@@ -138,10 +138,10 @@ class Maintainers:
     """Agents that plan and register for jobs. Use it in `async with`, on one event loop."""
 
     def __init__(self, address: str, *, clock: Clock | None = None, patience_s: float = PATIENCE_S) -> None:
-        self._agents = Agents(address, clock=clock, patience_s=patience_s)
+        self.agents = Agents(address, clock=clock, patience_s=patience_s)
 
     def __repr__(self) -> str:
-        return f"<Maintainers {self._agents!r}>"
+        return f"<Maintainers {self.agents!r}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -149,17 +149,17 @@ class Maintainers:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._agents.__aexit__(kind, error, trace)
+        await self.agents.__aexit__(kind, error, trace)
 
     async def topics(self) -> list[str]:
-        return sorted(await self._agents.topics())
+        return sorted(await self.agents.topics())
 
     async def pages(self, topic: str) -> AsyncIterator[MaintenancePlan]:
         """A topic's runs, as many at a time as agents tell at once; a partition may go on in the next page."""
         cursor: str | None = None
         while True:
             body = {"topic": topic, "cursor": cursor}
-            page = _decoded(await self._agents.answer("POST", "/v1/maintenance/plan", body=body), MaintenancePlan)
+            page = _decoded(await self.agents.answer("POST", "/v1/maintenance/plan", body=body), MaintenancePlan)
             yield page
             cursor = page.next
             if cursor is None:
@@ -176,7 +176,7 @@ class Maintainers:
         Raises `CommitRefused` for what agents will never do, and `Unavailable` when nobody answers in time: then it may
         or may not have happened, and either is well.
         """
-        answer = await self._agents.answer("POST", "/v1/replacements", body=replacement)
+        answer = await self.agents.answer("POST", "/v1/replacements", body=replacement)
         if answer.status in (NOT_FOUND, CONFLICT):  # the topic is gone, or its runs are others
             return False
         if answer.status >= 400:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from streamhouse.spark.opening import open_session
 
+MASTER: Final = "local[*,4]"
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -32,9 +33,9 @@ def start_session(
     settings: Mapping[str, str] | None = None,
     log: Path | None = None,
 ) -> SparkSession:
-    """A Spark for a job; without a master it takes the cores of this machine."""
+    """A Spark for a job; without a master it takes the cores of this machine, and tries failed tasks again."""
     with _words_to(log or Path(tempfile.gettempdir()) / f"streamhouse-maintain-{os.getpid()}.log"):
-        return open_session(name, agents=agents, master=master, settings={**SETTINGS, **(settings or {})})
+        return open_session(name, agents=agents, master=master or MASTER, settings={**SETTINGS, **(settings or {})})
 
 
 @contextmanager

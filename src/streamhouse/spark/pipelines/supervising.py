@@ -21,8 +21,11 @@ from typing import Final
 
 from streamhouse.client.http import Http
 from streamhouse.clock import Ids, SystemClock
+from streamhouse.config import MaintenanceSettings
 from streamhouse.errors import Misconfigured
 from streamhouse.spark.java import java_home
+from streamhouse.spark.maintenance.agents import Maintainers
+from streamhouse.spark.maintenance.rounds import JobPlan, Rounds, start_job
 from streamhouse.spark.pipelines.agents import SupervisorAgents
 from streamhouse.spark.pipelines.children import Child, ChildPlan, OnEvent, start_child
 from streamhouse.spark.pipelines.supervisor import News, Supervisor
@@ -43,6 +46,8 @@ class SupervisorPlan:
     name: str | None = None
     log: Path | None = None
     conf: tuple[str, ...] = ()
+    maintenance: MaintenanceSettings | None = None
+    """When topics get jobs that merge and compact them; None: never by this supervisor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +76,26 @@ async def supervise(plan: SupervisorPlan, *, on_start: Callable[[SupervisorStart
             conf=plan.conf,
             environment=python_environment(Path(folder), os.environ, master=plan.master),
         )
-        async with Http(plan.agents, timeout_s=ASK_TIMEOUT_S) as http:
+        async with Http(plan.agents, timeout_s=ASK_TIMEOUT_S) as http, Maintainers(plan.agents) as maintainers:
             agents = SupervisorAgents(http, name=name, host=host, slots=plan.slots)
-            await _run(Supervisor(agents, partial(_start, plan=children), clock=SystemClock(), ids=ids, news=news))
+            supervisor = Supervisor(agents, partial(_start, plan=children), clock=SystemClock(), ids=ids, news=news)
+            jobs = JobPlan(agents=plan.agents, log=log, master=plan.master, conf=plan.conf)
+            rounds = None
+            if (settings := plan.maintenance) is not None:
+                start = partial(start_job, jobs)
+                rounds = Rounds(maintainers, start, settings, name=name, clock=SystemClock(), ids=ids, news=news)
+            await _run(supervisor, rounds)
 
 
-async def _run(supervisor: Supervisor) -> None:
+async def _run(supervisor: Supervisor, rounds: Rounds | None) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)
-    await supervisor.run()
+    async with asyncio.TaskGroup() as both:
+        maintaining = None if rounds is None else both.create_task(rounds.run(), name="maintenance")
+        await supervisor.run()
+        if maintaining is not None:
+            maintaining.cancel()
 
 
 async def _start(key: str, on_event: OnEvent, *, plan: ChildPlan) -> Child:

@@ -1,0 +1,206 @@
+"""Rounds: a supervisor looks at all topics now and then, and has jobs do what agents can't keep up with.
+
+Data path   none: plans of topics -> **rounds** -> `streamhouse maintain …` in processes of their own
+Owns        when a topic is due, one job at a time, its end when the turn or the supervisor ends
+Leaves      whose turn a topic is to `turns`, the jobs to `merging` and `compacting`
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from streamhouse.clock import Clock, Ids
+from streamhouse.config import MaintenanceSettings
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.compaction import compact_up_to
+from streamhouse.model.names import PartitionId
+from streamhouse.spark.maintenance.agents import Maintainers, MaintenancePlan
+from streamhouse.spark.maintenance.merging import BY_POLICY, works_of
+from streamhouse.spark.maintenance.turns import Turn, Turns
+
+log = logging.getLogger(__name__)
+
+NEWS: Final = "maintenance"
+Kind: TypeAlias = Literal["merge", "compact"]
+
+
+class Job(Protocol):
+    """A job under way."""
+
+    async def wait(self) -> int:
+        """Its exit code."""
+        ...
+
+    def kill(self) -> None: ...
+
+
+StartJob = Callable[[Kind, str], Awaitable[Job]]
+News = Callable[[str, str], None]
+
+
+class Backlog(NamedTuple):
+    """What agents have left undone in a topic."""
+
+    small_runs: int
+    small_bytes: int
+    dirty_bytes: int
+
+
+def backlog_of(plan: MaintenancePlan, *, now_ms: int) -> Backlog:
+    """What a job would work on. Decides; touches nothing."""
+    works = list(works_of(plan, BY_POLICY, job=""))
+    runs, size = sum(len(work.runs) for work in works), sum(work.stored_bytes for work in works)
+    return Backlog(runs, size, _dirty_bytes(plan, now_ms) if plan.config.compacts else 0)
+
+
+def _dirty_bytes(plan: MaintenancePlan, now_ms: int) -> int:
+    config, dirty = plan.config, 0
+    for each in plan.partitions:
+        runs = [row.run(PartitionId(plan.id, each.partition)) for row in each.runs]
+        up_to = compact_up_to(runs, config, cleaned_to=each.cleaned_to, now_ms=now_ms)
+        if up_to is not None:
+            dirty += sum(run.length for run in runs if each.cleaned_to < run.end <= up_to)
+    return dirty
+
+
+def jobs_for(backlog: Backlog, settings: MaintenanceSettings) -> Iterator[Kind]:
+    """Compaction first: what it drops needn't be merged."""
+    if backlog.dirty_bytes >= settings.compact_at_bytes:
+        yield "compact"
+    if backlog.small_runs >= settings.merge_at_runs or backlog.small_bytes >= settings.merge_at_bytes:
+        yield "merge"
+
+
+class Rounds:
+    """`run` goes on until it is cancelled; a job that is under way then is killed, which leaves old or new."""
+
+    def __init__(
+        self,
+        agents: Maintainers,
+        start: StartJob,
+        settings: MaintenanceSettings,
+        *,
+        name: str,
+        clock: Clock,
+        ids: Ids,
+        news: News = lambda what, text: None,
+    ) -> None:
+        self._agents, self._start, self._settings = agents, start, settings
+        self._turns = Turns(agents.agents, name=name, clock=clock)
+        self._clock, self._ids, self._news = clock, ids, news
+        self.jobs = 0
+
+    def __repr__(self) -> str:
+        return f"<Rounds jobs={self.jobs} {self._turns!r}>"
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.sleep(self._ids.jitter(self._settings.every_s))
+            try:
+                await self.look()
+            except StreamhouseError as error:
+                log.warning("maintenance is not looked at now; why=%s", error)
+
+    async def look(self) -> None:
+        """Every topic once; one topic's trouble is not the next one's."""
+        for topic in await self._agents.topics():
+            try:
+                await self._look_at(topic)
+            except StreamhouseError as error:
+                self._news(NEWS, f"{topic}: {error}")
+
+    async def _look_at(self, topic: str) -> None:
+        plan = await self._agents.plan(topic)
+        kinds = list(jobs_for(backlog_of(plan, now_ms=self._clock.now_ms()), self._settings))
+        if not kinds:
+            return
+        turn = await self._turns.take(plan.topic_id, for_s=self._settings.turn_s)
+        for kind in kinds:
+            if turn is None:
+                return
+            turn = await self._work(kind, topic, turn)
+        if turn is not None:
+            await self._turns.end(turn, pause_s=self._settings.every_s / 2)
+
+    async def _work(self, kind: Kind, topic: str, turn: Turn) -> Turn | None:
+        """Run a job while the turn is kept; None once it is somebody else's."""
+        self._news(NEWS, f"{kind} {topic}")
+        job = await self._start(kind, topic)
+        self.jobs += 1
+        ending = asyncio.ensure_future(job.wait())
+        kept: Turn | None = turn
+        try:
+            while kept is not None and not await self._ended(ending):
+                kept = await self._turns.keep(kept, for_s=self._settings.turn_s)
+            if kept is not None and (code := ending.result()):
+                self._news(NEWS, f"{kind} {topic} failed; exit={code}")
+            return kept
+        finally:
+            job.kill()
+            await ending
+
+    async def _ended(self, ending: "asyncio.Future[int]") -> bool:
+        """Whether the job ends before the turn has to be renewed."""
+        waking = asyncio.ensure_future(self._clock.sleep(self._settings.turn_s / 3))
+        either: set[asyncio.Future[Any]] = {ending, waking}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waking.cancel()
+        return ending.done()
+
+
+# --- processes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlan:
+    """What every job of a supervisor is started with."""
+
+    agents: str
+    log: Path
+    master: str | None = None
+    conf: tuple[str, ...] = ()
+
+    def command(self, kind: Kind, topic: str) -> list[str]:
+        flags = ["--agents", self.agents, "--log", str(self.log)]
+        flags += ["--at-least", str(BY_POLICY.at_least)] if kind == "merge" else []
+        flags += [] if self.master is None else ["--master", self.master]
+        flags += [part for setting in self.conf for part in ("--conf", setting)]
+        return [sys.executable, "-m", "streamhouse", "maintain", kind, topic, *flags]
+
+
+class _Process:
+    """A job in a process group of its own: killing it ends Python and the JVM at once."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+async def start_job(plan: JobPlan, kind: Kind, topic: str) -> Job:
+    handle = os.open(plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *plan.command(kind, topic),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=handle,
+            stderr=handle,
+            start_new_session=True,
+        )
+    finally:
+        os.close(handle)
+    return _Process(process)
