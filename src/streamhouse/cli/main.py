@@ -27,6 +27,7 @@ from streamhouse.cli import (
     settings,
     spark,
     sql,
+    tables,
     topics,
     up,
     wal,
@@ -159,6 +160,7 @@ app.add_typer(segments.app, name="segments")
 app.add_typer(wal.app, name="wal")
 app.add_typer(settings.app, name="config")
 app.add_typer(pipelines.app, name="pipelines")
+app.add_typer(tables.app, name="tables")
 app.add_typer(sql.app, name="sql")
 app.add_typer(maintain.app, name="maintain")
 app.add_typer(spark.app, name="spark")

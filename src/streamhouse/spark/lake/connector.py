@@ -22,7 +22,7 @@ from streamhouse.spark.lake.writing import Step, check_mode
 
 def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
     """The rows of the last commit, when the frame is made."""
-    lake = open_lake(options_of(table, table.key))
+    lake = open_lake(options_of(table, is_written=False))
     lake.last_batch("")  # the table as it is now
     schema = lake.columns()
     if table.columns is None:

@@ -230,6 +230,7 @@ class DeltaLake:
             )
         except CommitFailedError as error:
             raise Unavailable(f"another commit was quicker; table={self._name} why={_short(error)}") from None
+        self._found = None  # what it knows is the version before
 
     def _add(self, written: WrittenFile, now_ms: int, *, is_change: bool) -> AddAction:
         values = {each.name: value for each, value in zip(self._partitions, written.partition, strict=True)}

@@ -35,12 +35,12 @@ class LakeOptions:
     identifier: str | None = None
 
 
-def options_of(table: Table, key: tuple[str, ...] = ()) -> LakeOptions:
-    """`key` is the pipeline's, where it has one; raises `Misconfigured`."""
+def options_of(table: Table, key: tuple[str, ...] = (), *, is_written: bool = True) -> LakeOptions:
+    """`key` is the pipeline's, where it has one; whoever only reads needs none. Raises `Misconfigured`."""
     given = table.options
     mode = given.get("mode", "append").lower()
     found = key or table.key
-    if mode == UPSERT and not found:
+    if mode == UPSERT and not found and is_written:
         raise Misconfigured(
             f"rows that replace others need a key; table={table.name} do=PRIMARY KEY (…), or the pipeline's option key"
         )

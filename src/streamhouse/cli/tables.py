@@ -1,0 +1,340 @@
+"""Tables: `streamhouse tables …`: topics as tables of Iceberg, Delta or Parquet.
+
+Owns        the flags and what is said
+Leaves      statements to `format.lake_tables`, running them to supervisors, what is in a table to `spark.lake`
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import quote
+
+import typer
+
+from streamhouse.cli.doors import Doors, doors_of, installed, run
+from streamhouse.cli.help import HelpfulCommand, described, group
+from streamhouse.cli.options import AsJson, http_addresses
+from streamhouse.cli.output import Column, note, print_facts, print_json, print_table, say
+from streamhouse.cli.pipeline_view import PHASES, UNKNOWN, phase_of
+from streamhouse.cli.pipelines import Agents
+from streamhouse.cli.pipelines import _asked as asked
+from streamhouse.cli.pipelines import _until_running as until_running
+from streamhouse.cli.words import count, size
+from streamhouse.config import load_settings
+from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.format.lake_options import a_duration_ms, a_file_size, some_partitions
+from streamhouse.format.lake_tables import UPSERT, TopicAsTable, statements_of
+from streamhouse.model.table import LAKE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamhouse.spark.lake.base import Described
+    from streamhouse.spark.pipelines.applying import Outcome
+
+app = group("Topics as tables that other engines read: Iceberg, Delta or Parquet.")
+
+FORMATS: Final = tuple(each.value for each in LAKE)
+COLUMNS: Final = (
+    Column("name", style="bold"),
+    Column("format"),
+    Column("mode"),
+    Column("phase", paint=PHASES),
+    Column("lag", "right"),
+    Column("location", fold=True),
+    Column("error", style="red", fold=True),
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+
+
+def _as(read: "Callable[[str], Any]") -> "Callable[[str | None], str | None]":
+    """A flag's text as it is, where it can be understood."""
+
+    def check(text: str | None) -> str | None:
+        try:
+            if text is not None:
+                read(text)
+        except ValueError as error:
+            raise typer.BadParameter(f"{text!r} can't be; it may be {error}") from None
+        return text
+
+    return check
+
+
+def _a_format(text: str) -> str:
+    if text.lower() not in FORMATS:
+        raise typer.BadParameter(f"{text!r} is none of {', '.join(FORMATS)}")
+    return text.lower()
+
+
+@app.command(
+    "create",
+    cls=HelpfulCommand,
+    help=described(
+        "Keep a table that is always what a topic says: all of its records, or with --mode upsert the latest of each "
+        "key, without those that were deleted. A pipeline writes it, so a supervisor must run: streamhouse pipelines "
+        "run. The same command with other flags changes it.",
+        "streamhouse tables create orders_lake --topic orders --format iceberg",
+        "streamhouse tables create customers_now --topic customers --format delta --mode upsert --key id",
+        "streamhouse tables create clicks_lake --topic clicks --format parquet --partition-by 'day(ts)' "
+        "--location s3://lake/clicks",
+    ),
+)
+def create(
+    context: typer.Context,
+    name: Name,
+    topic: Annotated[str, typer.Option(help="The topic whose records are rows.", show_default=False)],
+    fmt: Annotated[
+        str, typer.Option("--format", metavar="iceberg|delta|parquet", callback=_a_format, show_default=False)
+    ],
+    mode: Annotated[
+        str, typer.Option(metavar="append|upsert", help="Rows are added, or replace and delete each other by key.")
+    ] = "append",
+    key: Annotated[
+        str | None, typer.Option(metavar="COLUMN,…", help="Columns that tell rows apart, for --mode upsert.")
+    ] = None,
+    partition_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TRANSFORM,…",
+            callback=_as(some_partitions),
+            help="country, year(ts), month(ts), day(ts), hour(ts); for Iceberg also bucket(16, id), truncate(4, name).",
+        ),
+    ] = None,
+    location: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="A folder or s3://bucket/prefix. Default: lake/NAME in the data folder."),
+    ] = None,
+    commit_interval: Annotated[
+        str, typer.Option(metavar="TIME", callback=_as(a_duration_ms), help="Time between commits.")
+    ] = "1m",
+    file_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", callback=_as(a_file_size), help="Of data files. Default: 128MiB.")
+    ] = None,
+    expire_snapshots: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", callback=_as(a_duration_ms), help="Old snapshots are kept so long. Default: 7d."),
+    ] = None,
+    dead_letters: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="For records that don't fit. Default: NAME.dead-letters.")
+    ] = None,
+    starting: Annotated[
+        str | None, typer.Option("--from", metavar="PLACE", help="Where to begin. Default: earliest.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Come back when it runs, or with why it doesn't.")] = False,
+    agents: Agents = None,
+    as_json: AsJson = False,
+) -> None:
+    if mode not in ("append", UPSERT):
+        raise typer.BadParameter(f"{mode!r} is neither append nor upsert", param_hint="--mode")
+    if (mode == UPSERT) != bool(key):
+        raise typer.BadParameter("upsert needs --key, and append has none", param_hint="--mode")
+    given = {"partition_by": partition_by, "file_size": file_size, "expire_snapshots": expire_snapshots}
+    table = TopicAsTable(
+        name=name,
+        topic=topic,
+        connector=fmt,
+        location=_location(location, name),
+        mode=mode,
+        key=tuple(each.strip() for each in (key or "").split(",") if each.strip()),
+        commit_interval=commit_interval,
+        dead_letters=dead_letters,
+        starting=starting,
+        options={option: value for option, value in given.items() if value is not None},
+    )
+    outcomes = run(_create(doors_of(context), http_addresses(agents), table))
+    if as_json:
+        print_json({"name": name, "location": table.location, "outcome": outcomes[-1].outcome})
+    else:
+        say(f"{outcomes[-1].outcome} table {name} at {table.location}", color="green")
+    if wait:
+        run(until_running(doors_of(context), http_addresses(agents), [name]))
+
+
+def _location(given: str | None, name: str) -> str:
+    """Where the table is; paths are whole, because somebody else writes there."""
+    if given is not None and "://" in given:
+        return given
+    data = load_settings({}, os.environ).agent.data
+    return str(Path(given).resolve() if given is not None else (Path(data) / "lake" / name).resolve())
+
+
+async def _create(doors: Doors, address: str, table: TopicAsTable) -> "list[Outcome]":
+    with installed("lake"):
+        from streamhouse.spark.pipelines.defining import changes_of
+
+    async with doors.http(address) as http:
+        known = await asked(http, "GET", "/v1/tables")
+        names = {each["name"]: each["connector"] for each in known["tables"]}
+        if names.get(table.topic) != "topic":
+            raise Rejected(f"no such topic; topic={table.topic} do=streamhouse topics create {table.topic}")
+        if names.get(table.name, table.connector) not in FORMATS:
+            raise Rejected(f"the name is taken; name={table.name} by={names[table.name]} do=choose another")
+        applier = doors.applier(http, table.starting)
+        outcomes = []
+        for change in changes_of(Path("table.sql"), statements_of(table)):
+            outcome = await applier.apply(change)
+            if outcome.outcome == "refused":
+                raise Rejected(f"{outcome.what} {outcome.name}: {outcome.why}")
+            outcomes.append(outcome)
+        return outcomes
+
+
+# --- watching
+
+
+@app.command(
+    "list",
+    cls=HelpfulCommand,
+    help=described("Show all lake tables, and how those who write them do.", "streamhouse tables list"),
+)
+def list_tables(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
+    found = run(_listed(doors_of(context), http_addresses(agents)))
+    if as_json:
+        print_json(found)
+    elif not found:
+        say("no lake tables yet; make one of a topic: streamhouse tables create NAME --topic TOPIC --format iceberg")
+    else:
+        print_table(COLUMNS, map(_row, found))
+
+
+def _row(table: dict[str, Any]) -> list[str]:
+    pipeline = table["pipeline"] or {}
+    status = pipeline.get("status") or {}
+    lag = status.get("lag_records")
+    return [
+        table["name"],
+        table["format"],
+        table["mode"],
+        phase_of(pipeline) if pipeline else UNKNOWN,
+        UNKNOWN if lag is None else count(lag),
+        table["location"] or UNKNOWN,
+        str(status.get("error") or ""),
+    ]
+
+
+async def _listed(doors: Doors, address: str) -> list[dict[str, Any]]:
+    async with doors.http(address) as http:
+        tables = (await asked(http, "GET", "/v1/tables"))["tables"]
+        pipelines = (await asked(http, "GET", "/v1/pipelines"))["pipelines"]
+    writers = {each.get("target"): each for each in pipelines}
+    return [_told(each, writers.get(each["name"])) for each in tables if each["connector"] in FORMATS]
+
+
+def _told(table: dict[str, Any], pipeline: dict[str, Any] | None) -> dict[str, Any]:
+    options = table.get("options") or {}
+    return {
+        "name": table["name"],
+        "format": table["connector"],
+        "mode": options.get("mode", "append"),
+        "location": options.get("location"),
+        "options": options,
+        "pipeline": pipeline,
+    }
+
+
+@app.command(
+    "describe",
+    cls=HelpfulCommand,
+    help=described(
+        "Show what is known of a lake table: its columns, rows and files, and who writes it. Rows and files are "
+        "looked at from here, where the location can be reached.",
+        "streamhouse tables describe orders_lake",
+    ),
+)
+def describe(context: typer.Context, name: Name, agents: Agents = None, as_json: AsJson = False) -> None:
+    table = _found(run(_listed(doors_of(context), http_addresses(agents))), name)
+    described_, why = _looked_at(table)
+    if as_json:
+        print_json({**table, "contents": described_, "unknown": why})
+        return
+    pipeline = table["pipeline"] or {}
+    status = pipeline.get("status") or {}
+    print_facts(
+        [
+            ("name", name),
+            ("format", table["format"]),
+            ("mode", table["mode"]),
+            ("location", table["location"] or UNKNOWN),
+            ("options", ", ".join(f"{key}={value}" for key, value in table["options"].items())),
+            ("written by", f"{pipeline['name']}, {phase_of(pipeline)}" if pipeline else "nobody"),
+            ("lag", UNKNOWN if status.get("lag_records") is None else f"{count(status['lag_records'])} records"),
+            ("dead letters", count(status.get("dead_letters") or 0)),
+            *([("error", str(status["error"]))] if status.get("error") else []),
+            *_contents(described_),
+        ]
+    )
+    if described_ is not None:
+        say()
+        print_table((Column("column", style="bold"), Column("type")), list(described_["columns"].items()))
+    elif why:
+        note(why)
+
+
+def _contents(found: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if found is None:
+        return []
+    return [
+        ("version", found["version"] or UNKNOWN),
+        ("rows", count(found["rows"])),
+        ("files", f"{count(found['files'])}, {size(found['size_bytes'])}"),
+    ]
+
+
+def _found(tables: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    for table in tables:
+        if table["name"] == name:
+            return table
+    raise Rejected(f"no such lake table; name={name} do=see which there are with: streamhouse tables list")
+
+
+def _looked_at(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+    """What is in the table, as its own metadata says; else why it isn't known."""
+    with installed("lake"):
+        from streamhouse.spark.lake.describing import describe_table
+    try:
+        found: Described = describe_table(table["name"], table["format"], table["options"])
+    except (StreamhouseError, OSError) as error:
+        return None, str(error)
+    return {
+        "columns": dict(found.columns),
+        "rows": found.rows,
+        "files": found.files,
+        "size_bytes": found.size_bytes,
+        "version": found.version,
+        "progress": dict(found.progress),
+    }, None
+
+
+@app.command(
+    "drop",
+    cls=HelpfulCommand,
+    help=described(
+        "Stop writing a lake table and forget it. Its files stay where they are, for whoever reads them.",
+        "streamhouse tables drop orders_lake",
+        "streamhouse tables drop orders_lake --yes",
+    ),
+)
+def drop(
+    context: typer.Context,
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    agents: Agents = None,
+    as_json: AsJson = False,
+) -> None:
+    if not yes:
+        typer.confirm(f"Stop writing the table {name}? Its files stay.", abort=True, err=True)
+    location = run(_dropped(doors_of(context), http_addresses(agents), name))
+    if as_json:
+        print_json({"dropped": name, "location": location})
+    else:
+        say(f"dropped {name}; its files stay at {location}", color="green")
+
+
+async def _dropped(doors: Doors, address: str, name: str) -> str:
+    table = _found(await _listed(doors, address), name)
+    async with doors.http(address) as http:
+        if table["pipeline"]:
+            await asked(http, "DELETE", f"/v1/pipelines/{quote(table['pipeline']['name'], safe='')}")
+        await asked(http, "DELETE", f"/v1/tables/{quote(name, safe='')}")
+    return str(table["location"])
