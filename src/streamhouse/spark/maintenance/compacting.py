@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -31,12 +31,9 @@ from streamhouse.spark.maintenance.jobs import MAX_TASKS, TASKS_PER_CORE, Done, 
 from streamhouse.spark.maintenance.leaving import CompactResult, compact_task
 from streamhouse.spark.maintenance.passes import Aim, CompactWork, aims_of, pieces_of, works_of
 from streamhouse.spark.maintenance.rewriting import Costs
-from streamhouse.spark.maintenance.surviving import Survivors, find_survivors
+from streamhouse.spark.maintenance.surviving import Executors, Sessions, SparkExecutors, Survivors
 from streamhouse.spark.plan import splits_of
 from streamhouse.spark.reading import Task
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
@@ -44,13 +41,6 @@ SPLIT_BYTES: Final = 64 * 1024 * 1024
 """Of runs whose keys one task reads."""
 MAX_ROUNDS: Final = 30
 """Of planning again because others rewrote the same runs."""
-
-
-class Sessions(Protocol):
-    """Whoever has a Spark, or starts it when it is asked for first."""
-
-    @property
-    def session(self) -> "SparkSession": ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +58,29 @@ def run(
     agents: str,
     tasks: Sessions,
     on_progress: OnProgress = lambda at: None,
-    clock: Clock | None = None,
 ) -> Compacted:
     """Compact all of a topic that may be compacted now, however little is new.
 
     Raises `Misconfigured` for a topic that isn't compacted, `Unavailable` when others rewrite it all the time.
     """
+    return compact(topic, agents=agents, executors=SparkExecutors(tasks), on_progress=on_progress)
+
+
+def compact(
+    topic: str,
+    *,
+    agents: str,
+    executors: Executors,
+    on_progress: OnProgress = lambda at: None,
+    clock: Clock | None = None,
+) -> Compacted:
+    """The same on any executors, at any time."""
     with ExitStack() as stack:
         loop = LoopThread(name="streamhouse-maintenance")
         stack.callback(loop.close)
         maintainers = loop.run(_opened(agents))
         stack.callback(lambda: loop.run(maintainers.__aexit__(None, None, None)))
-        return _Pass(topic, agents, loop, maintainers, tasks, on_progress, clock or SystemClock()).run()
+        return _Pass(topic, agents, loop, maintainers, executors, on_progress, clock or SystemClock()).run()
 
 
 async def _opened(agents: str) -> Maintainers:
@@ -96,11 +97,11 @@ class _Pass:
         address: str,
         loop: LoopThread,
         agents: Maintainers,
-        tasks: Sessions,
+        executors: Executors,
         on_progress: OnProgress,
         clock: Clock,
     ) -> None:
-        self._address, self._loop, self._agents, self._tasks = address, loop, agents, tasks
+        self._address, self._loop, self._agents, self._executors = address, loop, agents, executors
         self._on_progress = on_progress
         self._now_ms = clock.now_ms()
         self._job = str(Ids().uuid())
@@ -142,32 +143,21 @@ class _Pass:
 
     def _survivors(self, plan: MaintenancePlan, aims: Mapping[int, Aim], works: Sequence[CompactWork]) -> Survivors:
         """Read the keys of everything up to the aims."""
-        spark = self._tasks.session
         splits = splits_of(
             list(pieces_of(plan, aims)),
             store=plan.store,
             split_bytes=SPLIT_BYTES,
-            min_partitions=min(len(works), spark.sparkContext.defaultParallelism),
+            min_partitions=min(len(works), self._executors.at_once),
         )
-        read_bytes = spark.sparkContext.accumulator(0)
-        gets = spark.sparkContext.accumulator(0)
-
-        def add_costs(more_gets: int, more_bytes: int) -> None:
-            gets.add(more_gets)
-            read_bytes.add(more_bytes)
-
-        found = find_survivors(
-            spark,
+        self._total_bytes = 2 * sum(work.work.stored_bytes for work in works)
+        self._on_progress(Progress("finding keys", 0, self._total_bytes))
+        found, costs = self._executors.find(
             splits,
             [work.bounds for work in works],
             task=Task(agents=self._address, fail_on_data_loss=False),
             records=sum(run.records for work in works for run in work.work.runs),
-            add_costs=add_costs,
         )
-        self._total_bytes = 2 * sum(work.work.stored_bytes for work in works)
-        self._on_progress(Progress("finding keys", 0, self._total_bytes))
-        found.find()
-        self._count(Costs(gets=gets.value, read_bytes=read_bytes.value))
+        self._count(costs)
         self._done_bytes = self._total_bytes // 2
         return found
 
@@ -175,8 +165,7 @@ class _Pass:
         """Rewrite what is left, many at once; replace in order, and no further in a partition than somebody else let
         us."""
         stale: set[int] = set()
-        context = self._tasks.session.sparkContext
-        at_once = min(MAX_TASKS, TASKS_PER_CORE * context.defaultParallelism)
+        at_once = min(MAX_TASKS, TASKS_PER_CORE * self._executors.at_once)
 
         def act(work: CompactWork) -> CompactResult | None:
             if work.work.partition in stale:
@@ -196,7 +185,7 @@ class _Pass:
                 self._reached[partition] = work.bounds.end
                 self._note(work, result)
         except BaseException:
-            context.cancelAllJobs()
+            self._executors.cancel()
             raise
 
     def _register(self, result: CompactResult) -> bool:

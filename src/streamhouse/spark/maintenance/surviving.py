@@ -12,7 +12,7 @@ offset stays that for ever, whoever rewrites the runs around it.
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow as pa
 from streamhouse.format.batch import Buffer
 from streamhouse.format.compaction import batch_keys
 from streamhouse.format.rewriting import batches_of
+from streamhouse.spark.maintenance.rewriting import Costs
 from streamhouse.spark.plan import Split
 from streamhouse.spark.reading import LIMIT_BYTES, Get, Task, raw_blocks, read_runs
 
@@ -113,7 +114,72 @@ def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays([pa.array([packed], pa.binary())], names=["offsets"])
 
 
-class Survivors:
+class Survivors(Protocol):
+    """The offsets that stay."""
+
+    def rewrite(self, wanted: Bounds, act: Callable[[bytes], bytes]) -> bytes:
+        """What `act` makes, on an executor, of the sorted offsets of these bounds, and maybe of some around them. May
+        be called by several threads."""
+        ...
+
+
+class Executors(Protocol):
+    """Where keys are read and runs are rewritten."""
+
+    @property
+    def at_once(self) -> int:
+        """How many tasks may run at the same time."""
+        ...
+
+    def find(
+        self, splits: Sequence[Split], bounds: Sequence[Bounds], *, task: Task, records: int
+    ) -> tuple[Survivors, Costs]:
+        """The latest offset of each key in what the splits read; bounds are in the order of their offsets."""
+        ...
+
+    def cancel(self) -> None: ...
+
+
+class SparkExecutors:
+    """A Spark that is started when it is needed first."""
+
+    def __init__(self, tasks: "Sessions") -> None:
+        self._tasks = tasks
+
+    def __repr__(self) -> str:
+        return f"<SparkExecutors {self._tasks!r}>"
+
+    @property
+    def at_once(self) -> int:
+        return self._tasks.session.sparkContext.defaultParallelism
+
+    def find(
+        self, splits: Sequence[Split], bounds: Sequence[Bounds], *, task: Task, records: int
+    ) -> tuple[Survivors, Costs]:
+        spark = self._tasks.session
+        gets, read_bytes = (spark.sparkContext.accumulator(0) for _ in range(2))
+
+        def add_costs(more_gets: int, more_bytes: int) -> None:
+            gets.add(more_gets)
+            read_bytes.add(more_bytes)
+
+        read = KeyTask(splits=splits, task=task, add_costs=add_costs)
+        found = SparkSurvivors(packed_survivors(spark, read, bounds, records=records), bounds)
+        found.find()
+        return found, Costs(gets=gets.value, read_bytes=read_bytes.value)
+
+    def cancel(self) -> None:
+        self._tasks.session.sparkContext.cancelAllJobs()
+
+
+class Sessions(Protocol):
+    """Whoever has a Spark, or starts it."""
+
+    @property
+    def session(self) -> "SparkSession": ...
+
+
+class SparkSurvivors:
     """The offsets that stay, in Spark's shuffle files, group by group."""
 
     def __init__(self, packed: "RDD[Row]", bounds: Sequence[Bounds]) -> None:
@@ -122,7 +188,7 @@ class Survivors:
         self._ends = [(each.partition, each.end) for each in bounds]
 
     def __repr__(self) -> str:
-        return f"<Survivors groups={len(self._bounds)}>"
+        return f"<SparkSurvivors groups={len(self._bounds)}>"
 
     def find(self) -> None:
         """Read all keys now; otherwise that is done when offsets are asked for first."""
@@ -130,7 +196,6 @@ class Survivors:
         context.runJob(self._packed, _nothing, [0])
 
     def rewrite(self, wanted: Bounds, act: Callable[[bytes], bytes]) -> bytes:
-        """What `act` makes, on an executor, of the sorted offsets of these bounds, and maybe of some around them."""
         first = bisect_right(self._ends, (wanted.partition, wanted.start))
         numbers = []
         for number in range(first, len(self._bounds)):
@@ -147,29 +212,18 @@ class Survivors:
         return bytes(answer)
 
 
-def find_survivors(
-    spark: "SparkSession",
-    splits: Sequence[Split],
-    bounds: Sequence[Bounds],
-    *,
-    task: Task,
-    records: int,
-    add_costs: Callable[[int, int], None],
-) -> Survivors:
-    """The latest offset of each key in what the splits read, by groups, which are in the order of their offsets."""
+def packed_survivors(spark: "SparkSession", read: KeyTask, bounds: Sequence[Bounds], *, records: int) -> "RDD[Row]":
+    """The offsets that stay, one value for each group."""
     own = spark.newSession()
     # Groups are tasks, one by one: nothing is to be put together because it is small.
     own.conf.set("spark.sql.adaptive.enabled", "false")
-    parallel = spark.sparkContext.defaultParallelism
-    shuffles = min(MAX_SHUFFLES, max(parallel, records // RECORDS_PER_SHUFFLE))
-    own.conf.set("spark.sql.shuffle.partitions", str(shuffles))
-    reading: Any = KeyTask(splits=splits, task=task, add_costs=add_costs)
-    grouping: Any = GroupTask(bounds)
-    keys = own.range(0, len(splits), 1, len(splits)).mapInArrow(_plain(reading), KEYS)
+    shuffles = max(spark.sparkContext.defaultParallelism, records // RECORDS_PER_SHUFFLE)
+    own.conf.set("spark.sql.shuffle.partitions", str(min(MAX_SHUFFLES, shuffles)))
+    count = len(read.splits)
+    keys = own.range(0, count, 1, count).mapInArrow(_plain(read), KEYS)
     latest = keys.groupBy("partition", "high", "low").agg({"offset": "max"})
-    grouped = latest.selectExpr("partition", "`max(offset)` AS offset").mapInArrow(_plain(grouping), GROUPED)
-    packed = grouped.repartitionById(len(bounds), "group").mapInArrow(pack, PACKED)
-    return Survivors(packed.rdd, bounds)
+    grouped = latest.selectExpr("partition", "`max(offset)` AS offset").mapInArrow(_plain(GroupTask(bounds)), GROUPED)
+    return grouped.repartitionById(len(bounds), "group").mapInArrow(pack, PACKED).rdd
 
 
 def _plain(
