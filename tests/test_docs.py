@@ -24,7 +24,14 @@ PAGES = [
 ]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 GRACE_S = 20.0
-ON_SPARK = ("README.md", "docs/spark.md", "docs/pipelines.md", "docs/sql.md", "docs/materialised-views.md")
+ON_SPARK = (
+    "README.md",
+    "docs/spark.md",
+    "docs/pipelines.md",
+    "docs/sql.md",
+    "docs/materialised-views.md",
+    "docs/maintenance.md",
+)
 RUNNABLE = [
     pytest.param(page, marks=[pytest.mark.spark] if page.relative_to(ROOT).as_posix() in ON_SPARK else [])
     for page in PAGES
