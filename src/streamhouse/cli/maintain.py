@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -22,6 +22,7 @@ from streamhouse.cli.words import counted, size
 
 if TYPE_CHECKING:
     from streamhouse.cli.doors import JobKind
+    from streamhouse.spark.maintenance.compacting import Compacted
     from streamhouse.spark.maintenance.jobs import Done, Progress
 
 app = group("Rewrite a topic's segments on Apache Spark: fewer and larger, or only the latest of each key.")
@@ -92,14 +93,16 @@ def compact(
     log: Log = None,
     as_json: AsJson = False,
 ) -> None:
-    done = _run("compact", context, topic, agents, master, conf, log)
+    done = cast("Compacted", _run("compact", context, topic, agents, master, conf, log))
     if as_json:
         print_json(_as_json(done))
     elif not done.objects:
         say(f"nothing to compact in {done.topic}")
     else:
         say(
-            f"compacted {done.topic}: {size(done.costs.read_bytes)} read with {counted(done.costs.gets, 'request')},"
+            f"compacted {done.topic}: {counted(done.dropped_records, 'record')} of"
+            f" {done.records + done.dropped_records:,} went;"
+            f" {size(done.costs.read_bytes)} read with {counted(done.costs.gets, 'request')},"
             f" {counted(done.objects, 'object')} of {size(done.costs.written_bytes)} written",
             color="green",
         )
