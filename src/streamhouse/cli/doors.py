@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from streamhouse.spark.launch import Kind
     from streamhouse.spark.maintenance.jobs import Done, Progress
     from streamhouse.spark.pipelines.applying import Applier, File, Problem
+    from streamhouse.spark.replaying.jobs import Progress as ReplayProgress
+    from streamhouse.spark.replaying.jobs import Replayed
     from streamhouse.spark.sql.homes import Worker
     from streamhouse.spark.sql.starting import WorkerStatus
 
@@ -226,6 +228,48 @@ class Doors:
             return compacting.run(topic, agents=agents, tasks=tasks, on_progress=on_progress)
         finally:
             tasks.stop()
+
+    # --- replaying
+
+    def copy(
+        self,
+        asked: Mapping[str, Any],
+        *,
+        agents: str,
+        job_id: str,
+        master: str | None,
+        settings: Mapping[str, str],
+        log: Path | None,
+        on_progress: "Callable[[ReplayProgress], None]",
+    ) -> "Replayed":
+        """Blocks until the copy is done. Spark is started when there is something to do."""
+        with installed("spark"):
+            from streamhouse.spark.replaying import copying
+            from streamhouse.spark.replaying.running import running
+
+        with running(f"streamhouse-copy-{asked['source']}", agents, master, settings, log) as (loop, start):
+            wanted = copying.CopyAsked(**asked)
+            return copying.run(wanted, agents=agents, start=start, loop=loop, job_id=job_id, on_progress=on_progress)
+
+    def restore(
+        self,
+        asked: Mapping[str, Any],
+        *,
+        agents: str,
+        job_id: str,
+        master: str | None,
+        settings: Mapping[str, str],
+        log: Path | None,
+        on_progress: "Callable[[ReplayProgress], None]",
+    ) -> "Replayed":
+        """Blocks until the restore is done. Spark is started when there is something to do."""
+        with installed("spark"):
+            from streamhouse.spark.replaying import restoring
+            from streamhouse.spark.replaying.running import running
+
+        with running(f"streamhouse-restore-{asked['topic']}", agents, master, settings, log) as (loop, start):
+            wanted = restoring.RestoreAsked(**asked)
+            return restoring.run(wanted, agents=agents, start=start, loop=loop, job_id=job_id, on_progress=on_progress)
 
     # --- SQL
 

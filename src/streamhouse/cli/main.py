@@ -22,6 +22,7 @@ from streamhouse.cli import (
     partitions,
     pipelines,
     produce,
+    replaying,
     schemas,
     segments,
     settings,
@@ -163,6 +164,12 @@ app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(tables.app, name="tables")
 app.add_typer(sql.app, name="sql")
 app.add_typer(maintain.app, name="maintain")
+app.command("copy", cls=HelpfulCommand, help=replaying.COPY_HELP, short_help="Copy a topic into another one.")(
+    replaying.copy
+)
+app.command(
+    "restore", cls=HelpfulCommand, help=replaying.RESTORE_HELP, short_help="Put a table or files into a topic."
+)(replaying.restore)
 app.add_typer(spark.app, name="spark")
 app.add_typer(dev.app, name="dev")
 

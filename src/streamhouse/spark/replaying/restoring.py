@@ -1,0 +1,226 @@
+"""Restoring: Parquet files or a table of a lake go into a topic.
+
+Data path   pieces of a source -> Spark -> **restoring** -> the sink's tasks -> a topic
+Owns        what of a row becomes key, value, time and headers of a record; which pieces are a step
+Leaves      reading pieces to `tables`, commits and going on to `jobs`
+
+A table with the columns that records have is taken as records. Of any other a row becomes a JSON object.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import functions
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import BinaryType, IntegerType, LongType, ShortType, StringType, StructType
+
+from streamhouse.errors import Misconfigured
+from streamhouse.spark.agents import Agents
+from streamhouse.spark.connectors.topic_sink import JSON_OPTIONS
+from streamhouse.spark.fields import TYPES
+from streamhouse.spark.replaying.copying import expression
+from streamhouse.spark.replaying.jobs import STEP_BYTES, Job, Memory, OnProgress, Replayed, count_steps
+from streamhouse.spark.replaying.tables import Kind, Reference, find_kind, opened
+from streamhouse.spark.replaying.topics import check_partitions, find_topic, made_topic
+from streamhouse.spark.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from streamhouse.client.loop_thread import LoopThread
+
+SPLIT_BYTES: Final = 32 * 1024 * 1024
+"""Of compressed files, for a task."""
+TIMES: Final = ("timestamp", "timestamp_ntz", "bigint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreAsked:
+    """A restore. Expressions are Spark's SQL over the table's columns; None: see the module."""
+
+    source: str
+    topic: str
+    kind: Kind | None = None
+    where: str | None = None
+    key: str | None = None
+    value: str | None = None
+    timestamp: str | None = None
+    partitions: int | None = None
+
+
+class RestorePlan(msgspec.Struct, frozen=True):
+    kind: Kind
+    version: str
+    step_bytes: int
+
+
+def run(
+    asked: RestoreAsked,
+    *,
+    agents: str,
+    start: "Callable[[], SparkSession]",
+    loop: "LoopThread",
+    job_id: str | None = None,
+    step_bytes: int = STEP_BYTES,
+    on_progress: OnProgress = lambda at: None,
+) -> Replayed:
+    """Restore, or go on with a restore of this job id; Spark is started when there is something to do."""
+    options = WriteOptions(agents=agents, topic=asked.topic)
+    job = Job("restore", job_id, msgspec.to_builtins(asked), options=options)
+    memory = loop.run(_remembered(job, agents)) or _planned(job, asked, step_bytes)
+    plan = msgspec.convert(memory.plan, RestorePlan)
+    reference = Reference(plan.kind, asked.source, plan.version)
+    sizes = opened(reference).sizes
+    if memory.done >= memory.steps or not sizes:
+        return Replayed(job=job.job_id, topic=asked.topic, steps=memory.steps, resumed_at=memory.done)
+    spark = start()
+    partitions = loop.run(_prepared(asked, agents, lambda: highest_partition(rows_of(spark, reference, sizes))))
+    return job.run(
+        memory,
+        lambda step: records_of(rows_of(spark, reference, sizes, step_pieces(sizes, step, memory.steps)), asked),
+        on_progress=on_progress,
+        topic=partitions,
+    )
+
+
+async def _remembered(job: Job, address: str) -> Memory | None:
+    async with Agents(address) as agents:
+        return await job.remembered(agents)
+
+
+def _planned(job: Job, asked: RestoreAsked, step_bytes: int) -> Memory:
+    kind = asked.kind or find_kind(asked.source)
+    source = opened(Reference(kind, asked.source))
+    plan = RestorePlan(kind=kind, version=source.version, step_bytes=step_bytes)
+    total = sum(source.sizes)
+    steps = min(count_steps(total, step_bytes), max(1, len(source.sizes)))
+    return Memory(asked=job.asked, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
+
+
+async def _prepared(asked: RestoreAsked, address: str, highest: Callable[[], int | None]) -> str:
+    """The topic is there then: with as many partitions as were asked for, or as the rows name."""
+    async with Agents(address) as agents:
+        found = await find_topic(agents, asked.topic)
+        if found is None:
+            named = highest() if asked.partitions is None and asked.key is None else None
+            partitions = asked.partitions if named is None else named + 1
+            found = await made_topic(agents, asked.topic, partitions=partitions, settings={})
+        check_partitions(found, asked.partitions)
+        return found.name
+
+
+# --- rows
+
+
+def step_pieces(sizes: Sequence[int], step: int, steps: int) -> range:
+    """The pieces of a step: neighbours, about as many bytes in each. Together the steps have each piece once."""
+    ends = list(accumulate(sizes))
+    total = max(1, ends[-1])
+    bounds = [bisect_left(ends, -(-total * part // steps)) for part in (step, step + 1)]
+    return range(bounds[0] if step else 0, bounds[1] if step + 1 < steps else len(sizes))
+
+
+def rows_of(
+    spark: "SparkSession", reference: Reference, sizes: Sequence[int], pieces: range | None = None
+) -> "DataFrame":
+    """Rows of pieces, in their order: a task has neighbours, and tasks are in order."""
+    wanted = range(len(sizes)) if pieces is None else pieces
+    schema = spark_schema(opened(reference).schema)
+    tasks = max(1, min(len(wanted), -(-sum(sizes[piece] for piece in wanted) // SPLIT_BYTES)))
+    numbers = spark.range(wanted.start, wanted.stop, 1, tasks)
+    return numbers.mapInArrow(_reading(reference, to_arrow_schema(schema, timezone="UTC")), schema)
+
+
+def _reading(reference: Reference, shape: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        source = opened(reference)
+        for batch in batches:
+            for piece in batch.column(0).to_pylist():
+                for rows in source.read(piece):
+                    if rows.num_rows:
+                        yield shaped(rows, shape)
+
+    return read
+
+
+def shaped(rows: pa.RecordBatch, shape: pa.Schema) -> pa.RecordBatch:
+    """Columns with the types that Spark expects, however the file had them."""
+    arrays = [rows.column(field.name).cast(field.type, safe=False) for field in shape]
+    return pa.RecordBatch.from_arrays(arrays, schema=shape)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """All columns, each of which may be null."""
+    plain = pa.schema([pa.field(field.name, _plain_type(field.type)) for field in schema])
+    try:
+        return from_arrow_schema(plain)
+    except PySparkException as error:
+        raise Misconfigured(f"Spark has no type for a column; why={error}") from None
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
+
+
+def is_records(schema: StructType) -> bool:
+    """Whether a table's columns are those of records."""
+    types = {field.name: field.dataType for field in schema.fields}
+    return set(types) <= set(TYPES) and isinstance(types.get("value"), StringType | BinaryType)
+
+
+def keeps_partition(schema: StructType, asked: RestoreAsked) -> bool:
+    kind = schema["partition"].dataType if "partition" in schema.fieldNames() else None
+    is_number = isinstance(kind, IntegerType | LongType | ShortType)
+    return is_records(schema) and is_number and asked.key is None and asked.partitions is None
+
+
+def highest_partition(frame: "DataFrame") -> int | None:
+    """The largest partition that rows name, where they are records."""
+    if not is_records(frame.schema) or "partition" not in frame.columns:
+        return None
+    (row,) = frame.select(functions.max("partition")).collect()
+    return None if row[0] is None else int(row[0])
+
+
+def records_of(frame: "DataFrame", asked: RestoreAsked) -> "DataFrame":
+    """What the sink takes of a row."""
+    if asked.where is not None:
+        frame = frame.where(asked.where)
+    schema, columns = frame.schema, [_value(frame, asked)]
+    names = schema.fieldNames()
+    if asked.key is not None or "key" in names:
+        columns.append(expression(frame, asked.key or "key", "key"))
+    if (time := _time(frame, asked)) is not None:
+        columns.append(time.alias("timestamp"))
+    if is_records(schema) and "headers" in names:
+        columns.append(functions.col("headers").cast(TYPES["headers"]).alias("headers"))
+    if keeps_partition(schema, asked):
+        columns.append(functions.col("partition").cast("int").alias("partition"))
+    return frame.select(*columns)
+
+
+def _value(frame: "DataFrame", asked: RestoreAsked) -> "Column":
+    if asked.value is not None or is_records(frame.schema):
+        column: Column = expression(frame, asked.value or "value", "value")
+        return column
+    return functions.to_json(functions.struct("*"), JSON_OPTIONS).alias("value")
+
+
+def _time(frame: "DataFrame", asked: RestoreAsked) -> Any:
+    """The time that was asked for, or a column that is one; None: that of the restore."""
+    if asked.timestamp is not None:
+        column = functions.expr(asked.timestamp)
+        kind = frame.select(column.alias("timestamp")).schema[0].dataType.simpleString()
+        return column if kind in TIMES else column.cast("timestamp")
+    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    return functions.col("timestamp") if kinds.get("timestamp") in TIMES else None

@@ -1,0 +1,259 @@
+"""Tables: Parquet files, Iceberg and Delta tables as pieces that tasks read by themselves, as Arrow.
+
+Data path   files of a lake -> **tables** -> Spark's rows -> restoring
+Owns        finding out what a source is; its version, its pieces in a fixed order, reading one of them
+Leaves      Parquet to pyarrow, the tables' own metadata to pyiceberg and deltalake
+Invariant   a source opened again at its version has the same pieces in the same order
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pa_fs
+
+from streamhouse.errors import Misconfigured
+
+Kind = Literal["parquet", "iceberg", "delta"]
+ROWS: Final = 64 * 1024
+"""Of a batch, at most: a task holds few of them at once."""
+HIVE: Final = "hive"
+
+
+class Reference(NamedTuple):
+    """What a task needs to open a source; `version` is empty until it was opened once."""
+
+    kind: Kind
+    url: str
+    version: str = ""
+
+
+class Source(Protocol):
+    @property
+    def version(self) -> str:
+        """What it has now, so that it can be opened again as it is."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Bytes of each piece."""
+        ...
+
+    def read(self, piece: int) -> Iterator[pa.RecordBatch]: ...
+
+
+def find_kind(url: str) -> Kind:
+    """What lies at an address, by what is in the folder."""
+    files, root = _located(url)
+    if url.endswith(".metadata.json"):
+        return "iceberg"
+    if files.get_file_info(f"{root}/_delta_log").type == pa_fs.FileType.Directory:
+        return "delta"
+    if files.get_file_info(f"{root}/metadata").type == pa_fs.FileType.Directory:
+        return "iceberg"
+    return "parquet"
+
+
+@lru_cache(maxsize=8)
+def opened(reference: Reference) -> Source:
+    """Kept for the next piece: Spark's Python workers live on."""
+    source: Source = _OPEN[reference.kind].open(reference.url, reference.version)
+    return source
+
+
+def _located(url: str) -> tuple[Any, str]:
+    """A file system, and the path in it."""
+    absolute = url if "://" in url else str(Path(url).absolute())
+    try:
+        files, path = pa_fs.FileSystem.from_uri(absolute)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise Misconfigured(f"not a place of files; source={_plain(url)} why={error}") from None
+    return files, path.rstrip("/")
+
+
+def _plain(url: str) -> str:
+    """Without a name and a password, should somebody have put them there."""
+    parts = urlsplit(url)
+    return url.replace(f"{parts.netloc.rpartition('@')[0]}@", "") if "@" in parts.netloc else url
+
+
+# --- Parquet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetFiles:
+    """A file, or all in a folder by their names; folders `name=value` are columns."""
+
+    root: str
+    files: Any
+    found: tuple[tuple[str, int], ...]
+    schema: pa.Schema
+
+    @classmethod
+    def open(cls, url: str, version: str) -> "ParquetFiles":
+        files, root = _located(url)
+        found = tuple(sorted((info.path, info.size) for info in _parquet_in(files, root)))
+        if not found:
+            raise Misconfigured(f"no Parquet file there; source={_plain(url)}")
+        whole = _dataset(files, root, [found[0][0]], None)
+        made = cls(root=root, files=files, found=found, schema=whole.schema)
+        if version and version != made.version:
+            raise Misconfigured(f"the files are others than when the job began; source={_plain(url)} do=use another id")
+        return made
+
+    @property
+    def version(self) -> str:
+        return hashlib.sha256(repr([(path, size) for path, size in self.found]).encode()).hexdigest()
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        return [size for _, size in self.found]
+
+    def read(self, piece: int) -> Iterator[pa.RecordBatch]:
+        yield from _dataset(self.files, self.root, [self.found[piece][0]], self.schema).to_batches(batch_size=ROWS)
+
+
+def _parquet_in(files: Any, root: str) -> Iterator[Any]:
+    info = files.get_file_info(root)
+    if info.type == pa_fs.FileType.File:
+        yield info
+    elif info.type == pa_fs.FileType.Directory:
+        for each in files.get_file_info(pa_fs.FileSelector(root, recursive=True)):
+            parts = each.path[len(root) :].split("/")
+            if each.path.endswith((".parquet", ".parq")) and not any(part.startswith(("_", ".")) for part in parts):
+                yield each
+
+
+def _dataset(files: Any, root: str, paths: list[str], schema: pa.Schema | None) -> Any:
+    base = root if paths != [root] else root.rpartition("/")[0]
+    return ds.dataset(
+        paths, schema=schema, format="parquet", filesystem=files, partitioning=HIVE, partition_base_dir=base
+    )
+
+
+# --- Iceberg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergTable:
+    """A snapshot of a table: by the address of its metadata or of its folder, or by its name in a catalog that
+    pyiceberg is configured for."""
+
+    table: Any
+    snapshot: int | None
+    tasks: tuple[Any, ...]
+    schema: pa.Schema
+
+    @classmethod
+    def open(cls, url: str, version: str) -> "IcebergTable":
+        table = _iceberg(url)
+        current = table.current_snapshot()
+        snapshot = int(version) if version else None if current is None else current.snapshot_id
+        scan = table.scan(snapshot_id=snapshot)
+        tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path) if snapshot is not None else []
+        return cls(table=table, snapshot=snapshot, tasks=tuple(tasks), schema=scan.projection().as_arrow())
+
+    @property
+    def version(self) -> str:
+        return "" if self.snapshot is None else str(self.snapshot)
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        return [task.file.file_size_in_bytes for task in self.tasks]
+
+    def read(self, piece: int) -> Iterator[pa.RecordBatch]:
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        columns = self.table.scan(snapshot_id=self.snapshot).projection()
+        scan = ArrowScan(self.table.metadata, self.table.io, columns, AlwaysTrue())
+        yield from scan.to_record_batches([self.tasks[piece]])
+
+
+def _iceberg(url: str) -> Any:
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.table import StaticTable
+
+    catalog, dot, name = url.partition(".")
+    if "/" not in url and dot:
+        try:
+            return load_catalog(catalog).load_table(name)
+        except (NoSuchTableError, ValueError) as error:
+            raise Misconfigured(f"no such table; source={url} why={error}") from None
+    return StaticTable.from_metadata(url if url.endswith(".metadata.json") else _newest_metadata(url))
+
+
+def _newest_metadata(url: str) -> str:
+    """Versions count up at the beginning of the names."""
+    files, root = _located(url)
+    found = [
+        info.path
+        for info in files.get_file_info(pa_fs.FileSelector(f"{root}/metadata", allow_not_found=True))
+        if info.path.endswith(".metadata.json")
+    ]
+    if not found:
+        raise Misconfigured(f"no metadata of an Iceberg table there; source={_plain(url)}")
+    newest = max(found, key=_metadata_number)
+    scheme = urlsplit(url).scheme if "://" in url else "file"
+    return f"{scheme}://{newest}"
+
+
+def _metadata_number(path: str) -> tuple[int, str]:
+    name = path.rpartition("/")[2]
+    digits = name.lstrip("v").partition("-")[0].partition(".")[0]
+    return (int(digits) if digits.isdecimal() else -1, name)
+
+
+# --- Delta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaTable:
+    """A version of a table, by the address of its folder."""
+
+    number: int
+    whole: Any
+    fragments: tuple[Any, ...]
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def open(cls, url: str, version: str) -> "DeltaTable":
+        from deltalake import DeltaTable as Opened
+        from deltalake.exceptions import DeltaError
+
+        try:
+            table = Opened(url, version=int(version) if version else None)
+            whole = table.to_pyarrow_dataset()
+        except DeltaError as error:
+            raise Misconfigured(f"the Delta table can't be read; source={_plain(url)} why={error}") from None
+        fragments = tuple(sorted(whole.get_fragments(), key=lambda each: each.path))
+        sizes = tuple(_fragment_bytes(each) for each in fragments)
+        return cls(number=table.version(), whole=whole, fragments=fragments, sizes=sizes)
+
+    @property
+    def version(self) -> str:
+        return str(self.number)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.whole.schema
+
+    def read(self, piece: int) -> Iterator[pa.RecordBatch]:
+        yield from self.fragments[piece].to_batches(schema=self.whole.schema, batch_size=ROWS)
+
+
+def _fragment_bytes(fragment: Any) -> int:
+    return int(fragment.filesystem.get_file_info(fragment.path).size or 0)
+
+
+_OPEN: Final[dict[Kind, Any]] = {"parquet": ParquetFiles, "iceberg": IcebergTable, "delta": DeltaTable}

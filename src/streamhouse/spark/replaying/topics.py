@@ -1,0 +1,61 @@
+"""Topics: the topic that a replay writes to, which is made where it isn't there.
+
+Data path   copying, restoring -> **topics** -> agents
+Owns        with which partitions and settings a new topic begins
+Leaves      everything else about topics to the agents
+"""
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from streamhouse.errors import Rejected, UnknownTopic
+from streamhouse.spark.agents import Agents, told_why
+
+JUDGING: Final = ("message.timestamp.", "streamhouse.schema.")
+"""Settings that judge or change records when they come: what was taken once is not judged again."""
+
+
+class TopicFound(msgspec.Struct, frozen=True):
+    name: str
+    partitions: int
+    settings: dict[str, str]
+
+
+async def find_topic(agents: Agents, name: str) -> TopicFound | None:
+    answer = await agents.answer("GET", f"/v1/topics/{quote(name, safe='')}")
+    if answer.status == 404:
+        return None
+    if answer.status >= 400:
+        raise Rejected(told_why(answer))
+    return msgspec.json.decode(answer.content, type=TopicFound)
+
+
+async def known_topic(agents: Agents, name: str) -> TopicFound:
+    found = await find_topic(agents, name)
+    if found is None:
+        raise UnknownTopic(f"{name} do=look at its name: streamhouse topics list")
+    return found
+
+
+async def made_topic(agents: Agents, name: str, *, partitions: int | None, settings: Mapping[str, str]) -> TopicFound:
+    """The topic, made with these where it isn't there; raises `Rejected` where it has other partitions than asked."""
+    found = await find_topic(agents, name)
+    if found is None:
+        kept = {key: value for key, value in settings.items() if not key.startswith(JUDGING)}
+        body = {"name": name, "settings": kept} | ({} if partitions is None else {"partitions": partitions})
+        answer = await agents.answer("POST", "/v1/topics", body=body)
+        if answer.status >= 400 and answer.status != 409:  # somebody, or an earlier try, was quicker
+            raise Rejected(told_why(answer))
+        return await known_topic(agents, name)
+    return found
+
+
+def check_partitions(found: TopicFound, asked: int | None) -> None:
+    if asked is not None and found.partitions != asked:
+        raise Rejected(
+            f"the topic is there with another number of partitions; topic={found.name} partitions={found.partitions}"
+            f" asked={asked} do=leave it out, or name another topic"
+        )
