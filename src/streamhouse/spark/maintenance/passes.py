@@ -76,7 +76,7 @@ def aims_of(plan: MaintenancePlan, *, now_ms: int) -> dict[int, Aim]:
     if not config.compacts:
         raise Misconfigured(
             f"the topic is not compacted; topic={plan.topic}"
-            f" do=streamhouse topics alter {plan.topic} --set cleanup.policy=compact"
+            f" do=streamhouse topics alter {plan.topic} --config cleanup.policy=compact"
         )
     aims: dict[int, Aim] = {}
     for partition in plan.partitions:
