@@ -31,6 +31,7 @@ ON_SPARK = (
     "docs/sql.md",
     "docs/materialised-views.md",
     "docs/maintenance.md",
+    "docs/lake-tables.md",
 )
 RUNNABLE = [
     pytest.param(page, marks=[pytest.mark.spark] if page.relative_to(ROOT).as_posix() in ON_SPARK else [])
