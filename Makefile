@@ -128,6 +128,10 @@ bench-spark: $(STAMP) ## Spark's reads of a topic beside Parquet and Spark's Kaf
 bench-maintenance: $(STAMP) ## what merging costs, and what cold readers and the metadata store gain by it
 	$(BIN)/python -m benchmarks.maintenance $(ARGS)
 
+.PHONY: bench-compaction
+bench-compaction: $(STAMP) ## key compaction on Spark, checked against what was sent; ARGS='--updates 10000000 --keys 1000000'
+	$(BIN)/python -m benchmarks.key_compaction $(ARGS)
+
 # --- what is generated --------------------------------------------------------------------------------------------
 
 .PHONY: messages
