@@ -1,6 +1,7 @@
 """When a partition is due for compaction, and how far."""
 
-from streamhouse.model.compaction import compact_up_to
+from streamhouse.model.compaction import compact_up_to, compactable_up_to, rewritten_together
+from streamhouse.model.merging import MergeLimits
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import parse_topic_config
 from tests.model.test_retention import NOW_MS, run
@@ -55,3 +56,56 @@ def test_a_record_that_has_waited_for_long_is_due_whatever_its_share() -> None:
 
 def test_runs_without_bytes_make_nothing_due() -> None:
     assert up_to([run(0, 10, length=100), run(10, 20, length=0)], cleaned_to=10, min_cleanable_dirty_ratio="0") is None
+
+
+# --- by hand
+
+
+def by_hand(runs: list[Run], *, cleaned_to: int = 0, **overrides: str) -> int | None:
+    given = {"cleanup_policy": "compact"} | overrides
+    config = parse_topic_config({name.replace("_", "."): value for name, value in given.items()})
+    return compactable_up_to(runs, config, cleaned_to=cleaned_to, now_ms=NOW_MS)
+
+
+def test_by_hand_anything_new_is_enough() -> None:
+    runs = [run(0, 10, length=100_000), run(10, 11, length=1)]
+    assert up_to(runs, cleaned_to=10) is None
+    assert by_hand(runs, cleaned_to=10) == 11
+    assert by_hand(runs, cleaned_to=11) is None
+    assert by_hand(runs, cleanup_policy="delete") is None
+
+
+def test_by_hand_young_records_stay_all_the_same() -> None:
+    runs = [run(0, 10, newest_ms=NOW_MS - 5000), run(10, 11, newest_ms=NOW_MS - 10)]
+    assert by_hand(runs, min_compaction_lag_ms="1000") == 10
+    assert by_hand(runs, min_compaction_lag_ms="10000") is None
+
+
+# --- what a task rewrites
+
+
+def together(runs: list[Run], *, max_runs: int = 100, max_records: int = 10**6, **limits: int) -> list[list[int]]:
+    given = MergeLimits(**{"at_least": 1, "below_bytes": 0, "max_bytes": 1000} | limits)
+    groups = rewritten_together(runs, given, max_runs=max_runs, max_records=max_records)
+    return [[each.base for each in group] for group in groups]
+
+
+def test_runs_share_a_task_up_to_bytes_records_and_runs() -> None:
+    runs = [run(at, at + 10, length=400) for at in range(0, 50, 10)]
+    assert together(runs) == [[0, 10], [20, 30], [40]]
+    assert together(runs, max_bytes=10) == [[0], [10], [20], [30], [40]], "one is never too large"
+    assert together(runs, max_bytes=10**6) == [[0, 10, 20, 30, 40]]
+    assert together(runs, max_bytes=10**6, max_runs=3) == [[0, 10, 20], [30, 40]]
+    assert together(runs, max_bytes=10**6, max_records=sum(each.records for each in runs[:2])) == [
+        [0, 10],
+        [20, 30],
+        [40],
+    ]
+    assert together([]) == []
+
+
+def test_runs_that_retention_deletes_at_other_times_stay_apart() -> None:
+    runs = [run(at, at + 10, length=1, newest_ms=100 * at) for at in range(0, 50, 10)]
+    assert together(runs, max_span_ms=2000) == [[0, 10], [20, 30], [40]]
+    late = [run(0, 10, length=1, newest_ms=5000), run(10, 20, length=1, newest_ms=100)]
+    assert together(late, max_span_ms=2000) == [[0, 10]], "they are deleted in the order of their offsets"
