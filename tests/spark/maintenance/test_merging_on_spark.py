@@ -39,6 +39,10 @@ def consumed_now(agent: LiveAgent, topic: str, count: int) -> list[Seen]:
     return asyncio.run(consumed(agent, topic, count))
 
 
+def placed_files(agent: LiveAgent) -> set[str]:
+    return {path.name for path in agent.data.rglob("placed/**/*") if path.is_file()}
+
+
 def environment(work: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "TMPDIR": str(work), **more}
 
@@ -112,7 +116,7 @@ def test_a_job_killed_at_random_points_leaves_old_or_new(tmp_path: Path) -> None
         create(agent, "shot", partitions=8)
         trickle(agent, "shot", 40, partitions=8)
         before = consumed_now(agent, "shot", 320)
-        for _ in range(6):
+        for number in range(6):
             process = subprocess.Popen(
                 command(agent, "shot", "--master", "local[2]", "--conf", "spark.driver.memory=600m"),
                 env=environment(tmp_path),
@@ -120,8 +124,15 @@ def test_a_job_killed_at_random_points_leaves_old_or_new(tmp_path: Path) -> None
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
+            if number % 2:  # after its first object, before the agent knows all of them
+                known = placed_files(agent)
+                while process.poll() is None and placed_files(agent) <= known:
+                    time.sleep(0.002)
+                delay_s = chance.uniform(0, 0.3)
+            else:
+                delay_s = chance.uniform(1, 20)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(chance.uniform(4, 12))
+                process.wait(delay_s)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -136,8 +147,39 @@ def test_a_job_killed_at_random_points_leaves_old_or_new(tmp_path: Path) -> None
         assert consumed_now(agent, "shot", len(before)) == before
         deadline = time.monotonic() + 60
         while True:
-            files = {path.name for path in agent.data.rglob("placed/**/*") if path.is_file()}
-            if files == {key.rpartition("/")[2] for key in objects_of(agent, "shot")}:
+            if placed_files(agent) == {key.rpartition("/")[2] for key in objects_of(agent, "shot")}:
                 break
             assert time.monotonic() < deadline, "orphans stay"
             time.sleep(0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_supervisor_merges_what_has_become_too_much(quick: LiveAgent, tmp_path: Path) -> None:
+    create(quick, "supervised")
+    trickle(quick, "supervised", 40)
+    flags = ["--maintain", "--agents", quick.http, "--master", "local[2]", "--log", str(tmp_path / "spark.log")]
+    flags += ["--checkpoints", str(tmp_path / "checkpoints"), "--conf", "spark.driver.memory=600m"]
+    policy = {"STREAMHOUSE_MAINTENANCE_EVERY_S": "1", "STREAMHOUSE_MAINTENANCE_MERGE_AT_RUNS": "30"}
+    with (tmp_path / "out").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "streamhouse", "pipelines", "run", *flags],
+            env=environment(tmp_path, **policy),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + 200
+        while run_count(quick, "supervised") > 1:
+            assert process.poll() is None, (tmp_path / "out").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "out").read_text()
+            time.sleep(0.2)
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert "maintenance: merge supervised" in (tmp_path / "out").read_text()

@@ -16,7 +16,7 @@ import msgspec
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import Unavailable
-from streamhouse.format.rewriting import Rewritten
+from streamhouse.format.rewriting import Rewritten, Source
 from streamhouse.model.merging import merge_limits, merges
 from streamhouse.model.names import PartitionId
 from streamhouse.spark.maintenance.agents import Maintainers, MaintenancePlan, Replacement
@@ -52,11 +52,13 @@ BY_HAND: Final = MergePolicy()
 BY_POLICY: Final = MergePolicy(at_least=16)
 
 
-class _Result(msgspec.Struct, frozen=True):
-    """What a task answers: one replacement for each of its works, unless their objects were gone."""
+class _Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task answers. `gone`: works whose objects are no longer there, because others rewrote their runs."""
 
-    replacements: list[Replacement]
-    costs: Costs
+    replacements: list[Replacement] = []
+    costs: Costs = Costs()
+    gone: int = 0
+    work_bytes: int = 0
 
 
 def run(
@@ -108,23 +110,27 @@ class _Merge:
             works = list(works_of(plan, self._policy, job=self._job, ends=self._ends))
             if not works:
                 return self._done
-            self._round(works)
+            if not self._round(works):
+                return self._done  # decompressed it is as large as it should be
         raise Unavailable(
             f"others rewrite the topic all the time; topic={self._done.topic} conflicts={self._done.conflicts}"
             " do=run it again later"
         )
 
-    def _round(self, works: Sequence[Work]) -> None:
-        total, done = sum(work.stored_bytes for work in works), 0
+    def _round(self, works: Sequence[Work]) -> bool:
+        """Whether another plan will show other runs."""
+        total, done, is_changed = sum(work.stored_bytes for work in works), 0, False
         self._on_progress(Progress("merging", 0, total))
-        sizes = {(work.partition, work.runs[0].base): work.stored_bytes for work in works}
         for answer in self._tasks.run(merge_task, map(msgspec.json.encode, packed(works, self._policy.target_bytes))):
             result = msgspec.json.decode(answer, type=_Result)
-            self._done = replace(self._done, costs=self._done.costs + result.costs)
+            conflicts = self._done.conflicts + result.gone
+            self._done = replace(self._done, costs=self._done.costs + result.costs, conflicts=conflicts)
             for replacement in result.replacements:
                 self._register(replacement)
-                done += sizes.get((replacement.partition, replacement.expected[0].base), 0)
-                self._on_progress(Progress("merging", done, total))
+            is_changed = is_changed or bool(result.replacements) or bool(result.gone)
+            done += result.work_bytes
+            self._on_progress(Progress("merging", done, total))
+        return is_changed
 
     def _register(self, replacement: Replacement) -> None:
         done = self._done
@@ -186,38 +192,44 @@ def merge_task(item: bytes) -> bytes:
 
 
 async def merge_works(store: ObjectStore, works: Sequence[Work]) -> _Result:
-    """One object for each work; none for those whose runs are gone: their rows are others by now."""
+    """An object for each work, or several where one would be too large decompressed."""
+    size = sum(work.stored_bytes for work in works)
     try:
         fetched = await fetch(store, (row for work in works for row in work.runs))
     except ObjectMissing:
         if len(works) == 1:
-            return _Result([], Costs())
+            return _Result(gone=1, work_bytes=size)
         return _joined([await merge_works(store, [work]) for work in works])
     results = [each async for each in _merged(store, works, fetched)]
-    return _joined([_Result([], fetched.costs), *results])
+    return _joined([_Result(costs=fetched.costs, work_bytes=size), *results])
 
 
 async def _merged(store: ObjectStore, works: Sequence[Work], fetched: Fetched) -> AsyncIterator[_Result]:
     for work in works:
-        moved = moved_of(work, fetched)
-        if len(moved) > 1:
+        for moved in parts_of(work, fetched):
             replacement, costs = await store_replacement(store, work, moved, clock=SystemClock(), ids=Ids())
-            yield _Result([replacement], costs)
+            yield _Result(replacements=[replacement], costs=costs)
 
 
-def moved_of(work: Work, fetched: Fetched) -> list[Rewritten]:
-    """The first of the work's runs, as many as may be in memory decompressed; the rest is for the next round."""
-    moved: list[Rewritten] = []
+def parts_of(work: Work, fetched: Fetched) -> Iterator[list[Rewritten]]:
+    """The work's runs, as many together as may be in memory decompressed; none that would be alone."""
+    sources = [fetched.source(row, work.id) for row in work.runs]
+    part: list[Source] = []
     raw_bytes = 0
-    for row in work.runs:
-        source = fetched.source(row, work.id)
-        raw_bytes += source.raw_bytes
-        if len(moved) > 1 and raw_bytes > MAX_RAW_BYTES:
-            break  # decompressed they are more than they seemed
-        moved.append(Rewritten(source, fetched.batches(source)))
-    return moved
+    for source in [*sources, None]:
+        if source is None or (part and raw_bytes + source.raw_bytes > MAX_RAW_BYTES):
+            if len({each.run.object_key for each in part}) > 1:
+                yield [Rewritten(each, fetched.batches(each)) for each in part]
+            part, raw_bytes = [], 0
+        if source is not None:
+            part.append(source)
+            raw_bytes += source.raw_bytes
 
 
 def _joined(results: Sequence[_Result]) -> _Result:
-    costs = sum((each.costs for each in results), Costs())
-    return _Result([one for each in results for one in each.replacements], costs)
+    return _Result(
+        replacements=[one for each in results for one in each.replacements],
+        costs=sum((each.costs for each in results), Costs()),
+        gone=sum(each.gone for each in results),
+        work_bytes=sum(each.work_bytes for each in results),
+    )
