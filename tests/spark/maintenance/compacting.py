@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,13 @@ from tests.spark.maintenance.support import QUICK, ask, plan
 STILL = (*QUICK, "--set", "compaction.interval_s=1h")
 """Agents leave compaction to jobs."""
 DAY_MS = 86_400_000
+
+
+class Bootstrapped(Protocol):
+    """Whoever serves Kafka clients."""
+
+    @property
+    def bootstrap(self) -> str: ...
 
 
 class Seen(NamedTuple):
@@ -143,7 +150,7 @@ def produce(
     return latest
 
 
-def read_all(agent: LiveAgent, topic: str, *, partitions: int = 1) -> list[Seen]:
+def read_all(agent: Bootstrapped, topic: str, *, partitions: int = 1) -> list[Seen]:
     """Everything from zero to where the log ends, as a Kafka client gets it."""
     consumer = Consumer(
         {

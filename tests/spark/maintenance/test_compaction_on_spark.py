@@ -20,6 +20,7 @@ from streamhouse.spark.maintenance import compacting, merging, passes
 from streamhouse.spark.maintenance.jobs import Progress, SparkTasks
 from tests.live import LiveAgent
 from tests.spark.maintenance.compacting import (
+    STILL,
     Seen,
     cleaned,
     create,
@@ -159,8 +160,7 @@ def test_a_topic_that_is_not_compacted_needs_no_java_to_say_so(agent: LiveAgent,
 @pytest.mark.timeout(900)
 def test_a_job_killed_at_random_points_leaves_every_final_value(tmp_path: Path) -> None:
     chance = random.Random(8)
-    hasty = (*HASTY, "--set", "compaction.interval_s=1h")
-    with LiveAgent(tmp_path / "data", *hasty) as agent:
+    with LiveAgent(tmp_path / "data", *STILL) as agent:
         create(agent, "shot", partitions=PARTITIONS, cleanup_policy="compact")
         latest = produce(agent, "shot", updates(60_000, 2_000), partitions=PARTITIONS)
         for number in range(6):
@@ -188,6 +188,7 @@ def test_a_job_killed_at_random_points_leaves_every_final_value(tmp_path: Path) 
         left = read_all(agent, "shot", partitions=PARTITIONS)
         assert {each.key: (each.partition, each.value) for each in left} == latest
         assert len(left) == len(latest)
+    with LiveAgent(tmp_path / "data", *HASTY, "--set", "compaction.interval_s=1h") as agent:
         deadline = time.monotonic() + 60
         while True:
             files = {path.name for path in agent.data.rglob("placed/**/*") if path.is_file()}
@@ -196,3 +197,4 @@ def test_a_job_killed_at_random_points_leaves_every_final_value(tmp_path: Path) 
                 break
             assert time.monotonic() < deadline, "orphans stay"
             time.sleep(0.2)
+        assert sorted(read_all(agent, "shot", partitions=PARTITIONS)) == sorted(left)
