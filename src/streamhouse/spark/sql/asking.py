@@ -28,6 +28,8 @@ SAMPLE_RECORDS: Final = 1_000
 SAMPLE_PARTITIONS: Final = 4
 SAMPLE_BYTES: Final = 256 * 1024
 """Of one end of one partition."""
+SAMPLE_ANSWERS: Final = 4
+"""That are asked for one after the other, where the first is short."""
 BATCH_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -111,19 +113,25 @@ class AgentsDoor:
             full = [each for each in extents.values() if each.end > each.log_start][:SAMPLE_PARTITIONS]
             share = SAMPLE_RECORDS // max(1, 2 * len(full))
             asked = [(each, offset) for each in full for offset in _ends(each, share)]
-            answers = await asyncio.gather(*(_batches(agents, each.place, offset) for each, offset in asked))
-        values = [
-            value
-            for (_, offset), blob in zip(asked, answers, strict=True)
-            for value in _values(blob, offset, limit=share)
-        ]
-        return values[:SAMPLE_RECORDS]
+            answers = await asyncio.gather(*(_sampled(agents, each, offset, share) for each, offset in asked))
+        return [value for values in answers for value in values][:SAMPLE_RECORDS]
 
 
 def _ends(extent: PartitionPlan, share: int) -> Iterable[int]:
     """Where samples of so many records begin: at the start, and before the end where that is elsewhere."""
     newest = max(extent.log_start, extent.end - share)
     return (newest, extent.log_start) if newest >= extent.log_start + share else (extent.log_start,)
+
+
+async def _sampled(agents: Agents, extent: PartitionPlan, offset: int, limit: int) -> list[bytes | None]:
+    """So many values from an offset on. An answer ends where a segment does, so there may be more behind it."""
+    found: list[bytes | None] = []
+    for _ in range(SAMPLE_ANSWERS):
+        values, offset = _values(await _batches(agents, extent.place, offset), offset, limit=limit - len(found))
+        found += values
+        if not values or len(found) >= limit or offset >= extent.end:
+            break
+    return found
 
 
 async def _batches(agents: Agents, place: TopicPartition, offset: int) -> bytes:
@@ -133,13 +141,18 @@ async def _batches(agents: Agents, place: TopicPartition, offset: int) -> bytes:
     return answer.content if answer.status < 400 else b""
 
 
-def _values(blob: bytes, offset: int, *, limit: int) -> list[bytes | None]:
+def _values(blob: bytes, offset: int, *, limit: int) -> tuple[list[bytes | None], int]:
+    """The first values, and the offset behind all that are there."""
     if not blob:
-        return []
-    selection = Selection(columns=RecordColumn.VALUE, from_offset=offset)
+        return [], offset
+    selection = Selection(columns=RecordColumn.VALUE | RecordColumn.OFFSET, from_offset=offset)
     columns = read_columns([blob], selection, limit_bytes=BATCH_LIMIT_BYTES)
     assert columns.value is not None
-    return list(_bytes_of(columns.value, min(limit, columns.rows)))
+    assert columns.offset is not None
+    if not columns.rows:
+        return [], offset
+    last = int(np.frombuffer(columns.offset, dtype=np.int64)[columns.rows - 1])
+    return list(_bytes_of(columns.value, min(limit, columns.rows))), last + 1
 
 
 def _bytes_of(column: Binary, rows: int) -> Iterator[bytes | None]:

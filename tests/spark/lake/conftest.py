@@ -1,0 +1,131 @@
+"""Lake tables written micro-batch by micro-batch, and the engines that read them."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars
+import pytest
+from pyiceberg.table import StaticTable
+from pyspark.sql import DataFrame, SparkSession
+
+from streamhouse.model.table import Connector, Table
+from streamhouse.spark.connectors import find
+from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.lake.base import Lake
+from streamhouse.spark.lake.options import open_lake, options_of
+from streamhouse.spark.lake.writing import Step
+
+QUERY_ID = "11111111-2222-3333-4444-555555555555"
+SCANS = {
+    Connector.ICEBERG: "iceberg_scan('{}')",
+    Connector.DELTA: "delta_scan('{}')",
+    Connector.PARQUET: "read_parquet('{}/**/*.parquet', union_by_name = true, hive_partitioning = true)",
+}
+
+
+@pytest.fixture(scope="session")
+def duck() -> Iterator[duckdb.DuckDBPyConnection]:
+    """With the extensions that were installed with everything else: nothing is downloaded."""
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
+    for name in ("avro", "iceberg", "delta"):
+        package = Path(str(importlib.import_module(f"duckdb_extension_{name}").__file__)).parent
+        (extension,) = package.glob("extensions/*/*.duckdb_extension")
+        connection.execute(f"LOAD '{extension}'")
+    yield connection
+    connection.close()
+
+
+@dataclass
+class Written:
+    """A table that is written by a query, and may be written anew by the same one, as after a kill."""
+
+    spark: SparkSession
+    table: Table
+    checkpoint: str
+    lake: Lake = field(init=False)
+    step: Step = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    @property
+    def location(self) -> str:
+        return self.table.options["location"]
+
+    def restart(self) -> None:
+        options = options_of(self.table)
+        self.lake = open_lake(options)
+        self.step = Step(lake=self.lake, options=options, writing=self.writing())
+
+    def writing(self) -> Writing:
+        return Writing(agents="127.0.0.1:1", pipeline="p", epoch=1, query_id=QUERY_ID, checkpoint=self.checkpoint)
+
+    def write(self, batch_id: int, columns: str, *rows: tuple[Any, ...]) -> None:
+        self.step.write(self.spark.createDataFrame(list(rows), columns), batch_id)
+
+    def read(self) -> DataFrame:
+        return find(self.table.connector).read(self.spark, self.table, Reading(agents="127.0.0.1:1"))
+
+
+Make = Callable[..., Written]
+
+
+@pytest.fixture
+def make(spark: SparkSession, tmp_path: Path) -> Make:
+    def made(connector: Connector, *key: str, location: str = "", **options: str) -> Written:
+        place = location or str(tmp_path / "lake" / connector.value)
+        given = {"location": place, "mode": "upsert" if key else "append", **options}
+        table = Table(name="orders", connector=connector, key=key, options=given)
+        return Written(spark, table, str(tmp_path / "checkpoint"))
+
+    return made
+
+
+@dataclass(frozen=True)
+class Engines:
+    """What each engine says to the same question."""
+
+    duck: duckdb.DuckDBPyConnection
+
+    def duckdb(self, written: Written, question: str) -> list[Any]:
+        scan = SCANS[written.table.connector].format(written.location)
+        return list(self.duck.execute(f"SELECT {question} FROM {scan}").fetchone() or ())
+
+    def polars(self, written: Written) -> polars.LazyFrame:
+        if written.table.connector is Connector.ICEBERG:
+            return polars.scan_iceberg(StaticTable.from_metadata(written.location))
+        if written.table.connector is Connector.DELTA:
+            return polars.scan_delta(written.location)
+        return polars.scan_parquet(f"{written.location}/**/*.parquet", missing_columns="insert", hive_partitioning=True)
+
+    def sums(self, written: Written) -> dict[str, tuple[int, int, int]]:
+        """Rows, the sum of `amount`, and how many have a `country`, by engine."""
+        frame = self.polars(written)
+        found = frame.select(
+            polars.len().alias("rows"), polars.col("amount").sum(), polars.col("country").count()
+        ).collect()
+        said = {
+            "duckdb": tuple(self.duckdb(written, "count(*), coalesce(sum(amount), 0), count(country)")),
+            "polars": found.row(0),
+            "spark": tuple(
+                written.read().selectExpr("count(*)", "coalesce(sum(amount), 0)", "count(country)").first() or ()
+            ),
+        }
+        if written.table.connector is Connector.ICEBERG:
+            rows = StaticTable.from_metadata(written.location).scan().to_arrow().to_pylist()
+            said["pyiceberg"] = (
+                len(rows),
+                sum(row["amount"] for row in rows),
+                sum(row["country"] is not None for row in rows),
+            )
+        return {engine: tuple(int(each) for each in told) for engine, told in said.items()}  # type: ignore[misc]
+
+
+@pytest.fixture
+def engines(duck: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch) -> Engines:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    return Engines(duck)

@@ -1,0 +1,93 @@
+"""A query whose streams have other columns now ends before a micro-batch is written without them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamhouse.errors import Unavailable
+from streamhouse.model.table import Column, Connector, Table
+from streamhouse.spark.pipelines.growing import Growing, check_known, grown_catalogue
+from streamhouse.spark.sql.binding import Read
+from streamhouse.spark.sql.catalogue import NOTHING_YET, Catalogue, Extended
+
+pytestmark = pytest.mark.spark
+
+ORDERS = Table(name="orders", connector=Connector.TOPIC)
+
+
+@dataclass
+class MadeUpDoor:
+    """Agents that say what a test says."""
+
+    registered: tuple[Column, ...] | None = None
+    records: list[bytes | None] = field(default_factory=list)
+
+    def tables(self) -> Sequence[Table]:
+        return [ORDERS]
+
+    def fields(self, topic: str) -> tuple[Column, ...] | None:
+        return self.registered
+
+    def sample(self, topic: str) -> list[bytes | None]:
+        return self.records
+
+
+def columns(text: str) -> tuple[Column, ...]:
+    return tuple(Column(name=name, type=kind) for name, kind in (each.split() for each in text.split(",")))
+
+
+def growing(door: MadeUpDoor) -> Growing:
+    bound = Catalogue("", door=door)
+    table = bound.find("orders")
+    assert table is not None
+    read = Read(name="orders", table=table, is_stream=True, origin=bound.origin("orders"))
+    return Growing(bound, Catalogue("", door=door), [read])
+
+
+def test_another_registered_schema_ends_the_query(spark: SparkSession) -> None:
+    door = MadeUpDoor(registered=columns("id bigint"))
+    before_batch = growing(door)
+    before_batch.check()
+    door.registered = columns("id bigint,country string")
+    growing(door).check()
+    before_batch._looked_at_s = None
+    with pytest.raises(Unavailable, match="other columns now"):
+        before_batch.check()
+
+
+def test_records_with_a_new_field_end_it_and_records_without_an_old_one_do_not(spark: SparkSession) -> None:
+    door = MadeUpDoor(records=[b'{"id": 1, "country": "de"}'])
+    before_batch = growing(door)
+    seen: list[list[bytes | None]] = [
+        [b'{"id": 2}'],
+        [b'{"id": 2, "country": null}'],
+        [b'{"id": "text", "country": "de"}'],
+    ]
+    for records in seen:
+        door.records, before_batch._looked_at_s = records, None
+        before_batch.check()
+    door.records, before_batch._looked_at_s = [b'{"id": 2, "vip": true}'], None
+    with pytest.raises(Unavailable, match="stream=orders"):
+        before_batch.check()
+
+
+def test_what_was_inferred_only_ever_grows(spark: SparkSession) -> None:
+    anew = Catalogue("", door=MadeUpDoor(records=[b'{"id": 1.5, "place": {"city": "x", "zip": 1}, "vip": true}']))
+    known = Extended(anew)
+    kept = columns("id BIGINT,country STRING,place STRUCT<city:STRING>")
+    known.add(Table(name="orders", connector=Connector.TOPIC, columns=kept, options={"format": "json"}))
+    found = grown_catalogue(known, anew, known.kept).find("orders")
+    assert found is not None
+    assert [(each.name, each.type) for each in found.columns or ()] == [
+        ("id", "bigint"),
+        ("country", "string"),
+        ("place", "struct<city:string,zip:bigint>"),
+        ("vip", "boolean"),
+    ]
+
+
+def test_a_topic_without_records_is_waited_for() -> None:
+    with pytest.raises(Unavailable, match="before there are records"):
+        check_known([Read(name="orders", table=ORDERS, is_stream=True, origin=NOTHING_YET)])
