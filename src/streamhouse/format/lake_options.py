@@ -58,7 +58,8 @@ def some_partitions(text: str) -> tuple[Partition, ...]:
     """`day(ts), bucket(16, id), country`."""
     parts = re.findall(r"(?:[^,(]|\([^)]*\))+", text)
     found = tuple(_partition(each.strip()) for each in parts if each.strip())
-    if not found or len(found) > MAX_PARTITIONS or len({each.name for each in found}) < len(found):
+    names = {each.name for each in found}
+    if not found or len(found) > MAX_PARTITIONS or len(names) < len(found) or text.count("(") != text.count(")"):
         raise ValueError("columns or transforms of them, like 'day(ts), country'")
     return found
 
