@@ -30,6 +30,7 @@ ON_SPARK = (
     "docs/pipelines.md",
     "docs/sql.md",
     "docs/materialised-views.md",
+    "docs/replay.md",
     "docs/maintenance.md",
     "docs/lake-tables.md",
 )

@@ -212,3 +212,16 @@ async def test_it_happens_by_itself_and_survives_a_store_that_is_away(make_world
     await world.clock.advance(60)
     assert len(await runs_of(world, broker)) == 1
     await world.stop(broker, task)
+
+
+async def test_however_often_a_partition_is_flushed_its_rows_and_objects_stay_few(world: World, broker: Broker) -> None:
+    rows: list[int] = []
+    for _ in range(100):
+        await flushed(broker, 4)
+        await broker.compactor.look()
+        rows.append(len(await runs_of(world, broker)))
+    assert max(rows) <= 30  # of 400 flushes
+    assert sum(run.records for run in await runs_of(world, broker)) == 400
+    await world.clock.advance(RetentionSettings().grace_s)
+    await broker.collector.collect()
+    assert len(await world.sqlite.known_objects()) == rows[-1]

@@ -26,7 +26,7 @@ from streamhouse.spark.connectors.topic_sink import JSON_OPTIONS
 from streamhouse.spark.fields import TYPES
 from streamhouse.spark.replaying.copying import expression
 from streamhouse.spark.replaying.jobs import STEP_BYTES, Job, Memory, OnProgress, Replayed, count_steps
-from streamhouse.spark.replaying.tables import Kind, Reference, find_kind, opened
+from streamhouse.spark.replaying.tables import Kind, Reference, find_kind, open_source, opened
 from streamhouse.spark.replaying.topics import check_partitions, find_topic, made_topic
 from streamhouse.spark.write_options import WriteOptions
 
@@ -76,16 +76,22 @@ def run(
     memory = loop.run(_remembered(job, agents)) or _planned(job, asked, step_bytes)
     plan = msgspec.convert(memory.plan, RestorePlan)
     reference = Reference(plan.kind, asked.source, plan.version)
-    sizes = opened(reference).sizes
+    source = open_source(reference)
+    sizes, schema = source.sizes, spark_schema(source.schema)
     if memory.done >= memory.steps or not sizes:
         return Replayed(job=job.job_id, topic=asked.topic, steps=memory.steps, resumed_at=memory.done)
     spark = start()
-    partitions = loop.run(_prepared(asked, agents, lambda: highest_partition(rows_of(spark, reference, sizes))))
+
+    def rows(pieces: range) -> "DataFrame":
+        tasks = -(-sum(sizes[piece] for piece in pieces) // SPLIT_BYTES)
+        return rows_of(spark, reference, schema, pieces, tasks=tasks)
+
+    topic = loop.run(_prepared(asked, agents, lambda: highest_partition(rows(range(len(sizes))))))
     return job.run(
         memory,
-        lambda step: records_of(rows_of(spark, reference, sizes, step_pieces(sizes, step, memory.steps)), asked),
+        lambda step: records_of(rows(step_pieces(sizes, step, memory.steps)), asked),
         on_progress=on_progress,
-        topic=partitions,
+        topic=topic,
     )
 
 
@@ -96,7 +102,7 @@ async def _remembered(job: Job, address: str) -> Memory | None:
 
 def _planned(job: Job, asked: RestoreAsked, step_bytes: int) -> Memory:
     kind = asked.kind or find_kind(asked.source)
-    source = opened(Reference(kind, asked.source))
+    source = open_source(Reference(kind, asked.source))
     plan = RestorePlan(kind=kind, version=source.version, step_bytes=step_bytes)
     total = sum(source.sizes)
     steps = min(count_steps(total, step_bytes), max(1, len(source.sizes)))
@@ -127,13 +133,10 @@ def step_pieces(sizes: Sequence[int], step: int, steps: int) -> range:
 
 
 def rows_of(
-    spark: "SparkSession", reference: Reference, sizes: Sequence[int], pieces: range | None = None
+    spark: "SparkSession", reference: Reference, schema: StructType, pieces: range, *, tasks: int
 ) -> "DataFrame":
     """Rows of pieces, in their order: a task has neighbours, and tasks are in order."""
-    wanted = range(len(sizes)) if pieces is None else pieces
-    schema = spark_schema(opened(reference).schema)
-    tasks = max(1, min(len(wanted), -(-sum(sizes[piece] for piece in wanted) // SPLIT_BYTES)))
-    numbers = spark.range(wanted.start, wanted.stop, 1, tasks)
+    numbers = spark.range(pieces.start, pieces.stop, 1, max(1, min(len(pieces), tasks)))
     return numbers.mapInArrow(_reading(reference, to_arrow_schema(schema, timezone="UTC")), schema)
 
 
