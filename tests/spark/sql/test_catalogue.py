@@ -137,6 +137,13 @@ def test_an_extended_catalogue_knows_more_and_leaves_the_other_as_it_is() -> Non
 
 def test_records_have_columns_about_them_unless_they_have_such_themselves() -> None:
     table = topic("orders", "registry", _key="BIGINT", id="INT")
-    assert [column.name for column in about_of(table)] == ["_topic", "_partition", "_offset", "_timestamp", "_headers"]
+    assert [column.name for column in about_of(table)] == [
+        "_topic",
+        "_partition",
+        "_offset",
+        "_timestamp",
+        "_headers",
+        "_deleted",
+    ]
     raw = Table(name="t", connector=Connector.TOPIC, options={"key_format": "raw"})
     assert about_of(raw)[0] == Column(name="_key", type="BINARY")
