@@ -118,6 +118,14 @@ def restore(
     timestamp: Annotated[
         str | None, typer.Option(metavar="EXPR", help="The time of a record, as an expression of SQL.")
     ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Write rows with the latest schema of this subject: Avro, JSON or Protobuf."),
+    ] = None,
+    value_format: Annotated[
+        Literal["json", "avro"] | None,
+        typer.Option("--format", help="What rows become; avro needs --subject. Default: JSON, or the subject's."),
+    ] = None,
     partitions: Partitions = None,
     job: JobId = None,
     agents: Agents = None,
@@ -126,6 +134,8 @@ def restore(
     log: Log = None,
     as_json: AsJson = False,
 ) -> None:
+    if value_format == "avro" and subject is None:
+        raise typer.BadParameter("give --subject, whose schema rows are written with", param_hint="--format")
     asked = {
         "source": source,
         "topic": topic,
@@ -135,6 +145,7 @@ def restore(
         "value": value,
         "timestamp": timestamp,
         "partitions": partitions,
+        "subject": subject,
     }
     job_id = _told_job(job)
     with _bar() as on_progress:

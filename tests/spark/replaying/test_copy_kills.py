@@ -48,7 +48,7 @@ def test_a_copy_that_is_killed_goes_on_under_its_id_and_writes_each_record_once(
     first, source, target, job = named("first"), named("from"), named("to"), named("job")
     fill(agent, client, first)
     copy(first, source)
-    asked = (source, target, job, "1500")
+    asked = (source, target, job, "500")
     for fault in ("before:1", "after:2"):
         assert run(agent, *asked, fault=fault).returncode == -signal.SIGKILL
     done = run(agent, *asked, fault="")

@@ -14,6 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from streamhouse.client.loop_thread import LoopThread
+from streamhouse.client.nouns import NewSchema
 from streamhouse.client.sync import SyncClient
 from streamhouse.errors import Misconfigured
 from streamhouse.spark.replaying import restoring
@@ -140,6 +141,21 @@ def test_the_same_job_again_writes_nothing_and_other_files_are_told(
     pq.write_table(orders(5), tmp_path / "5.parquet")
     with pytest.raises(Misconfigured, match="others than when the job began"):
         restore(tmp_path, topic, key="id", partitions=1, job_id=job, step_bytes=1)
+
+
+def test_rows_are_written_with_a_schema_of_the_registry(
+    agent: LiveAgent, client: SyncClient, restore: Restore, tmp_path: Path
+) -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]
+    schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    registered = client.schemas.register(subject := named("subject"), NewSchema(text=schema))
+    pq.write_table(orders(1, 2).select(["id", "name"]), tmp_path / "orders.parquet")
+    restore(tmp_path, topic := named("avro"), key="id", partitions=1, subject=subject)
+    values = [record[1] for record in records_of(agent, topic, 1)[0]]
+    prefix = b"\x00" + registered.id.to_bytes(4, "big")
+    assert values == [prefix + b"\x02\x02\x0cname 1", prefix + b"\x04\x00"]
+    with pytest.raises(Misconfigured, match="no schema is registered"):
+        restore(tmp_path, topic, key="id", subject="nobodys")
 
 
 def test_a_place_without_files_is_told(restore: Restore, tmp_path: Path) -> None:

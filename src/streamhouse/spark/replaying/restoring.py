@@ -4,14 +4,16 @@ Data path   pieces of a source -> Spark -> **restoring** -> the sink's tasks -> 
 Owns        what of a row becomes key, value, time and headers of a record; which pieces are a step
 Leaves      reading pieces to `tables`, commits and going on to `jobs`
 
-A table with the columns that records have is taken as records. Of any other a row becomes a JSON object.
+A table with the columns that records have is taken as records. Of any other a row becomes a JSON object, or what that
+is in a schema of the registry.
 """
 
+import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -20,7 +22,9 @@ from pyspark.sql import functions
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, ShortType, StringType, StructType
 
-from streamhouse.errors import Misconfigured
+from streamhouse.client.schemas import Schemas
+from streamhouse.errors import Misconfigured, UnknownSchema, UnknownSubject
+from streamhouse.format.schemas.framing import prefix_of
 from streamhouse.spark.agents import Agents
 from streamhouse.spark.connectors.topic_sink import JSON_OPTIONS
 from streamhouse.spark.fields import TYPES
@@ -28,6 +32,7 @@ from streamhouse.spark.replaying.copying import expression
 from streamhouse.spark.replaying.jobs import STEP_BYTES, Job, Memory, OnProgress, Replayed, count_steps
 from streamhouse.spark.replaying.tables import Kind, Reference, find_kind, open_source, opened
 from streamhouse.spark.replaying.topics import check_partitions, find_topic, made_topic
+from streamhouse.spark.typed.registry import writer_schema
 from streamhouse.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -52,6 +57,8 @@ class RestoreAsked:
     value: str | None = None
     timestamp: str | None = None
     partitions: int | None = None
+    subject: str | None = None
+    """Rows are written with the latest schema of this subject, instead of as JSON."""
 
 
 class RestorePlan(msgspec.Struct, frozen=True):
@@ -87,12 +94,23 @@ def run(
         return rows_of(spark, reference, schema, pieces, tasks=tasks)
 
     topic = loop.run(_prepared(asked, agents, lambda: highest_partition(rows(range(len(sizes))))))
+    written = None if asked.subject is None else Written(agents, loop.run(_schema_id(agents, asked.subject)))
     return job.run(
         memory,
-        lambda step: records_of(rows(step_pieces(sizes, step, memory.steps)), asked),
+        lambda step: records_of(rows(step_pieces(sizes, step, memory.steps)), asked, written),
         on_progress=on_progress,
         topic=topic,
     )
+
+
+async def _schema_id(address: str, subject: str) -> int:
+    async with Agents(address) as agents:
+        try:
+            return (await Schemas(agents.http).latest(subject)).id
+        except (UnknownSubject, UnknownSchema):
+            raise Misconfigured(
+                f"no schema is registered; subject={subject} do=register one: streamhouse schemas register"
+            ) from None
 
 
 async def _remembered(job: Job, address: str) -> Memory | None:
@@ -195,11 +213,11 @@ def highest_partition(frame: "DataFrame") -> int | None:
     return None if row[0] is None else int(row[0])
 
 
-def records_of(frame: "DataFrame", asked: RestoreAsked) -> "DataFrame":
+def records_of(frame: "DataFrame", asked: RestoreAsked, written: "Written | None" = None) -> "DataFrame":
     """What the sink takes of a row."""
     if asked.where is not None:
         frame = frame.where(asked.where)
-    schema, columns = frame.schema, [_value(frame, asked)]
+    schema, columns = frame.schema, [_value(frame, asked, written)]
     names = schema.fieldNames()
     if asked.key is not None or "key" in names:
         columns.append(expression(frame, asked.key or "key", "key"))
@@ -212,11 +230,24 @@ def records_of(frame: "DataFrame", asked: RestoreAsked) -> "DataFrame":
     return frame.select(*columns)
 
 
-def _value(frame: "DataFrame", asked: RestoreAsked) -> "Column":
-    if asked.value is not None or is_records(frame.schema):
+class Written(NamedTuple):
+    """With which schema of the registry rows are written."""
+
+    agents: str
+    schema_id: int
+
+    def encoded(self, text: str | None) -> bytes | None:
+        if text is None:
+            return None
+        return prefix_of(self.schema_id) + writer_schema(self.agents, self.schema_id).encode(json.loads(text))
+
+
+def _value(frame: "DataFrame", asked: RestoreAsked, written: Written | None) -> "Column":
+    if written is None and (asked.value is not None or is_records(frame.schema)):
         column: Column = expression(frame, asked.value or "value", "value")
         return column
-    return functions.to_json(functions.struct("*"), JSON_OPTIONS).alias("value")
+    row = functions.to_json(functions.struct("*") if asked.value is None else functions.expr(asked.value), JSON_OPTIONS)
+    return (row if written is None else functions.udf(written.encoded, BinaryType())(row)).alias("value")
 
 
 def _time(frame: "DataFrame", asked: RestoreAsked) -> Any:
