@@ -68,7 +68,13 @@ class HereExecutors:
         self.rewritten: list[Bounds] = []
 
     def find(
-        self, splits: Sequence[Split], bounds: Sequence[Bounds], *, task: Task, records: int
+        self,
+        splits: Sequence[Split],
+        bounds: Sequence[Bounds],
+        *,
+        task: Task,
+        records: int,
+        on_read: Callable[[int], None],
     ) -> tuple[Survivors, Costs]:
         assert list(bounds) == sorted(bounds)
         read = KeyTask(splits=splits, task=task, add_costs=lambda gets, read_bytes: None)
@@ -96,7 +102,13 @@ class NoExecutors:
     at_once = 1
 
     def find(
-        self, splits: Sequence[Split], bounds: Sequence[Bounds], *, task: Task, records: int
+        self,
+        splits: Sequence[Split],
+        bounds: Sequence[Bounds],
+        *,
+        task: Task,
+        records: int,
+        on_read: Callable[[int], None],
     ) -> tuple[Survivors, Costs]:
         raise AssertionError(f"there is nothing to do, but {len(bounds)} groups")
 

@@ -150,16 +150,20 @@ class _Pass:
             min_partitions=min(len(works), self._executors.at_once),
         )
         self._total_bytes = 2 * sum(work.work.stored_bytes for work in works)
-        self._on_progress(Progress("finding keys", 0, self._total_bytes))
+        self._note_read(0)
         found, costs = self._executors.find(
             splits,
             [work.bounds for work in works],
             task=Task(agents=self._address, fail_on_data_loss=False),
             records=sum(run.records for work in works for run in work.work.runs),
+            on_read=self._note_read,
         )
         self._count(costs)
         self._done_bytes = self._total_bytes // 2
         return found
+
+    def _note_read(self, read_bytes: int) -> None:
+        self._on_progress(Progress("finding keys", min(read_bytes, self._total_bytes // 2), self._total_bytes))
 
     def _round(self, works: Sequence[CompactWork], survivors: Survivors) -> None:
         """Rewrite what is left, many at once; replace in order, and no further in a partition than somebody else let

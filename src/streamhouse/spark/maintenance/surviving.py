@@ -11,6 +11,7 @@ offset stays that for ever, whoever rewrites the runs around it.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 RECORDS_PER_SHUFFLE: Final = 2_000_000
 """Keys of so many records are counted by one task: some 100 MiB, and Spark spills where it has less."""
 MAX_SHUFFLES: Final = 10_000
+LOOK_S: Final = 0.5
+"""Between two looks at how far tasks are."""
 KEYS: Final = "partition int, high long, low long, offset long"
 GROUPED: Final = "group int, offset long"
 PACKED: Final = "offsets binary"
@@ -132,9 +135,16 @@ class Executors(Protocol):
         ...
 
     def find(
-        self, splits: Sequence[Split], bounds: Sequence[Bounds], *, task: Task, records: int
+        self,
+        splits: Sequence[Split],
+        bounds: Sequence[Bounds],
+        *,
+        task: Task,
+        records: int,
+        on_read: Callable[[int], None],
     ) -> tuple[Survivors, Costs]:
-        """The latest offset of each key in what the splits read; bounds are in the order of their offsets."""
+        """The latest offset of each key in what the splits read; bounds are in the order of their offsets. `on_read` is
+        told of bytes that were read so far."""
         ...
 
     def cancel(self) -> None: ...
@@ -154,7 +164,13 @@ class SparkExecutors:
         return self._tasks.session.sparkContext.defaultParallelism
 
     def find(
-        self, splits: Sequence[Split], bounds: Sequence[Bounds], *, task: Task, records: int
+        self,
+        splits: Sequence[Split],
+        bounds: Sequence[Bounds],
+        *,
+        task: Task,
+        records: int,
+        on_read: Callable[[int], None],
     ) -> tuple[Survivors, Costs]:
         spark = self._tasks.session
         gets, read_bytes = (spark.sparkContext.accumulator(0) for _ in range(2))
@@ -165,7 +181,15 @@ class SparkExecutors:
 
         read = KeyTask(splits=splits, task=task, add_costs=add_costs)
         found = SparkSurvivors(packed_survivors(spark, read, bounds, records=records), bounds)
-        found.find()
+        with ThreadPoolExecutor(1, thread_name_prefix="finding-keys") as thread:
+            finding = thread.submit(found.find)
+            try:
+                while not wait([finding], LOOK_S).done:
+                    on_read(read_bytes.value)
+                finding.result()
+            except BaseException:
+                self.cancel()
+                raise
         return found, Costs(gets=gets.value, read_bytes=read_bytes.value)
 
     def cancel(self) -> None:
