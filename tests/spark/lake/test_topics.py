@@ -1,0 +1,76 @@
+"""A topic is a table: what SQL says of the topic, other engines say of its files when no agent runs any more."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from streamhouse.cli.main import app
+from streamhouse.client.sync import SyncClient
+from streamhouse.model.table import Connector
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.pipelines.building import Builder
+from streamhouse.spark.pipelines.jobs import Job, job_of
+from streamhouse.spark.sql.binding import bind
+from streamhouse.spark.sql.catalogue import Catalogue
+from tests.live import LiveAgent
+from tests.spark.lake.conftest import Engines, Make
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+LATEST = """
+SELECT count(*) AS n, coalesce(sum(row.amount), 0) AS amount, count(row.country) AS countries
+FROM (SELECT max_by(struct(*), _offset) AS row FROM orders WHERE _deleted IS NOT NULL GROUP BY _key)
+WHERE NOT row._deleted
+"""
+
+
+@pytest.fixture
+def own_agent(tmp_path: Path) -> Iterator[LiveAgent]:
+    with LiveAgent(tmp_path / "data") as running:
+        yield running
+
+
+def produced(client: SyncClient, *records: tuple[str, dict[str, Any] | None]) -> None:
+    with client.producer("orders") as producer:
+        for key, value in records:
+            producer.enqueue(None if value is None else json.dumps(value), key=key)
+
+
+def job(agent: LiveAgent, name: str, **given: str) -> Job:
+    with urllib.request.urlopen(f"http://{agent.http}/v1/pipelines/{name}") as answer:
+        found = job_of(json.load(answer), epoch=1)
+    return replace(found, given={**found.given, "trigger": "available now", **given})
+
+
+def run(builder: Builder, each: Job) -> None:
+    """Until everything that is there is in the table."""
+    builder.build(each).main.awaitTermination()
+
+
+def test_a_topic_with_changes_and_other_columns_is_what_sql_says_of_it(
+    spark: SparkSession, own_agent: LiveAgent, make: Make, engines: Engines, tmp_path: Path
+) -> None:
+    table = make(Connector.ICEBERG, "id")
+    builder = Builder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
+    with SyncClient(own_agent.http) as client:
+        client.topics.create("orders", partitions=1)
+        produced(client, *[(str(each), {"id": each, "amount": 10, "country": None}) for each in range(4)])
+        flags = ["--topic", "orders", "--format", "iceberg", "--mode", "upsert", "--key", "id"]
+        flags += ["--location", table.location, "--agents", own_agent.http]
+        result = CliRunner().invoke(app, ["tables", "create", "orders_now", *flags])
+        assert result.exit_code == 0, result.output
+        run(builder, job(own_agent, "orders_now", dead_letters="none"))
+        produced(client, ("1", {"id": 1, "amount": 7, "country": "de", "vip": True}), ("2", None), ("9", None))
+        run(builder, job(own_agent, "orders_now", dead_letters="none"))
+        said = bind(spark, LATEST, Catalogue(own_agent.http), Reading(agents=own_agent.http)).frame.first()
+    own_agent.stop()
+    assert said is not None
+    assert set(engines.sums(table).values()) == {tuple(said)} == {(3, 27, 1)}
+    assert engines.duckdb(table, "count(vip)") == [1]
