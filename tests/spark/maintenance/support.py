@@ -17,7 +17,7 @@ QUICK = ("--set", "flush.age_s=0.005", "--set", "flush.check_s=0.01", "--set", "
 HASTY = (
     *QUICK,
     *("--set", "retention.grace_s=1", "--set", "retention.check_s=0.2"),
-    *("--set", "retention.orphan_age_s=1", "--set", "retention.sweep_s=0.2"),
+    *("--set", "retention.orphan_age_s=4", "--set", "retention.sweep_s=0.2"),
 )
 """And what nobody names is soon gone."""
 
