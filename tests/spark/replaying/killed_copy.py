@@ -45,6 +45,9 @@ def main(agents: str, source: str, target: str, job: str, step_bytes: str) -> No
         step_bytes=int(step_bytes),
     )
     sys.stdout.write(f"{done.records} {done.resumed_at} {done.steps}\n")
+    sys.stdout.flush()
+    SparkSession.builder.getOrCreate().stop()
+    os._exit(0)  # whatever threads are left
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """A copy is killed without a goodbye, and run again under its job's id: each record once, in order."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,7 +23,13 @@ __all__ = ["copy", "loop"]
 RUN_TIMEOUT_S = 120
 
 
-def run(agent: LiveAgent, *arguments: str, fault: str) -> subprocess.CompletedProcess[str]:
+class Ran(NamedTuple):
+    code: int
+    said: str
+
+
+def run(agent: LiveAgent, folder: Path, *arguments: str, fault: str) -> Ran:
+    """Into files: what a killed driver leaves behind would keep a pipe open."""
     environment = {
         **os.environ,
         "FAULT": fault,
@@ -30,29 +38,36 @@ def run(agent: LiveAgent, *arguments: str, fault: str) -> subprocess.CompletedPr
         "JAVA_HOME": str(java_home()),
         "PYTHONPATH": str(Path(killed_copy.__file__).parents[3]),
     }
-    return subprocess.run(
-        [sys.executable, "-m", "tests.spark.replaying.killed_copy", agent.http, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=RUN_TIMEOUT_S,
-        start_new_session=True,
-        check=False,
-    )
+    with (folder / "said").open("wb") as said, (folder / "errors").open("ab") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.replaying.killed_copy", agent.http, *arguments],
+            env=environment,
+            stdout=said,
+            stderr=errors,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(RUN_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the copy hangs:\n{(folder / 'errors').read_text()[-3000:]}") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return Ran(code, (folder / "said").read_text())
 
 
 @pytest.mark.timeout(400)
 def test_a_copy_that_is_killed_goes_on_under_its_id_and_writes_each_record_once(
-    agent: LiveAgent, client: SyncClient, copy: Copy
+    agent: LiveAgent, client: SyncClient, copy: Copy, tmp_path: Path
 ) -> None:
     first, source, target, job = named("first"), named("from"), named("to"), named("job")
     fill(agent, client, first)
     copy(first, source)
     asked = (source, target, job, "500")
     for fault in ("before:1", "after:2"):
-        assert run(agent, *asked, fault=fault).returncode == -signal.SIGKILL
-    done = run(agent, *asked, fault="")
-    assert done.returncode == 0, done.stderr[-3000:]
-    records, resumed_at, steps = map(int, done.stdout.split())
+        assert run(agent, tmp_path, *asked, fault=fault).code == -signal.SIGKILL
+    done = run(agent, tmp_path, *asked, fault="")
+    assert done.code == 0
+    records, resumed_at, steps = map(int, done.said.split())
     assert (resumed_at, steps > 3, records > 0) == (3, True, True)
     assert records_of(agent, target, 3) == records_of(agent, source, 3)
