@@ -47,6 +47,10 @@ class SimHolders:
     async def end_hold(self, at: Address, hold_id: str, outcome: Outcome, *, timeout_s: float) -> None:
         await self._ask(at, simply(lambda broker: broker.holds.end(hold_id, outcome)), timeout_s=timeout_s)
 
+    async def flush(self, at: Address, topic: str, *, timeout_s: float) -> None:
+        ask = simply(lambda broker: broker.upkeep.flushing.flush(topic, everywhere=False))
+        await self._ask(at, ask, timeout_s=timeout_s)
+
     async def _ask(self, at: Address, begin: Begin[T], *, timeout_s: float) -> T:
         server = self._world.at(at.port)
         if server is None or self._chance.random() < self._loss:

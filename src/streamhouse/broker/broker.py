@@ -44,8 +44,7 @@ from .groups import Groups
 from .log import PartitionLog, Placed
 from .maintenance.collector import Collector
 from .maintenance.compaction import Compactor
-from .maintenance.plans import MaintenancePlans
-from .maintenance.replacements import Replacements
+from .maintenance.upkeep import Upkeep
 from .pipelines.pipelines import Pipelines
 from .pipelines.supervision import Supervision
 from .placing.commits import Commits
@@ -138,9 +137,13 @@ class Broker:
             tenancy=self._current,
         )
         self.plans = ReadPlans(doors, catalogue=self.catalogue, latest=self.records.latest)
-        self.maintenance_plans = MaintenancePlans(doors, catalogue=self.catalogue, plans=self.plans)
-        self.replacements = Replacements(
-            doors, catalogue=self.catalogue, session=lambda: self._current().session.session_id, reader=self.reader
+        self.upkeep = Upkeep(
+            doors,
+            catalogue=self.catalogue,
+            cluster=self.cluster,
+            plans=self.plans,
+            tenancy=self._current,
+            reader=self.reader,
         )
         self.compactor = Compactor(
             doors, topics=self.topics, config_of=self.catalogue.config_of, tenancy=self._current, reader=self.reader

@@ -108,13 +108,17 @@ class Peers(Protocol):
 
 
 class Holders(Protocol):
-    """The other agents, as leaders of partitions that a commit is about; whatever goes wrong is `Retriable`."""
+    """The other agents, as leaders of what a commit or a job is about; whatever goes wrong is `Retriable`."""
 
     async def hold(self, at: Address, asked: HoldAsked, *, timeout_s: float) -> Sequence[Held]:
         """`Holds.hold` at another agent. After an error the hold may be there, or not: end it."""
         ...
 
     async def end_hold(self, at: Address, hold_id: str, outcome: Outcome, *, timeout_s: float) -> None: ...
+
+    async def flush(self, at: Address, topic: str, *, timeout_s: float) -> None:
+        """`Flushing.flush` at another agent, of what it leads itself."""
+        ...
 
 
 LATEST_TIME: Final = -1

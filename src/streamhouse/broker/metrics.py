@@ -103,7 +103,7 @@ class BrokerMetrics(Collector):
         yield _counter("compacted_partitions", "Passes of key compaction over a partition.", cleaner.passes)
         yield _counter("compacted_records", "Records dropped by key compaction.", cleaner.dropped_records)
         yield _counter("merged_runs", "Small runs that became part of a larger one.", merger.merged_runs)
-        jobs = self._broker.replacements
+        jobs = self._broker.upkeep.replacements
         yield _counter("job_replacements", "Objects of jobs that took the place of runs.", jobs.replaced)
         yield _counter("job_conflicts", "Objects of jobs that came too late.", jobs.came_late)
         yield _counter("rewrite_read_bytes", "Bytes read by compaction and merging.", rewriter.read_bytes)

@@ -109,6 +109,11 @@ class Links:
             raise Unavailable("nobody answers")
         await self.brokers[at].holds.end(hold_id, outcome)
 
+    async def flush(self, at: Address, topic: str, *, timeout_s: float) -> None:
+        if at not in self.brokers:
+            raise Unavailable("nobody answers")
+        await self.brokers[at].upkeep.flushing.flush(topic, everywhere=False)
+
 
 class Team:
     """Agents on the same stores, that hold partitions for each other."""

@@ -123,6 +123,19 @@ async def test_agents_hold_partitions_for_each_other_over_their_ports(start_site
     await holders.aclose()
 
 
+async def test_agents_flush_topics_for_each_other_over_their_ports(start_site: StartSite) -> None:
+    site = await start_site()
+    broker: Broker = site.agent.broker
+    await broker.create_topic("orders", partitions=1, overrides={})
+    await produce(broker, batch(b"a"), FIRST)
+    holders = HttpHolders(broker.settings.peers)
+    await holders.flush(Address("127.0.0.1", site.port), "orders", timeout_s=10)
+    assert (await broker.open_log(FIRST)).flushed_end == 1
+    with pytest.raises(Unavailable, match="nothing"):
+        await holders.flush(Address("127.0.0.1", site.port), "nothing", timeout_s=10)
+    await holders.aclose()
+
+
 async def test_an_agent_that_refuses_or_is_not_there_is_asked_again_later(start_site: StartSite) -> None:
     site = await start_site()
     topic = await site.agent.broker.create_topic("orders", partitions=1, overrides={})

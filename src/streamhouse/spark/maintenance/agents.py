@@ -154,6 +154,14 @@ class Maintainers:
     async def topics(self) -> list[str]:
         return sorted(await self.agents.topics())
 
+    async def flush(self, topic: str) -> None:
+        """Have all in segments that was acknowledged before."""
+        answer = await self.agents.answer("POST", f"/v1/topics/{topic}/flush")
+        if answer.status == NOT_FOUND:
+            raise UnknownTopic(f"{told_why(answer)} do=streamhouse topics list")
+        if answer.status >= 400:
+            raise Rejected(told_why(answer))
+
     async def pages(self, topic: str) -> AsyncIterator[MaintenancePlan]:
         """A topic's runs, as many at a time as agents tell at once; a partition may go on in the next page."""
         cursor: str | None = None

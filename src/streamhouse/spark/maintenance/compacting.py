@@ -111,6 +111,7 @@ class _Pass:
         self._total_bytes = self._done_bytes = 0
 
     def run(self) -> Compacted:
+        self._loop.run(self._agents.flush(self._done.topic))
         plan = self._plan()
         self._done = replace(self._done, runs_before=_runs(plan), runs_after=_runs(plan))
         aims = aims_of(plan, now_ms=self._now_ms)

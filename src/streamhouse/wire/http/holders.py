@@ -1,8 +1,8 @@
-"""Holders: other agents are asked, over their HTTP ports, to hold partitions for a commit.
+"""Holders: other agents are asked, over their HTTP ports, to hold partitions for a commit, or to flush a topic.
 
-Data path   broker.placing -> **holders** -> /v1/holds of another agent
+Data path   broker.placing, broker.maintenance -> **holders** -> /v1/holds, /v1/topics/{topic}/flush of another agent
 Owns        connections to other agents' HTTP ports, deadlines; what an answer means
-Leaves      holding to `broker.placing.holds` over there, trying again to `broker.placing.commits`
+Leaves      holding to `broker.placing.holds` over there, trying again to `broker.placing.commits` and to jobs
 """
 
 import uuid
@@ -67,12 +67,18 @@ class HttpHolders:
     async def end_hold(self, at: Address, hold_id: str, outcome: Outcome, *, timeout_s: float) -> None:
         await self._post(at, f"/v1/holds/{hold_id}/end", HoldEnd(outcome=outcome), timeout_s=timeout_s)
 
-    async def _post(self, at: Address, path: str, body: msgspec.Struct, *, timeout_s: float) -> bytes:
+    async def flush(self, at: Address, topic: str, *, timeout_s: float) -> None:
+        await self._post(at, f"/v1/topics/{topic}/flush", None, timeout_s=timeout_s + GRACE_S, everywhere="false")
+
+    async def _post(
+        self, at: Address, path: str, body: msgspec.Struct | None, *, timeout_s: float, **query: str
+    ) -> bytes:
         try:
             answer = await self._client.post(
                 f"http://{at}{path}",
-                content=msgspec.json.encode(body),
-                headers={"content-type": "application/json"},
+                params=query,
+                content=b"" if body is None else msgspec.json.encode(body),
+                headers={} if body is None else {"content-type": "application/json"},
                 timeout=timeout_s,
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -132,7 +132,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def plan_maintenance(call: Call[NoQuery, MaintenanceQuestion]) -> Response:
         asked = call.body
         begin = None if asked.cursor is None else _read_cursor(asked.topic, asked.cursor)
-        plan = await broker.maintenance_plans.plan(asked.topic, begin=begin)
+        plan = await broker.upkeep.plans.plan(asked.topic, begin=begin)
         return json_answer(
             MaintenancePlanView(
                 store=broker.plans.store_url,
@@ -146,7 +146,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         )
 
     async def replace_runs(call: Call[NoQuery, ReplacementRequest]) -> Response:
-        return json_answer(ReplacementView(replaced=await broker.replacements.replace(_wanted(call.body))))
+        return json_answer(ReplacementView(replaced=await broker.upkeep.replacements.replace(_wanted(call.body))))
 
     return [
         Operation(

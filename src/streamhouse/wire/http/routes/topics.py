@@ -5,6 +5,7 @@ POST   /v1/topics                         {"name": "orders", "partitions": 12, "
 GET    /v1/topics/{topic}                 one, with every setting in force
 PATCH  /v1/topics/{topic}                 {"partitions": 24, "settings": {"retention.ms": null}}; null: the default
 DELETE /v1/topics/{topic}                 with all its records
+POST   /v1/topics/{topic}/flush           all that was acknowledged goes into segments now
 GET    /v1/topics/{topic}/partitions      where each partition begins and ends, and who leads it
 """
 
@@ -74,6 +75,10 @@ class ChangeQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dry_run: Annotated[bool, Meta(description="only say whether it could be done")] = False
 
 
+class FlushQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    everywhere: Annotated[bool, Meta(description="also what other agents lead")] = True
+
+
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def details(topic: Topic) -> TopicDetails:
         sizes = await broker.administration.sizes([topic])
@@ -115,6 +120,10 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
 
     async def delete_topic(call: Call[NoQuery, None]) -> Response:
         await broker.delete_topic(await broker.topic(call.topic))
+        return Response(status_code=204)
+
+    async def flush_topic(call: Call[FlushQuery, None]) -> Response:
+        await broker.upkeep.flushing.flush(call.topic, everywhere=call.query.everywhere)
         return Response(status_code=204)
 
     async def topic_partitions(call: Call[NoQuery, None]) -> Response:
@@ -183,6 +192,18 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="Delete a topic with all its records",
             tag=TAG,
             query=NoQuery,
+            status=204,
+            problems=(404,),
+        ),
+        Operation(
+            method="POST",
+            path=one + "/flush",
+            handler=flush_topic,
+            summary="Have all that was acknowledged in segments",
+            about="Agents do it by themselves, when there is enough or it has waited. Answered when it is done; what is"
+            " published meanwhile may or may not be in it.",
+            tag=TAG,
+            query=FlushQuery,
             status=204,
             problems=(404,),
         ),

@@ -1,0 +1,36 @@
+"""Flushing: all that a topic has is in segments when a job asks for it, whoever leads it."""
+
+import pytest
+
+from streamhouse.config import FlushSettings, RecordSettings
+from streamhouse.errors import Unavailable, UnknownTopic
+from streamhouse.model.names import TopicPartition
+from tests.broker.conftest import MakeWorld
+from tests.broker.placing.support import Team
+from tests.broker.support import batch, produce
+
+PARTITIONS = 16
+
+
+async def test_what_every_agent_leads_is_flushed(make_world: MakeWorld) -> None:
+    team = Team(await make_world(flush=FlushSettings(age_s=3600.0)))
+    first, _ = await team.join(), await team.join()
+    await first.create_topic("orders", partitions=PARTITIONS, overrides={})
+    names = [TopicPartition("orders", number) for number in range(PARTITIONS)]
+    leaders = [await team.leader(name) for name in names]
+    assert set(leaders) == set(team.agents)
+    for leader, name in zip(leaders, names, strict=True):
+        await team.done(produce(leader, batch(b"a"), name))
+    await team.done(first.upkeep.flushing.flush("orders"))
+    ends = [(await leader.open_log(name)).flushed_end for leader, name in zip(leaders, names, strict=True)]
+    assert ends == [1] * PARTITIONS
+
+
+async def test_a_flush_that_takes_too_long_and_a_topic_that_is_not_there_are_told(make_world: MakeWorld) -> None:
+    world = await make_world(flush=FlushSettings(age_s=3600.0), records=RecordSettings(patience_s=0.05))
+    broker = await world.start_with()
+    await produce(broker, batch(b"a"))
+    with pytest.raises(Unavailable, match="not flushed yet"):
+        await broker.upkeep.flushing.flush("orders")
+    with pytest.raises(UnknownTopic):
+        await broker.upkeep.flushing.flush("nothing")
