@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from streamhouse.cli.doors import Doors
 from streamhouse.cli.main import app
+from streamhouse.cli.spark_jobs import JobPlace
 from streamhouse.errors import Unavailable
 from streamhouse.spark.maintenance.jobs import Done
 from streamhouse.spark.maintenance.rewriting import Costs
@@ -27,11 +28,10 @@ MERGED = Done(
 class MadeUpJobs(Doors):
     def __init__(self, done: Done | Exception) -> None:
         self.done = done
-        self.asked: list[tuple[str, str, dict[str, Any]]] = []
+        self.asked: list[tuple[str, str, JobPlace, int]] = []
 
-    def maintain(self, kind: Any, topic: str, **given: Any) -> Done:
-        given.pop("on_progress")
-        self.asked.append((kind, topic, given))
+    def maintain(self, kind: Any, topic: str, place: JobPlace, *, at_least: int, on_progress: Any) -> Done:
+        self.asked.append((kind, topic, place, at_least))
         if isinstance(self.done, Exception):
             raise self.done
         return self.done
@@ -64,8 +64,8 @@ def test_flags_reach_the_job() -> None:
     doors = MadeUpJobs(MERGED)
     flags = ("--agents", "a:1,b:2", "--master", "local[3]", "--conf", "x.y=z", "--log", "l", "--at-least", "16")
     run(doors, "merge", "orders", *flags)
-    asked = {"agents": "a:1,b:2", "master": "local[3]", "settings": {"x.y": "z"}, "log": Path("l"), "at_least": 16}
-    assert doors.asked == [("merge", "orders", asked)]
+    place = JobPlace(agents="a:1,b:2", master="local[3]", settings={"x.y": "z"}, log=Path("l"))
+    assert doors.asked == [("merge", "orders", place, 16)]
     run(doors, "compact", "orders", "--agents", "a:1")
     assert doors.asked[1][:2] == ("compact", "orders")
 

@@ -11,6 +11,8 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
 
@@ -20,6 +22,7 @@ from streamhouse.errors import Misconfigured
 
 if TYPE_CHECKING:
     from streamhouse.agent import AgentReady
+    from streamhouse.cli.spark_jobs import JobPlace
     from streamhouse.cli.sql_request import SqlRequest
     from streamhouse.client.admin import Admin
     from streamhouse.client.consumer import Consumer
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from streamhouse.spark.launch import Kind
     from streamhouse.spark.maintenance.jobs import Done, Progress
     from streamhouse.spark.pipelines.applying import Applier, File, Problem
-    from streamhouse.spark.replaying.jobs import Progress as ReplayProgress
     from streamhouse.spark.replaying.jobs import Replayed
     from streamhouse.spark.sql.homes import Worker
     from streamhouse.spark.sql.starting import WorkerStatus
@@ -205,11 +207,8 @@ class Doors:
         self,
         kind: JobKind,
         topic: str,
+        place: "JobPlace",
         *,
-        agents: str,
-        master: str | None,
-        settings: Mapping[str, str],
-        log: Path | None,
         at_least: int,
         on_progress: "Callable[[Progress], None]",
     ) -> "Done":
@@ -220,12 +219,12 @@ class Doors:
             from streamhouse.spark.maintenance.starting import start_session
 
         name = f"streamhouse-maintain-{kind}-{topic}"
-        tasks = SparkTasks(lambda: start_session(name, agents=agents, master=master, settings=settings, log=log))
+        tasks = SparkTasks(lambda: start_session(name, **asdict(place)))
         try:
             if kind == "merge":
                 policy = merging.MergePolicy(at_least=at_least)
-                return merging.run(topic, agents=agents, tasks=tasks, on_progress=on_progress, policy=policy)
-            return compacting.run(topic, agents=agents, tasks=tasks, on_progress=on_progress)
+                return merging.run(topic, agents=place.agents, tasks=tasks, on_progress=on_progress, policy=policy)
+            return compacting.run(topic, agents=place.agents, tasks=tasks, on_progress=on_progress)
         finally:
             tasks.stop()
 
@@ -234,42 +233,36 @@ class Doors:
     def copy(
         self,
         asked: Mapping[str, Any],
+        place: "JobPlace",
         *,
-        agents: str,
         job_id: str,
-        master: str | None,
-        settings: Mapping[str, str],
-        log: Path | None,
-        on_progress: "Callable[[ReplayProgress], None]",
+        on_progress: "Callable[[Progress], None]",
     ) -> "Replayed":
         """Blocks until the copy is done. Spark is started when there is something to do."""
         with installed("spark"):
             from streamhouse.spark.replaying import copying
             from streamhouse.spark.replaying.running import running
 
-        with running(f"streamhouse-copy-{asked['source']}", agents, master, settings, log) as (loop, start):
-            wanted = copying.CopyAsked(**asked)
-            return copying.run(wanted, agents=agents, start=start, loop=loop, job_id=job_id, on_progress=on_progress)
+        with running(f"streamhouse-copy-{asked['source']}", **asdict(place)) as (loop, start):
+            run = partial(copying.run, agents=place.agents, start=start, loop=loop, job_id=job_id)
+            return run(copying.CopyAsked(**asked), on_progress=on_progress)
 
     def restore(
         self,
         asked: Mapping[str, Any],
+        place: "JobPlace",
         *,
-        agents: str,
         job_id: str,
-        master: str | None,
-        settings: Mapping[str, str],
-        log: Path | None,
-        on_progress: "Callable[[ReplayProgress], None]",
+        on_progress: "Callable[[Progress], None]",
     ) -> "Replayed":
         """Blocks until the restore is done. Spark is started when there is something to do."""
         with installed("spark"):
             from streamhouse.spark.replaying import restoring
             from streamhouse.spark.replaying.running import running
 
-        with running(f"streamhouse-restore-{asked['topic']}", agents, master, settings, log) as (loop, start):
-            wanted = restoring.RestoreAsked(**asked)
-            return restoring.run(wanted, agents=agents, start=start, loop=loop, job_id=job_id, on_progress=on_progress)
+        with running(f"streamhouse-restore-{asked['topic']}", **asdict(place)) as (loop, start):
+            run = partial(restoring.run, agents=place.agents, start=start, loop=loop, job_id=job_id)
+            return run(restoring.RestoreAsked(**asked), on_progress=on_progress)
 
     # --- SQL
 

@@ -1,41 +1,30 @@
 """Maintain: `streamhouse maintain …`: rewrite a topic's segments once, now, to the end.
 
-Owns        the flags, the progress bar, what is said at the end
-Leaves      the jobs to `spark.maintenance`
+Owns        what is said at the end
+Leaves      the jobs to `spark.maintenance`, flags and the progress bar to `spark_jobs`
 """
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from streamhouse.cli.doors import doors_of
 from streamhouse.cli.help import HelpfulCommand, described, group
-from streamhouse.cli.options import AsJson, http_addresses
-from streamhouse.cli.output import console, print_json, say
+from streamhouse.cli.options import AsJson
+from streamhouse.cli.output import print_json, say
 from streamhouse.cli.pipelines import Agents
+from streamhouse.cli.spark_jobs import Conf, JobPlace, Log, Master, job_place, progress_bar
 from streamhouse.cli.words import counted, size
 
 if TYPE_CHECKING:
     from streamhouse.cli.doors import JobKind
     from streamhouse.spark.maintenance.compacting import Compacted
-    from streamhouse.spark.maintenance.jobs import Done, Progress
+    from streamhouse.spark.maintenance.jobs import Done
 
 app = group("Rewrite a topic's segments on Apache Spark: fewer and larger, or only the latest of each key.")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
-Master = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Spark's master: local[4], spark://…, k8s://…, yarn. Default: this machine."),
-]
-Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
-]
-Log = Annotated[Path | None, typer.Option(metavar="FILE", help="Where Spark's own words go.")]
 
 
 @app.command(
@@ -60,7 +49,7 @@ def merge(
     log: Log = None,
     as_json: AsJson = False,
 ) -> None:
-    done = _run("merge", context, topic, agents, master, conf, log, at_least=at_least)
+    done = _run("merge", context, topic, job_place(agents, master, conf, log), at_least=at_least)
     if as_json:
         print_json(_as_json(done))
     elif not done.objects:
@@ -93,7 +82,7 @@ def compact(
     log: Log = None,
     as_json: AsJson = False,
 ) -> None:
-    done = cast("Compacted", _run("compact", context, topic, agents, master, conf, log))
+    done = cast("Compacted", _run("compact", context, topic, job_place(agents, master, conf, log)))
     if as_json:
         print_json(_as_json(done))
     elif not done.objects:
@@ -108,36 +97,9 @@ def compact(
         )
 
 
-def _run(
-    kind: "JobKind",
-    context: typer.Context,
-    topic: str,
-    agents: str | None,
-    master: str | None,
-    conf: list[str] | None,
-    log: Path | None,
-    *,
-    at_least: int = 2,
-) -> "Done":
-    settings = dict(_setting(text) for text in conf or ())
-    with _bar() as on_progress:
-        return doors_of(context).maintain(
-            kind,
-            topic,
-            agents=http_addresses(agents),
-            master=master,
-            settings=settings,
-            log=log,
-            at_least=at_least,
-            on_progress=on_progress,
-        )
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--conf")
-    return name, value
+def _run(kind: "JobKind", context: typer.Context, topic: str, place: JobPlace, *, at_least: int = 2) -> "Done":
+    with progress_bar() as on_progress:
+        return doors_of(context).maintain(kind, topic, place, at_least=at_least, on_progress=on_progress)
 
 
 def _as_json(done: "Done") -> dict[str, Any]:
@@ -145,22 +107,3 @@ def _as_json(done: "Done") -> dict[str, Any]:
 
     told: dict[str, Any] = asdict(done)
     return {**told, "costs": msgspec.to_builtins(done.costs)}
-
-
-@contextmanager
-def _bar() -> "Iterator[Callable[[Progress], None]]":
-    """A bar where somebody sees it: on a terminal's stderr, and nowhere else."""
-    if not sys.stderr.isatty():
-        yield lambda at: None
-        return
-    from rich import progress
-
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.DownloadColumn(binary_units=True),
-        progress.TimeRemainingColumn(),
-    )
-    with progress.Progress(*columns, console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task("planning", total=None)
-        yield lambda at: bar.update(task, description=at.what, completed=at.done_bytes, total=at.total_bytes)

@@ -1,28 +1,26 @@
 """Copy and restore: `streamhouse copy`, `streamhouse restore`: records into a topic at full speed, each once.
 
-Owns        the flags of both commands, the progress bar, what is said at the end
-Leaves      the jobs to `spark.replaying`
+Owns        the flags of both commands, what is said at the end
+Leaves      the jobs to `spark.replaying`, what is common to jobs to `spark_jobs`
 """
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from streamhouse.cli.doors import doors_of
 from streamhouse.cli.help import described
-from streamhouse.cli.options import AsJson, complete_topic, http_addresses
+from streamhouse.cli.options import AsJson, complete_topic
 from streamhouse.cli.output import console, print_json, say
 from streamhouse.cli.pipelines import Agents
+from streamhouse.cli.spark_jobs import Conf, Log, Master, job_place, progress_bar
 from streamhouse.cli.words import counted, parse_when, size
 from streamhouse.clock import Ids, SystemClock
 
 if TYPE_CHECKING:
-    from streamhouse.spark.replaying.jobs import Progress, Replayed
+    from streamhouse.spark.replaying.jobs import Replayed
 
 COPY_HELP = described(
     "Copy a topic into another one, on Apache Spark: all of it or a part, as it is, or with other keys, values and "
@@ -47,14 +45,6 @@ JobId = Annotated[
     str | None,
     typer.Option("--job", metavar="ID", help="The job's id: given again, it goes on, and nothing comes twice."),
 ]
-Master = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Spark's master: local[4], spark://…, k8s://…, yarn. Default: this machine."),
-]
-Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
-]
-Log = Annotated[Path | None, typer.Option(metavar="FILE", help="Where Spark's own words go.")]
 
 
 def copy(
@@ -88,17 +78,9 @@ def copy(
         "from_ms": _time(from_time, "--from"),
         "until_ms": _time(until, "--until"),
     }
-    job_id = _told_job(job)
-    with _bar() as on_progress:
-        done = doors_of(context).copy(
-            asked,
-            agents=http_addresses(agents),
-            job_id=job_id,
-            master=master,
-            settings=_settings(conf),
-            log=log,
-            on_progress=on_progress,
-        )
+    place, job_id = job_place(agents, master, conf, log), _told_job(job)
+    with progress_bar() as on_progress:
+        done = doors_of(context).copy(asked, place, job_id=job_id, on_progress=on_progress)
     _tell(done, as_json=as_json)
 
 
@@ -147,17 +129,9 @@ def restore(
         "partitions": partitions,
         "subject": subject,
     }
-    job_id = _told_job(job)
-    with _bar() as on_progress:
-        done = doors_of(context).restore(
-            asked,
-            agents=http_addresses(agents),
-            job_id=job_id,
-            master=master,
-            settings=_settings(conf),
-            log=log,
-            on_progress=on_progress,
-        )
+    place, job_id = job_place(agents, master, conf, log), _told_job(job)
+    with progress_bar() as on_progress:
+        done = doors_of(context).restore(asked, place, job_id=job_id, on_progress=on_progress)
     _tell(done, as_json=as_json)
 
 
@@ -192,32 +166,3 @@ def _time(text: str | None, flag: str) -> int | None:
         raise typer.BadParameter(
             f"{text!r} is not a time such as 2026-11-15T12:00, 1731672000000 or -1h", param_hint=flag
         ) from None
-
-
-def _settings(conf: list[str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in conf or ():
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--conf")
-        found[name] = value
-    return found
-
-
-@contextmanager
-def _bar() -> "Iterator[Callable[[Progress], None]]":
-    """A bar where somebody sees it: on a terminal's stderr, and nowhere else."""
-    if not sys.stderr.isatty():
-        yield lambda at: None
-        return
-    from rich import progress
-
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.DownloadColumn(binary_units=True),
-        progress.TimeRemainingColumn(),
-    )
-    with progress.Progress(*columns, console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task("planning", total=None)
-        yield lambda at: bar.update(task, description=at.what, completed=at.done_bytes, total=at.total_bytes)

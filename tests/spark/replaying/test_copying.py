@@ -9,9 +9,10 @@ from pyspark.sql import SparkSession
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.sync import SyncClient
 from streamhouse.errors import Misconfigured, Rejected, UnknownTopic
+from streamhouse.spark.maintenance.jobs import Progress
 from streamhouse.spark.replaying import copying
 from streamhouse.spark.replaying.copying import CopyAsked, CopyPlan, step_offsets
-from streamhouse.spark.replaying.jobs import Progress, Replayed
+from streamhouse.spark.replaying.jobs import Replayed
 from tests.live import LiveAgent
 from tests.spark.replaying.kafka import TIME_MS, fill, named, records_of
 

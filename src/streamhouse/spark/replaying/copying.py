@@ -17,10 +17,11 @@ import msgspec
 from streamhouse.errors import Misconfigured
 from streamhouse.model.names import TopicPartition
 from streamhouse.spark.agents import Agents, PartitionPlan, Span
+from streamhouse.spark.maintenance.jobs import OnProgress
 from streamhouse.spark.offsets import ends_at, losing
 from streamhouse.spark.options import ReadOptions, read_options
 from streamhouse.spark.planning import find_extents, find_starts, find_times
-from streamhouse.spark.replaying.jobs import STEP_BYTES, Job, Memory, OnProgress, Replayed, count_steps
+from streamhouse.spark.replaying.jobs import STEP_BYTES, Job, Memory, Replayed, count_steps
 from streamhouse.spark.replaying.topics import check_partitions, known_topic, made_topic
 from streamhouse.spark.write_options import WriteOptions
 

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -24,6 +24,7 @@ from streamhouse.clock import Ids
 from streamhouse.errors import Misconfigured, Rejected
 from streamhouse.model.placing import QueryId
 from streamhouse.spark.agents import Agents, told_why
+from streamhouse.spark.maintenance.jobs import OnProgress, Progress
 from streamhouse.spark.placing import Commit, SegmentRow, connected
 from streamhouse.spark.sink import Destination
 from streamhouse.spark.write_options import Identity, WriteOptions
@@ -37,17 +38,6 @@ MAX_STEPS: Final = 100_000
 LOOK_S: Final = 0.5
 NAMESPACE: Final = uuid.UUID("7f0c6c7e-5a0b-4e0e-9c39-0d6c0f2f6a51")
 WRITTEN: Final = "written binary"
-
-
-class Progress(NamedTuple):
-    """How far a job is, in bytes that it has to read."""
-
-    what: str
-    done_bytes: int
-    total_bytes: int
-
-
-OnProgress = Callable[[Progress], None]
 
 
 class Memory(msgspec.Struct, frozen=True):

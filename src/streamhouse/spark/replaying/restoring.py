@@ -28,8 +28,9 @@ from streamhouse.format.schemas.framing import prefix_of
 from streamhouse.spark.agents import Agents
 from streamhouse.spark.connectors.topic_sink import JSON_OPTIONS
 from streamhouse.spark.fields import TYPES
+from streamhouse.spark.maintenance.jobs import OnProgress
 from streamhouse.spark.replaying.copying import expression
-from streamhouse.spark.replaying.jobs import STEP_BYTES, Job, Memory, OnProgress, Replayed, count_steps
+from streamhouse.spark.replaying.jobs import STEP_BYTES, Job, Memory, Replayed, count_steps
 from streamhouse.spark.replaying.tables import Kind, Reference, find_kind, open_source, opened
 from streamhouse.spark.replaying.topics import check_partitions, find_topic, made_topic
 from streamhouse.spark.typed.registry import writer_schema

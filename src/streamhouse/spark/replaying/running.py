@@ -17,7 +17,7 @@ from streamhouse.spark.maintenance.starting import start_session
 
 @contextmanager
 def running(
-    name: str, agents: str, master: str | None, settings: Mapping[str, str], log: Path | None
+    name: str, *, agents: str, master: str | None, settings: Mapping[str, str], log: Path | None
 ) -> Iterator[tuple[LoopThread, Callable[[], SparkSession]]]:
     loop, started = LoopThread(name="streamhouse-replay"), list[SparkSession]()
 
