@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import quote
 
 import typer
 
@@ -16,10 +15,10 @@ from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import HelpfulCommand, described, group
 from streamhouse.cli.options import AsJson, http_addresses
 from streamhouse.cli.output import StatusLine, console, fail, note, on_terminal, print_json, say
-from streamhouse.cli.pipeline_view import is_waiting_for_somebody, phase_of, print_pipeline, print_pipelines
+from streamhouse.cli.pipeline_asking import asked, path_of, until_running
+from streamhouse.cli.pipeline_view import is_waiting_for_somebody, print_pipeline, print_pipelines
 from streamhouse.cli.words import counted, when
 from streamhouse.clock import SystemClock
-from streamhouse.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
     from streamhouse.client.http import Http
@@ -155,28 +154,7 @@ def apply(
         raise typer.Exit(1)
     if wait:
         names = [each.name for each in outcomes if each.what != "table" and each.outcome not in ("deleted", "absent")]
-        run(_until_running(doors_of(context), http_addresses(agents), names))
-
-
-async def _until_running(doors: Doors, address: str, names: Sequence[str]) -> None:
-    status = StatusLine()
-    async with doors.http(address) as http:
-        while True:
-            found = [await _asked(http, "GET", _path(name)) for name in names]
-            waiting = [each for each in found if phase_of(each) not in ("running", "done", "paused")]
-            failed = [each for each in waiting if phase_of(each) == "failed"]
-            if failed:
-                status.clear()
-                raise Rejected("; ".join(f"{each['name']} failed: {each['status']['error']}" for each in failed))
-            if not waiting:
-                break
-            supervisors = (await _asked(http, "GET", "/v1/supervisors"))["supervisors"]
-            hint = "" if supervisors else "; nobody runs pipelines yet, start one with: streamhouse pipelines run"
-            status.show(f"waiting for {', '.join(each['name'] for each in waiting)}{hint}")
-            await SystemClock().sleep(0.5)
-    status.clear()
-    for each in found:
-        say(f"{phase_of(each)} {each['name']}", color="green")
+        run(until_running(doors_of(context), http_addresses(agents), names))
 
 
 async def _apply(
@@ -286,7 +264,7 @@ async def _pipelines(doors: Doors, address: str) -> list[dict[str, Any]]:
 
 
 async def _listed(http: "Http") -> list[dict[str, Any]]:
-    told = await _asked(http, "GET", "/v1/pipelines")
+    told = await asked(http, "GET", "/v1/pipelines")
     pipelines: list[dict[str, Any]] = told["pipelines"]
     return pipelines
 
@@ -336,11 +314,11 @@ def logs(
 
 
 async def _logs(doors: Doors, address: str, name: str, limit: int, follow: bool, as_json: bool) -> None:
-    path = f"{_path(name)}/events?limit={{}}"
+    path = f"{path_of(name)}/events?limit={{}}"
     async with doors.http(address) as http:
         seen: list[Any] = []
         while True:
-            told = await _asked(http, "GET", path.format(limit if not seen else LOGS_LIMIT))
+            told = await asked(http, "GET", path.format(limit if not seen else LOGS_LIMIT))
             events = told["events"]
             fresh = [event for event in events if event not in seen]
             if as_json:
@@ -446,23 +424,4 @@ async def _one(
     doors: Doors, address: str, method: str, name: str, behind: str = "", body: object = None
 ) -> dict[str, Any]:
     async with doors.http(address) as http:
-        return await _asked(http, method, f"{_path(name)}{behind}", body)
-
-
-def _path(name: str) -> str:
-    return f"/v1/pipelines/{quote(name, safe='')}"
-
-
-async def _asked(http: "Http", method: str, path: str, body: object = None) -> dict[str, Any]:
-    import msgspec
-
-    answer = await http.ask(method, path, body=body)
-    try:
-        told: dict[str, Any] = msgspec.json.decode(answer.content) if answer.content else {}
-    except msgspec.DecodeError:
-        told = {}
-    if answer.status >= 500:
-        raise Unavailable(str(told.get("detail") or f"refused; status={answer.status}"))
-    if answer.status >= 400:
-        raise Rejected(str(told.get("detail") or f"refused; status={answer.status}"))
-    return told
+        return await asked(http, method, f"{path_of(name)}{behind}", body)

@@ -15,10 +15,9 @@ from streamhouse.cli.doors import Doors, doors_of, installed, run
 from streamhouse.cli.help import HelpfulCommand, described, group
 from streamhouse.cli.options import AsJson, http_addresses
 from streamhouse.cli.output import Column, note, print_facts, print_json, print_table, say
+from streamhouse.cli.pipeline_asking import asked, path_of, until_running
 from streamhouse.cli.pipeline_view import PHASES, UNKNOWN, phase_of
 from streamhouse.cli.pipelines import Agents
-from streamhouse.cli.pipelines import _asked as asked
-from streamhouse.cli.pipelines import _until_running as until_running
 from streamhouse.cli.words import count, size
 from streamhouse.config import load_settings
 from streamhouse.errors import Rejected, StreamhouseError
@@ -335,6 +334,6 @@ async def _dropped(doors: Doors, address: str, name: str) -> str:
     table = _found(await _listed(doors, address), name)
     async with doors.http(address) as http:
         if table["pipeline"]:
-            await asked(http, "DELETE", f"/v1/pipelines/{quote(table['pipeline']['name'], safe='')}")
+            await asked(http, "DELETE", path_of(table["pipeline"]["name"]))
         await asked(http, "DELETE", f"/v1/tables/{quote(name, safe='')}")
     return str(table["location"])
