@@ -66,7 +66,7 @@ def test_names_are_taken_in_any_case_and_kafkas_own_are_let_pass() -> None:
         ({"topic": "a", "minPartitions": "0"}, "option=minPartitions"),
         ({"topic": "a", "failOnDataLoss": "maybe"}, "option=failOnDataLoss"),
         ({"topic": "a", "schema": "avro"}, "do=registry"),
-        ({"topic": "a", "schema": "registry", "decodeErrors": "drop"}, "neither fail nor columns"),
+        ({"topic": "a", "schema": "registry", "decodeErrors": "drop"}, "none of fail, columns, bytes"),
         ({"topic": "a", "decodeErrors": "columns"}, "set schema=registry"),
         ({"assign": "[]"}, "option=assign"),
         ({"topic": "a", "startingOffsetsByTimestampStrategy": "earliest"}, "neither error nor latest"),

@@ -208,7 +208,7 @@ ORDERS: list[bytes | None] = [
 ]
 
 
-def errors_of(monkeypatch: pytest.MonkeyPatch, only: str | None) -> list[dict[str, Any]]:
+def errors_of(monkeypatch: pytest.MonkeyPatch, only: str | None, *, keep_values: bool = False) -> list[dict[str, Any]]:
     schema = reader("JSON", {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "integer"}}})
     parsed = schema.parsed()
     monkeypatch.setattr(decoding, "writer_schema", lambda address, schema_id: parsed)
@@ -217,7 +217,7 @@ def errors_of(monkeypatch: pytest.MonkeyPatch, only: str | None) -> list[dict[st
     if only is not None:
         wanted = StructType([wanted[name] for name in only.split(",")])
     check_typed(wanted, schema, keep_errors=True)
-    shape = TypedShape.of(wanted, schema, "localhost:1", keep_errors=True)
+    shape = TypedShape.of(wanted, schema, "localhost:1", keep_errors=True, keep_values=keep_values)
     found = read_columns([batch], Selection(shape.wanted), limit_bytes=1 << 20)
     rows: list[dict[str, Any]] = shape.record_batch(found, PLACE, shift=100).to_pylist()
     return rows
@@ -232,6 +232,11 @@ def test_records_that_cannot_be_decoded_are_told_of_in_columns(monkeypatch: pyte
     assert "record=orders-3@101" in told[1]
     assert "path=/id" in told[3]
     assert [row["_offset"] for row in rows] == list(range(100, 106))
+
+
+@pytest.mark.parametrize("only", [None, "_value", "id,_value"])
+def test_all_records_have_their_bytes_where_these_are_wanted(monkeypatch: pytest.MonkeyPatch, only: str | None) -> None:
+    assert [row["_value"] for row in errors_of(monkeypatch, only, keep_values=True)] == ORDERS
 
 
 @pytest.mark.parametrize("only", ["_error", "_error,_offset", "_value,id"])

@@ -108,6 +108,8 @@ class ReadOptions:
     typed: bool = False
     keep_errors: bool = False
     """Records that can't be decoded are told of in columns; otherwise they fail the read."""
+    keep_values: bool = False
+    """All others have their bytes in these columns, too."""
 
     @property
     def typed_topic(self) -> str:
@@ -138,7 +140,8 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
         fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
         include_headers=_flag(options, "includeHeaders", default=False),
         typed=_is_typed(options),
-        keep_errors=_keeps_errors(options),
+        keep_errors=_decode_errors(options) != "fail",
+        keep_values=_decode_errors(options) == "bytes",
     )
 
 
@@ -264,10 +267,10 @@ def _is_typed(options: Mapping[str, str]) -> bool:
     return text == "registry"
 
 
-def _keeps_errors(options: Mapping[str, str]) -> bool:
+def _decode_errors(options: Mapping[str, str]) -> str:
     text = options.get("decodeerrors", "fail").strip().lower()
-    if text not in ("fail", "columns"):
-        raise Misconfigured(f"neither fail nor columns; option=decodeErrors value={text!r}")
-    if text == "columns" and not _is_typed(options):
+    if text not in ("fail", "columns", "bytes"):
+        raise Misconfigured(f"none of fail, columns, bytes; option=decodeErrors value={text!r}")
+    if text != "fail" and not _is_typed(options):
         raise Misconfigured("nothing is decoded; option=decodeErrors do=set schema=registry, or leave it out")
-    return text == "columns"
+    return text

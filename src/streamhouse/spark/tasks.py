@@ -39,12 +39,19 @@ class Output:
     columns: StructType
     typed: "ReaderSchema | None" = None
 
-    def shape(self, address: str, *, keep_errors: bool = False) -> Shaping:
+    def shape(self, options: ReadOptions) -> Shaping:
         if self.typed is None:
             return Shape.of(self.columns)
         # The languages of schemas are loaded by tasks that need them.
         typed = import_module("streamhouse.spark.typed")
-        return cast(Shaping, typed.TypedShape.of(self.columns, self.typed, address, keep_errors=keep_errors))
+        made = typed.TypedShape.of(
+            self.columns,
+            self.typed,
+            options.agents,
+            keep_errors=options.keep_errors,
+            keep_values=options.keep_values,
+        )
+        return cast(Shaping, made)
 
 
 def read(options: ReadOptions, output: Output, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -57,4 +64,4 @@ def read(options: ReadOptions, output: Output, partition: InputPartition) -> Ite
         from_ms=partition.pushed.from_ms,
         until_ms=partition.pushed.until_ms,
     )
-    return read_split(partition.split, task, output.shape(options.agents, keep_errors=options.keep_errors))
+    return read_split(partition.split, task, output.shape(options))

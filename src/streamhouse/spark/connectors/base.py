@@ -23,14 +23,15 @@ class Reading:
     """How rows are read. `starting`: earliest, latest, a time, or the JSON text of offsets of all streams.
 
     `keeps_undecodable`: rows that can't be decoded come too, with `_error` and `_value` (their bytes) set and the
-    table's own columns null; otherwise they are left out. Other rows may have their bytes as well. `watermarks` go to
-    streams that have such a column.
+    table's own columns null; otherwise they are left out. Other rows may have their bytes as well, and have them with
+    `keeps_values`. `watermarks` go to streams that have such a column.
     """
 
     agents: str
     starting: str = "earliest"
     max_records_per_trigger: int | None = None
     keeps_undecodable: bool = False
+    keeps_values: bool = False
     watermarks: tuple[Watermark, ...] = ()
 
 

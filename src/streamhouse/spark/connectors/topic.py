@@ -104,7 +104,7 @@ def _rows(reader: DataFrameReader | DataStreamReader, table: Table, reading: Rea
     own = [column for column in columns if column.name not in ABOUT]
     fmt = table.options.get("format", JSON)
     if fmt == REGISTRY:
-        return _registry(reader, table, own, keeps=reading.keeps_undecodable)
+        return _registry(reader, table, own, reading)
     wanted = [column.name for column in columns if column.name in ABOUT]
     needs_value = bool(own) or DELETED in wanted or reading.keeps_undecodable
     frame = _loaded(reader, [name for name in wanted if name != DELETED], with_value=needs_value)
@@ -179,15 +179,17 @@ def _raw(frame: DataFrame, table: Table, own: list[Column], *, keeps: bool) -> D
     return rows if keeps else _ordered(rows, table)
 
 
-def _registry(reader: DataFrameReader | DataStreamReader, table: Table, own: list[Column], *, keeps: bool) -> DataFrame:
+def _registry(
+    reader: DataFrameReader | DataStreamReader, table: Table, own: list[Column], reading: Reading
+) -> DataFrame:
     """The source decodes these itself, and tells in two columns what it can't."""
-    columns = _known_columns(table)
+    columns, keeps = _known_columns(table), reading.keeps_undecodable
     fields = [f"{_quoted(column.name)} {_IN_SOURCE.get(column.name, column.type)}" for column in columns]
     decodes = bool(own) or keeps
     fields += [f"{ERROR} STRING"] if decodes else []
     fields += [f"{VALUE} BINARY"] if keeps else []
     reader = reader.option("schema", REGISTRY)
-    reader = reader.option("decodeErrors", "columns") if decodes else reader
+    reader = reader.option("decodeErrors", "bytes" if reading.keeps_values else "columns") if decodes else reader
     frame = reader.schema(", ".join(fields or ["_partition INT"])).load()
     shown = [
         _about(table, column, source=column.name) if column.name in ABOUT else F.col(_quoted(column.name))

@@ -80,7 +80,8 @@ def _letters(
     wanted_about = (*_WANTED, DELETED) if needs_key else _WANTED
     about = [Column(name=name, type="BINARY" if name == "_key" else ABOUT[name]) for name in wanted_about]
     wanted = replace(table, columns=(*own, *about), options={**table.options, "key_format": "raw"})
-    rows = find(Connector.TOPIC).read_stream(session, wanted, replace(reading, keeps_undecodable=True, watermarks=()))
+    everything = replace(reading, keeps_undecodable=True, keeps_values=needs_key, watermarks=())
+    rows = find(Connector.TOPIC).read_stream(session, wanted, everything)
     if needs_key:
         is_lost = F.col(ERROR).isNull() & ~has_key(key)
         rows = keyed(rows, key).withColumn(ERROR, F.when(is_lost, F.lit(NO_KEY)).otherwise(F.col(ERROR)))

@@ -28,7 +28,7 @@ VALUE: Final = "_value"
 DELETED: Final = "_deleted"
 """Whether a record has no value; only there when it is asked for by name."""
 _ERRORS: Final[Mapping[str, DataType]] = {ERROR: StringType(), VALUE: BinaryType()}
-"""Of a record that can't be decoded: why, and its bytes; null for all others."""
+"""Of a record that can't be decoded: why, and its bytes; null for all others, unless all bytes are wanted."""
 
 
 def typed_schema(schema: ReaderSchema, *, include_headers: bool, keep_errors: bool = False) -> StructType:
@@ -66,9 +66,18 @@ class TypedShape:
     wanted: Column
     decoder: Decoder | None
     keep_errors: bool
+    keep_values: bool = False
 
     @classmethod
-    def of(cls, schema: StructType, reader: ReaderSchema, address: str, *, keep_errors: bool = False) -> "TypedShape":
+    def of(
+        cls,
+        schema: StructType,
+        reader: ReaderSchema,
+        address: str,
+        *,
+        keep_errors: bool = False,
+        keep_values: bool = False,
+    ) -> "TypedShape":
         parsed = reader.parsed()
         fields = fields_of(parsed)
         own = {field.name: field for field in fields}
@@ -84,13 +93,15 @@ class TypedShape:
                 StructType([StructField(name, own[name].kind.spark) for name in chosen]), timezone="UTC"
             )
             decoder = Decoder(kinds, [own[name] for name in chosen], is_bare(fields), parsed, address)
-        return cls(to_arrow_schema(schema, timezone="UTC"), wanted, decoder, keep_errors)
+        return cls(to_arrow_schema(schema, timezone="UTC"), wanted, decoder, keep_errors, keep_values)
 
     def record_batch(self, columns: Columns, place: TopicPartition, *, shift: int = 0) -> pa.RecordBatch:
         decoded = self._decoded(columns, place, shift)
         made = {} if self.decoder is None else dict(zip(self.decoder.columns.names, decoded.arrays, strict=True))
         if self.keep_errors:
             made |= _error_columns(columns, decoded.wrong)
+        if self.keep_values and VALUE in self.arrow.names:
+            made[VALUE] = binary_array(pa.binary(), columns.value)
         arrays = [
             made[field.name]
             if field.name in made
