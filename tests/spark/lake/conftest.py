@@ -1,8 +1,10 @@
 """Lake tables written micro-batch by micro-batch, and the engines that read them."""
 
 import importlib
+import json
+import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.lake.base import Lake
 from streamhouse.spark.lake.options import open_lake, options_of
 from streamhouse.spark.lake.writing import Step
+from streamhouse.spark.pipelines.building import Builder
+from streamhouse.spark.pipelines.jobs import Job, job_of
+from tests.live import LiveAgent
 
 QUERY_ID = "11111111-2222-3333-4444-555555555555"
 SCANS = {
@@ -129,3 +134,39 @@ class Engines:
 def engines(duck: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch) -> Engines:
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     return Engines(duck)
+
+
+# --- pipelines of an agent
+
+
+@pytest.fixture
+def own_agent(tmp_path: Path) -> Iterator[LiveAgent]:
+    """Whoever takes a pipeline has it for as long as a test runs."""
+    with LiveAgent(tmp_path / "data", "--set", "pipelines.ttl_s=1h") as running:
+        yield running
+
+
+def job(agent: LiveAgent, name: str, **given: str) -> Job:
+    """The pipeline, taken as a supervisor takes it: agents place what its owner writes."""
+    told = _told(agent, f"pipelines/{name}")
+    if told["owner"] is None:
+        _told(agent, "supervisors/test/heartbeat", {"host": "test", "slots": 4, "running": []})
+        told = _told(agent, f"pipelines/{name}")
+    found = job_of(told, epoch=told["owner"]["epoch"])
+    return replace(found, given={**found.given, "trigger": "available now", **given})
+
+
+def _told(agent: LiveAgent, path: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(
+        f"http://{agent.http}/v1/{path}", data=data, headers={"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def run(builder: Builder, each: Job) -> None:
+    """Until everything that is there is in the table, or among its dead letters."""
+    built = builder.build(each)
+    for query in (built.main, *built.others):
+        query.awaitTermination()

@@ -1,9 +1,6 @@
 """A topic is a table: what SQL says of the topic, other engines say of its files when no agent runs any more."""
 
 import json
-import urllib.request
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +13,10 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.model.table import Connector
 from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.pipelines.building import Builder
-from streamhouse.spark.pipelines.jobs import Job, job_of
 from streamhouse.spark.sql.binding import bind
 from streamhouse.spark.sql.catalogue import Catalogue
 from tests.live import LiveAgent
-from tests.spark.lake.conftest import Engines, Make
+from tests.spark.lake.conftest import Engines, Make, job, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -31,27 +27,10 @@ WHERE NOT row._deleted
 """
 
 
-@pytest.fixture
-def own_agent(tmp_path: Path) -> Iterator[LiveAgent]:
-    with LiveAgent(tmp_path / "data") as running:
-        yield running
-
-
 def produced(client: SyncClient, *records: tuple[str, dict[str, Any] | None]) -> None:
     with client.producer("orders") as producer:
         for key, value in records:
             producer.enqueue(None if value is None else json.dumps(value), key=key)
-
-
-def job(agent: LiveAgent, name: str, **given: str) -> Job:
-    with urllib.request.urlopen(f"http://{agent.http}/v1/pipelines/{name}") as answer:
-        found = job_of(json.load(answer), epoch=1)
-    return replace(found, given={**found.given, "trigger": "available now", **given})
-
-
-def run(builder: Builder, each: Job) -> None:
-    """Until everything that is there is in the table."""
-    builder.build(each).main.awaitTermination()
 
 
 def test_a_topic_with_changes_and_other_columns_is_what_sql_says_of_it(
