@@ -79,6 +79,34 @@ class SimDatabase:
         ).fetchone()
         return None if row is None else (int(row[0]), int(row[1]))
 
+    def misfits(self) -> list[str]:
+        """Runs that overlap their neighbours, have an older epoch or an earlier latest time than those before them, or
+        come to other bytes than their partition says."""
+        found: list[str] = []
+        sizes: dict[tuple[str, int], int] = {}
+        before: tuple[Any, ...] | None = None
+        for row in self.connection.execute(
+            "SELECT topic_id, partition, base_offset, end_offset, epoch, latest_so_far_ms, max_timestamp_ms, length"
+            " FROM runs ORDER BY topic_id, partition, base_offset"
+        ):
+            name = (row[0], row[1])
+            sizes[name] = sizes.get(name, 0) + row[7]
+            if row[5] < row[6]:
+                found.append(f"a run is later than the latest so far; {tuple(row)}")
+            if (
+                before is not None
+                and before[:2] == name
+                and (before[3] > row[2] or before[4] > row[4] or before[5] > row[5])
+            ):
+                found.append(f"runs don't fit together; {before} {tuple(row)}")
+            before = tuple(row)
+        for topic_id, partition, size in self.connection.execute(
+            "SELECT topic_id, partition, size_bytes FROM partitions"
+        ):
+            if sizes.get((topic_id, partition), 0) != size:
+                found.append(f"a partition has another size; {topic_id}-{partition} {size} {sizes}")
+        return found
+
     def committed(self, group_id: str, partition: PartitionId) -> tuple[int, str] | None:
         """The offset that a group has committed, and the text with it."""
         row = self.connection.execute(

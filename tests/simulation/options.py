@@ -21,6 +21,7 @@ from streamhouse.config import (
     GroupSettings,
     LeaseSettings,
     PlacingSettings,
+    PlanSettings,
     ProducerSettings,
     RetentionSettings,
     Settings,
@@ -41,6 +42,7 @@ PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "disk": {**DISK, **POWER, "stop": 1, "object-storm": 2},
     "time": {**TIME, "fuse": 1, "metadata-storm": 1},
     "everything": {**KILLS, **POWER, **STORES, **DISK, **TIME},
+    "jobs": {**KILLS, **STORES},
 }
 TEAM_STORES: Final = {**STORES, "cut-off": 3, "deaf": 2}
 TEAM_MOVES: Final = {"stop": 4, "drain": 3, "pin": 3, "deaf": 2}
@@ -52,7 +54,10 @@ TEAM_PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "team-stores": {**TEAM_STORES, "fuse": 2, "stop": 2},
     "team-moves": {**TEAM_MOVES, "metadata-storm": 1, "fuse": 1},
     "team-everything": {**KILLS, **TEAM_STORES, **TEAM_MOVES, **ZOMBIES, "clock-jump": 1},
+    "team-jobs": {**KILLS, **TEAM_STORES, "stop": 4, "drain": 3, "pause": 1},
 }
+JOB_PROFILES: Final = frozenset({"jobs", "team-jobs"})
+"""In which runs are rewritten from outside whatever the seed says."""
 ALL_PROFILES: Final = {**PROFILES, **TEAM_PROFILES}
 TEAM_SHARE: Final = 0.5
 """Share of the seeds, where no profile is asked for, in which several agents share the stores."""
@@ -60,6 +65,8 @@ GROUPS_SHARE: Final = 0.4
 """Share of the seeds of every profile that have consumer groups."""
 PLACING_SHARE: Final = 0.35
 """Share of the seeds of every profile in which segments are placed."""
+JOBS_SHARE: Final = 0.3
+"""Share of the seeds, where no profile is asked for, in which jobs rewrite runs."""
 EXPIRY_SHARE: Final = 0.3
 """Share of the seeds in which committed offsets expire before the end."""
 LONG_S: Final = 3600.0
@@ -139,6 +146,10 @@ class Options:
     """Queries that place segments which they wrote themselves."""
     placing_loss: float = 0.0
     """Share of the messages between agents about it that are lost."""
+    jobs: int = 0
+    """Jobs that rewrite runs outside the agents, one after the other each."""
+    job_trouble: float = 0.0
+    """Chance that one of them dies, and that it falls asleep."""
     team: int = 0
     """How many agents share the stores; 0: one alone, with a disk."""
     down_s: float = 0.1
@@ -187,7 +198,26 @@ def choose(seed: int, profile: str | None = None) -> Options:
     options = _placing(options, random.Random(f"placing-{seed}"))
     team = random.Random(f"team-{seed}")
     in_team = team.random() < TEAM_SHARE if profile is None else profile in TEAM_PROFILES
-    return _eager(_in_team(options, team, profile), random.Random(f"eager-{seed}")) if in_team else options
+    if in_team:
+        options = _eager(_in_team(options, team, profile), random.Random(f"eager-{seed}"))
+    jobs = random.Random(f"jobs-{seed}")
+    is_rewritten = jobs.random() < JOBS_SHARE if profile is None else profile in JOB_PROFILES
+    return rewriting(options, jobs) if is_rewritten else options
+
+
+def rewriting(options: Options, chance: random.Random) -> Options:
+    """Objects stay for longer than a replacement is tried and an agent lives without its session, and a commit whose
+    answer was lost is repeated in that time: as whoever sets it must."""
+    settings = options.settings
+    placing = settings.placing if options.placers else PlacingSettings(timeout_s=chance.choice((0.5, 2.0)))
+    grace_s = placing.timeout_s + settings.lease.life_ms / 1000
+    settings = structs.replace(
+        settings,
+        placing=placing,
+        plans=PlanSettings(max_runs=chance.choice((3, 1000)), max_partitions=chance.choice((1, 1000))),
+        retention=structs.replace(settings.retention, grace_s=max(grace_s, settings.retention.grace_s)),
+    )
+    return replace(options, settings=settings, jobs=chance.choice((1, 2)), job_trouble=chance.choice((0.0, 0.1, 0.25)))
 
 
 def _eager(options: Options, chance: random.Random) -> Options:

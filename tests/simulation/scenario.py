@@ -29,6 +29,7 @@ from .clients import Client, simply
 from .consumers import Follower, RandomReader
 from .eager import EagerProducer
 from .groups import Crowd
+from .jobs import Job
 from .loop import SimLoop, Violation
 from .nemesis import Nemesis
 from .network import Connection, Lost
@@ -126,6 +127,7 @@ class Scenario:
         self.nemesis = Nemesis(self.world)
         self.names = [TopicPartition(plan.name, number) for plan in options.topics for number in range(plan.partitions)]
         self.crowd = Crowd(self.world, self.names)
+        self.jobs = [Job(self.world, f"job{number}") for number in range(options.jobs)]
         self.world.make_holders = lambda agent: SimHolders(self.world, agent)
 
     def counts(self) -> dict[str, int]:
@@ -143,6 +145,9 @@ class Scenario:
             "agents": len(self.world.agents),
             "segments": len(self.world.bucket._objects),
             "placed": history.placements,
+            "replaced": sum(job.replaced for job in self.jobs),
+            "replaced too late": sum(job.came_late for job in self.jobs),
+            "jobs killed": sum(job.deaths for job in self.jobs),
             **{f"death:{how}": count for how, count in self.world.deaths.items()},
             **{f"fault:{name}": count for name, count in self.nemesis.struck.items()},
         }
@@ -158,7 +163,7 @@ class Scenario:
         producers, followers, others = self._clients()
         clients = [
             self.loop.create_task(client.run(), name=client.name)
-            for client in (*producers, *followers, *others, *self.crowd.clients())
+            for client in (*producers, *followers, *others, *self.jobs, *self.crowd.clients())
         ]
         members = [self.loop.create_task(member.run(), name=member.name) for member in self.crowd.members]
         nemesis = self.loop.create_task(self.nemesis.run(), name="nemesis")
@@ -180,7 +185,8 @@ class Scenario:
         await self._lively("cold reading", self._read_everything(admin))
         for auditor in self.crowd.auditors:
             await self._lively("what was committed", auditor.told())
-        await self._lively("collection", self._collect())
+        # Agents go on merging, a little at a time, and where there are jobs each object stays for a while after that.
+        await self._lively("collection", self._collect(), within_s=LIVELY_S * (3 if self.jobs else 1))
         await self._lively("everybody is back", self.world.listening_agents())  # nobody begins after this
         self.world.is_closing = True
         await self._lively("stop", self._stop())
@@ -364,6 +370,7 @@ class Scenario:
         there = set(self.world.bucket._objects)
         if missing := [key for key in self.world.database.keys("segment_objects") if key not in there]:
             raise Violation(f"published objects are missing; {missing}")
+        self.world.check_rows()
 
     async def _collect(self) -> None:
         """In the end the objects are exactly those that rows name, and the logs of the living: doomed ones and orphans

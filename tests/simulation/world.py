@@ -342,6 +342,11 @@ class World:
         if left:
             self.history.violated(f"tasks were left running; {left}")
 
+    def check_rows(self) -> None:
+        """Of every partition the rows fit together, whoever has put which of them in whose place."""
+        for problem in self.database.misfits():
+            self.history.violated(problem)
+
     def _overrides(self, name: TopicPartition) -> Mapping[str, str]:
         return next(plan.overrides for plan in self.options.topics if plan.name == name.topic)
 
