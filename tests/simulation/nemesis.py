@@ -37,6 +37,7 @@ class Nemesis:
             "objects-away": lambda agent: self._away([each.objects for each in self._around(agent)]),
             "metadata-away": lambda agent: self._away([each.metadata for each in self._around(agent)]),
             "cut-off": self._cut_off,
+            "unanswered": self._ignore,
             "zombie": lambda agent: agent.sleep(self._chance),
             "deaf": self._deafen,
             "drain": self._drain,
@@ -105,6 +106,11 @@ class Nemesis:
     def _cut_off(self, agent: Agent) -> None:
         """One agent reaches neither store, and clients reach it all the same."""
         self._away([agent.weather.objects, agent.weather.metadata])
+
+    def _ignore(self, agent: Agent) -> None:
+        """What one agent asks of the metadata store happens, and it is not told; others see what has happened."""
+        agent.weather.metadata.lost = self._chance.choice((0.6, 1.0))
+        self._after(1.0, agent.weather.metadata.clear)
 
     def _deafen(self, agent: Agent) -> None:
         """News are lost; sometimes the listener knows that it hears nothing."""

@@ -42,7 +42,7 @@ PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "disk": {**DISK, **POWER, "stop": 1, "object-storm": 2},
     "time": {**TIME, "fuse": 1, "metadata-storm": 1},
     "everything": {**KILLS, **POWER, **STORES, **DISK, **TIME},
-    "jobs": {**KILLS, **STORES},
+    "jobs": {**KILLS, **STORES, "unanswered": 4},
 }
 TEAM_STORES: Final = {**STORES, "cut-off": 3, "deaf": 2}
 TEAM_MOVES: Final = {"stop": 4, "drain": 3, "pin": 3, "deaf": 2}
@@ -54,7 +54,7 @@ TEAM_PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "team-stores": {**TEAM_STORES, "fuse": 2, "stop": 2},
     "team-moves": {**TEAM_MOVES, "metadata-storm": 1, "fuse": 1},
     "team-everything": {**KILLS, **TEAM_STORES, **TEAM_MOVES, **ZOMBIES, "clock-jump": 1},
-    "team-jobs": {**KILLS, **TEAM_STORES, "stop": 4, "drain": 3, "pause": 1},
+    "team-jobs": {**KILLS, **TEAM_STORES, "unanswered": 8, "stop": 4, "drain": 3, "pause": 1},
 }
 JOB_PROFILES: Final = frozenset({"jobs", "team-jobs"})
 """In which runs are rewritten from outside whatever the seed says."""

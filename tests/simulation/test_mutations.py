@@ -3,12 +3,13 @@
 import pytest
 
 from tests.simulation.group_mutations import GROUP_MUTATIONS
+from tests.simulation.job_mutations import JOB_MUTATIONS
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.placing_mutations import PLACING_MUTATIONS
 from tests.simulation.scenario import run_seed
 from tests.simulation.team_mutations import TEAM_MUTATIONS
 
-ALL = {**MUTATIONS, **GROUP_MUTATIONS, **TEAM_MUTATIONS, **PLACING_MUTATIONS}
+ALL = {**MUTATIONS, **GROUP_MUTATIONS, **TEAM_MUTATIONS, **PLACING_MUTATIONS, **JOB_MUTATIONS}
 
 
 @pytest.mark.parametrize("name", list(ALL))

@@ -1,0 +1,38 @@
+"""Job mutations: one guard of replacing runs from outside taken out, to see whether the simulator notices.
+
+Owns        how each guard of commits that jobs overtake is taken out
+Leaves      running seeds until one fails to `test_mutations`
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from streamhouse.model.segment import Run
+from streamhouse.stores.metadata.transaction import Transaction
+from streamhouse.stores.metadata.transactions import segments
+
+from .mutation import Mutation, Patch
+
+
+def replaced_runs_are_taken_for_others(patch: Patch) -> None:
+    async def never(tx: Transaction, run: Run) -> bool:
+        return False
+
+    patch.setattr(segments, "_was_replaced", never)
+
+
+REWRITING: Final[Mapping[str, Any]] = {
+    "jobs": 6,
+    "job_trouble": 0.0,
+    "calm_between_s": 0.1,
+    "restart_fuse": 0.0,
+    "groups": (),
+    "placers": 0,
+    "churns": False,
+}
+
+JOB_MUTATIONS: Final[Mapping[str, Mutation]] = {
+    "a repeated commit does not know its runs once they were replaced": Mutation(
+        apply=replaced_runs_are_taken_for_others, profile="team-jobs", tweaks=REWRITING, first=8
+    ),
+}
