@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from tests.simulation.group_mutations import GROUP_MUTATIONS
+from tests.simulation.job_mutations import JOB_MUTATIONS
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.placing_mutations import PLACING_MUTATIONS
 from tests.simulation.team_mutations import TEAM_MUTATIONS
@@ -23,4 +24,4 @@ def test_every_mutation_that_the_page_names_is_there() -> None:
     cells = [line.split("|")[4] for line in PAGE.splitlines() if line.count("|") == 5]
     named = {name for cell in cells if "sim: " in cell for name in re.findall(r'"([^"]+)"', cell)}
     assert len(named) > 30
-    assert named - {*MUTATIONS, *GROUP_MUTATIONS, *TEAM_MUTATIONS, *PLACING_MUTATIONS} == set()
+    assert named - {*MUTATIONS, *GROUP_MUTATIONS, *TEAM_MUTATIONS, *PLACING_MUTATIONS, *JOB_MUTATIONS} == set()
