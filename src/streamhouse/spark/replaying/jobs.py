@@ -9,6 +9,7 @@ A job is known by its id. Its steps are the epochs of one query, which agents pl
 """
 
 import hashlib
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.logger import PySparkLogger
 
 from streamhouse.clock import Ids
 from streamhouse.errors import Misconfigured, Rejected
@@ -190,6 +192,8 @@ def _watched(spark: "SparkSession", group: str, share: _Share) -> Iterator[None]
 @contextmanager
 def _told_plainly() -> Iterator[None]:
     """What Spark says about an expression or a task, without its traces."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)  # it would print them as JSON besides
     try:
         yield
     except AnalysisException as error:
