@@ -86,7 +86,11 @@ def compact(
     if as_json:
         print_json(_as_json(done))
     elif not done.objects:
-        say(f"nothing to compact in {done.topic}")
+        say(
+            f"nothing left to compact in {done.topic}: agents did it meanwhile"
+            if done.conflicts
+            else f"nothing to compact in {done.topic}"
+        )
     else:
         say(
             f"compacted {done.topic}: {counted(done.dropped_records, 'record')} of"
