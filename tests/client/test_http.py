@@ -74,6 +74,25 @@ async def test_nobody_listening_is_said_in_words_for_every_command() -> None:
     assert (str(asked.value), str(streamed.value)) == (said, said)
 
 
+async def test_a_port_that_speaks_something_else_is_told_from_nobody() -> None:
+    """Kafka's port ends a connection on which HTTP comes; an agent that goes away does it, too, but had answered."""
+    is_agent = True
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "agent" and is_agent:
+            return httpx.Response(200, json={"segments": []})
+        raise httpx.RemoteProtocolError("disconnected", request=request)
+
+    async with Http("other:9092", transport=httpx.MockTransport(answer)) as http:
+        with pytest.raises(Unavailable, match="what listens on http://other:9092 doesn't speak HTTP: is it a port for"):
+            await http.segments()
+    async with Http("agent:8080", transport=httpx.MockTransport(answer)) as http:
+        await http.segments()
+        is_agent = False
+        with pytest.raises(Unavailable, match="start one with"):
+            await http.segments()
+
+
 async def test_another_agent_is_asked_when_the_first_one_is_gone() -> None:
     gone: set[str] = set()
     asked: list[str] = []

@@ -5,7 +5,7 @@ Owns        the routes that the client uses and the shapes they answer with; goi
 Leaves      the routes themselves to `wire.http`
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
@@ -94,6 +94,7 @@ class Http:
         self._given = agent_urls(address)
         self._told: list[str] = []
         self._first = self._given[0]
+        self._met: set[str] = set()
         # Proxies of the environment are for the outside world, not for the agent next door.
         self._client = httpx.AsyncClient(timeout=timeout_s, trust_env=False, transport=transport)
 
@@ -177,6 +178,7 @@ class Http:
         kind = "application/x-ndjson" if isinstance(body, bytes) else "application/json"
         headers = {} if content is None else {"content-type": kind}
         timeout = self._client.timeout if timeout_s is None else httpx.Timeout(timeout_s)
+        strangers: list[str] = []
         for url in dict.fromkeys((self._first, *self._given, *self._told)):
             try:
                 answer = await self._client.request(
@@ -186,14 +188,17 @@ class Http:
                 continue
             except (httpx.TransportError, OSError) as error:
                 if method == "GET":
+                    if isinstance(error, httpx.RemoteProtocolError) and url not in self._met:
+                        strangers.append(url)
                     continue
                 raise Unavailable(
                     f"the agent on {url} went away before it answered; why={error or type(error).__name__};"
                     " whether it did what was asked is not known"
                 ) from None
             self._first = url
+            self._met.add(url)
             return Answer(answer.status_code, answer.content)
-        raise self._nobody()
+        raise self._nobody(strangers)
 
     @asynccontextmanager
     async def lines(self, path: str, body: object) -> AsyncIterator[AsyncIterator[str]]:
@@ -215,9 +220,15 @@ class Http:
                 raise Unavailable(f"the agent on {url} went away; why={error or type(error).__name__}") from None
         raise self._nobody()
 
-    def _nobody(self) -> Unavailable:
-        """In words for everybody: commands take addresses by different flags, programs by none."""
+    def _nobody(self, strangers: Sequence[str] = ()) -> Unavailable:
+        """In words for everybody: commands take addresses by different flags, programs by none. `strangers`: who took
+        the connection, and ended it without a word of HTTP, as Kafka's port does."""
         given = ", ".join(self._given)
+        if strangers:
+            return Unavailable(
+                f"no agent answers on {given}; what listens on {', '.join(strangers)} doesn't speak HTTP: is it a port"
+                " for Kafka? give the address of an agent's HTTP port, such as localhost:8080"
+            )
         return Unavailable(
             f"no agent answers on {given}; start one with: streamhouse up, or give the address of one that runs"
         )

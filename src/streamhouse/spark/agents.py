@@ -14,13 +14,16 @@ import msgspec
 
 from streamhouse.client.http import Answer, Http
 from streamhouse.clock import Clock, SystemClock
-from streamhouse.errors import Rejected, Unavailable, UnknownTopic
+from streamhouse.errors import Rejected, StreamhouseError, Unavailable, UnknownTopic
 from streamhouse.model.names import TopicPartition
 
 T = TypeVar("T")
 
 PATIENCE_S: Final = 20.0
 """How long an agent that is away is waited for: about as long as another one takes to lead in its place."""
+MEETING_S: Final = 2.0
+"""And how long until somebody has answered at all: an address may be wrong."""
+MEETING_TIMEOUT_S: Final = 5.0
 FIRST_WAIT_S: Final = 0.1
 MAX_WAIT_S: Final = 2.0
 REQUEST_TIMEOUT_S: Final = 30.0
@@ -113,6 +116,12 @@ class Agents:
     ) -> None:
         await self.http.__aexit__(kind, error, trace)
 
+    async def meet(self) -> None:
+        """See that somebody is there, before anything is asked with patience; raises `Unavailable` soon where not."""
+        await self._patiently(
+            lambda: self.http.ask("GET", "/v1/cluster", timeout_s=MEETING_TIMEOUT_S), patience_s=MEETING_S
+        )
+
     async def topics(self) -> dict[str, int]:
         """How many partitions each topic has."""
         told = await self._asked("GET", "/v1/topics", kind=_Topics)
@@ -164,7 +173,7 @@ class Agents:
     ) -> T:
         answer = await self._patiently(lambda: self._answered(method, path, params=params, body=body))
         if answer.status == 404:
-            raise UnknownTopic(f"{told_why(answer)} do=create it, or look at the options topic, subscribe, assign")
+            raise unknown_topic(answer, "create it, or look at the options topic, subscribe, assign")
         if answer.status >= 400:
             raise Rejected(told_why(answer))
         try:
@@ -180,9 +189,10 @@ class Agents:
             raise Unavailable(told_why(answer))
         return answer
 
-    async def _patiently(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _patiently(self, question: Callable[[], Awaitable[Answer]], *, patience_s: float | None = None) -> Answer:
         """Ask again while agents are away: none of these questions changes anything."""
-        deadline, wait_s = self._clock.monotonic() + self._patience_s, FIRST_WAIT_S
+        wait_s = FIRST_WAIT_S
+        deadline = self._clock.monotonic() + (self._patience_s if patience_s is None else patience_s)
         while True:
             try:
                 return await question()
@@ -201,6 +211,13 @@ def told_why(answer: Answer) -> str:
         told = None
     detail = told.get("detail") if isinstance(told, dict) else None
     return str(detail or f"refused; status={answer.status}")
+
+
+def unknown_topic(answer: Answer, cure: str | None = None) -> UnknownTopic:
+    """The agent's sentence says already what it is that isn't there."""
+    error = UnknownTopic.__new__(UnknownTopic)
+    StreamhouseError.__init__(error, told_why(answer) if cure is None else f"{told_why(answer)} do={cure}")
+    return error
 
 
 def joined(pages: Sequence[ReadPlan]) -> list[PartitionPlan]:

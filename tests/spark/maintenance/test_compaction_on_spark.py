@@ -116,7 +116,7 @@ def test_offsets_find_their_groups_though_runs_are_others_by_then(
     merged: list[Progress] = []
 
     def merge(at: Progress) -> None:
-        if at == Progress("finding keys", 0, at.total_bytes) and not merged:
+        if at == Progress("reading keys", 0, at.total_bytes) and not merged:
             merged.append(at)
             merging.run("regrouped", agents=agent.http, tasks=HereTasks())
 

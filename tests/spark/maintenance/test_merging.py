@@ -9,8 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streamhouse.errors import UnknownTopic
+from streamhouse.clock import SystemClock
+from streamhouse.errors import Unavailable, UnknownTopic
+from streamhouse.spark.agents import MEETING_S
 from streamhouse.spark.maintenance import merging
+from streamhouse.spark.maintenance.agents import PATIENCE_S, Maintainers
 from streamhouse.spark.maintenance.jobs import Done, Progress
 from streamhouse.spark.maintenance.merging import BY_POLICY, MergePolicy
 from tests.live import LiveAgent
@@ -80,8 +83,36 @@ def test_where_nothing_is_to_be_done_nothing_is_started(quick: LiveAgent) -> Non
     assert merge(quick, "little", tasks=NoTasks(), policy=BY_POLICY).runs_after == 5
     assert merge(quick, "little").runs_after == 1
     assert merge(quick, "little", tasks=NoTasks()).runs_before == 1
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(UnknownTopic) as told:
         merge(quick, "nothing", tasks=NoTasks())
+    assert str(told.value) == "unknown topic or partition; name=nothing"
+
+
+class Leaping(SystemClock):
+    """Whoever waits has waited."""
+
+    leapt_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.leapt_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.leapt_s += seconds
+
+
+def test_a_wrong_address_is_told_without_the_patience_that_agents_get_later(quick: LiveAgent) -> None:
+    clock = Leaping()
+
+    async def asked(address: str) -> None:
+        async with Maintainers(address, clock=clock) as maintainers:
+            await maintainers.meet()
+
+    asyncio.run(asked(quick.http))
+    with pytest.raises(Unavailable, match="no agent answers on"):
+        asyncio.run(asked("127.0.0.1:1"))
+    assert 0 < clock.leapt_s <= MEETING_S < PATIENCE_S
+    with pytest.raises(Unavailable, match="doesn't speak HTTP"):
+        merging.run("shared", agents=quick.bootstrap, tasks=NoTasks())
 
 
 def test_objects_are_as_large_as_they_should_be_and_no_larger(quick: LiveAgent) -> None:

@@ -16,12 +16,12 @@ import msgspec
 
 from streamhouse.client.http import Answer
 from streamhouse.clock import Clock
-from streamhouse.errors import CommitRefused, Rejected, UnknownTopic
+from streamhouse.errors import CommitRefused, Rejected
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig, parse_topic_config
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
-from streamhouse.spark.agents import Agents, told_why
+from streamhouse.spark.agents import Agents, told_why, unknown_topic
 
 T = TypeVar("T")
 
@@ -151,6 +151,10 @@ class Maintainers:
     ) -> None:
         await self.agents.__aexit__(kind, error, trace)
 
+    async def meet(self) -> None:
+        """See that somebody is there; raises `Unavailable` soon where not: later on there is patience."""
+        await self.agents.meet()
+
     async def topics(self) -> list[str]:
         return sorted(await self.agents.topics())
 
@@ -158,7 +162,7 @@ class Maintainers:
         """Have all in segments that was acknowledged before."""
         answer = await self.agents.answer("POST", f"/v1/topics/{topic}/flush")
         if answer.status == NOT_FOUND:
-            raise UnknownTopic(f"{told_why(answer)} do=streamhouse topics list")
+            raise unknown_topic(answer)
         if answer.status >= 400:
             raise Rejected(told_why(answer))
 
@@ -203,7 +207,7 @@ def joined(pages: Sequence[MaintenancePlan]) -> list[PartitionPlan]:
 
 def _decoded(answer: Answer, kind: type[T]) -> T:
     if answer.status == NOT_FOUND:
-        raise UnknownTopic(f"{told_why(answer)} do=streamhouse topics list")
+        raise unknown_topic(answer)
     if answer.status >= 400:
         raise Rejected(told_why(answer))
     try:

@@ -111,6 +111,7 @@ class _Pass:
         self._total_bytes = self._done_bytes = 0
 
     def run(self) -> Compacted:
+        self._loop.run(self._agents.meet())
         self._loop.run(self._agents.flush(self._done.topic))
         plan = self._plan()
         self._done = replace(self._done, runs_before=_runs(plan), runs_after=_runs(plan))
@@ -150,7 +151,7 @@ class _Pass:
             split_bytes=SPLIT_BYTES,
             min_partitions=min(len(works), self._executors.at_once),
         )
-        self._total_bytes = 2 * sum(work.work.stored_bytes for work in works)
+        self._total_bytes = sum(work.work.stored_bytes for work in works)
         self._note_read(0)
         found, costs = self._executors.find(
             splits,
@@ -160,16 +161,16 @@ class _Pass:
             on_read=self._note_read,
         )
         self._count(costs)
-        self._done_bytes = self._total_bytes // 2
         return found
 
     def _note_read(self, read_bytes: int) -> None:
-        self._on_progress(Progress("finding keys", min(read_bytes, self._total_bytes // 2), self._total_bytes))
+        self._on_progress(Progress("reading keys", min(read_bytes, self._total_bytes), self._total_bytes))
 
     def _round(self, works: Sequence[CompactWork], survivors: Survivors) -> None:
         """Rewrite what is left, many at once; replace in order, and no further in a partition than somebody else let
         us."""
         stale: set[int] = set()
+        self._tell()
         at_once = min(MAX_TASKS, TASKS_PER_CORE * self._executors.at_once)
 
         def act(work: CompactWork) -> CompactResult | None:
@@ -213,7 +214,10 @@ class _Pass:
             dropped_records=done.dropped_records + result.dropped_records,
         )
         self._done_bytes = min(self._done_bytes + work.work.stored_bytes, self._total_bytes)
-        self._on_progress(Progress("compacting", self._done_bytes, self._total_bytes))
+        self._tell()
+
+    def _tell(self) -> None:
+        self._on_progress(Progress("rewriting", self._done_bytes, self._total_bytes))
 
     def _count(self, costs: Costs) -> None:
         self._done = replace(self._done, costs=self._done.costs + costs)

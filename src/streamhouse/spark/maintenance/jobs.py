@@ -21,7 +21,7 @@ MAX_TASKS: Final = 256
 
 
 class Progress(NamedTuple):
-    """How far a job is, in bytes that it has to read."""
+    """How far a job is in what it does now, in bytes that it has to read for that; a total of 0: nobody knows."""
 
     what: str
     done_bytes: int

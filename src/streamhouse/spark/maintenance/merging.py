@@ -100,6 +100,7 @@ class _Merge:
         """Where partitions ended when the job began: what is written meanwhile would keep it from ending."""
 
     def run(self) -> Done:
+        self._loop.run(self._agents.meet())
         for number in range(MAX_ROUNDS):
             plan = self._loop.run(self._agents.plan(self._done.topic))
             count = sum(len(each.runs) for each in plan.partitions)
@@ -120,7 +121,7 @@ class _Merge:
     def _round(self, works: Sequence[Work]) -> bool:
         """Whether another plan will show other runs."""
         total, done, is_changed = sum(work.stored_bytes for work in works), 0, False
-        self._on_progress(Progress("merging", 0, total))
+        self._on_progress(Progress("rewriting", 0, total))
         for answer in self._tasks.run(merge_task, map(msgspec.json.encode, packed(works, self._policy.target_bytes))):
             result = msgspec.json.decode(answer, type=_Result)
             conflicts = self._done.conflicts + result.gone
@@ -129,7 +130,7 @@ class _Merge:
                 self._register(replacement)
             is_changed = is_changed or bool(result.replacements) or bool(result.gone)
             done += result.work_bytes
-            self._on_progress(Progress("merging", done, total))
+            self._on_progress(Progress("rewriting", done, total))
         return is_changed
 
     def _register(self, replacement: Replacement) -> None:

@@ -36,7 +36,7 @@ async def find_topic(agents: Agents, name: str) -> TopicFound | None:
 async def known_topic(agents: Agents, name: str) -> TopicFound:
     found = await find_topic(agents, name)
     if found is None:
-        raise UnknownTopic(f"{name} do=look at its name: streamhouse topics list")
+        raise UnknownTopic(name)
     return found
 
 
