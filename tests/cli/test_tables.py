@@ -2,6 +2,7 @@
 
 import json
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,29 +26,66 @@ WRITER = {
 
 
 class MadeUpAgents(Doors):
-    """Agents that know some tables, and keep what is put to them."""
+    """Agents that know some tables, and keep what is put to them; `columns` are those of every topic."""
 
-    def __init__(self, *tables: dict[str, Any], pipelines: tuple[dict[str, Any], ...] = ()) -> None:
-        self.tables, self.pipelines = tables, pipelines
+    def __init__(
+        self,
+        *tables: dict[str, Any],
+        pipelines: tuple[dict[str, Any], ...] = (),
+        store: str = "file:///srv/data/objects",
+        columns: tuple[str, ...] | None = None,
+    ) -> None:
+        self.kept = {
+            "tables": {each["name"]: each for each in tables},
+            "pipelines": {each["name"]: each for each in pipelines},
+        }
+        self.store, self.columns = store, columns
         self.asked: list[tuple[str, str, Any]] = []
 
     def http(self, address: str) -> AbstractAsyncContextManager[Http]:
         return Http(address, transport=httpx.MockTransport(self._answer))
 
+    def topic_columns(self, agents: str, topic: str) -> tuple[str, ...] | None:
+        return self.columns
+
     def _answer(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content) if request.content else None
-        if request.method != "GET":
-            self.asked.append((request.method, request.url.path, body))
-            return httpx.Response(200, json={"outcome": "created"})
-        if request.url.path == "/v1/tables":
-            return httpx.Response(200, json={"tables": self.tables})
-        if request.url.path == "/v1/pipelines":
-            return httpx.Response(200, json={"pipelines": self.pipelines})
-        return httpx.Response(404, json={"detail": "unknown"})
+        if request.url.path == "/v1/read-plans":
+            return httpx.Response(200, json={"store": self.store})
+        _, _, what, *names = request.url.path.split("/")
+        kept = self.kept[what]
+        if request.method == "GET" and not names:
+            return httpx.Response(200, json={what: list(kept.values())})
+        if request.method == "GET":
+            found = kept.get(names[0])
+            return httpx.Response(404 if found is None else 200, json=found or {"detail": "unknown"})
+        self.asked.append((request.method, request.url.path, body))
+        if request.method == "PUT" and body is not None:
+            return httpx.Response(200, json=self._put(what, names[0], body))
+        return httpx.Response(200, json={})
+
+    def _put(self, what: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Of a table the answer is what it is, of a pipeline what became of it."""
+        before, after = self.kept[what].get(name), {"name": name, **body}
+        self.kept[what][name] = {"wish": "run", "status": {}, **after} if what == "pipelines" else after
+        if what == "tables":
+            return after
+        is_same = before is not None and before["text"] == after["text"]
+        return {"outcome": "created" if before is None else "unchanged" if is_same else "changed"}
 
 
 def run(doors: MadeUpAgents, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["tables", *arguments, "--agents", "127.0.0.1:1"], obj=doors)
+
+
+def said(result: Result) -> str:
+    """On one line, however wide the terminal is."""
+    return " ".join(result.output.replace("│", " ").split())
+
+
+def create(doors: MadeUpAgents, *flags: str, name: str = "lake") -> Result:
+    given = flags if "--format" in flags else ("--format", "iceberg", *flags)
+    return run(doors, "create", name, "--topic", "orders", *given)
 
 
 def test_a_table_is_a_definition_and_a_pipeline_that_fills_it() -> None:
@@ -81,8 +119,12 @@ def test_a_table_is_a_definition_and_a_pipeline_that_fills_it() -> None:
     ("flags", "told"),
     [
         (("--format", "hudi"), "hudi"),
-        (("--format", "delta", "--mode", "upsert"), "--key"),
-        (("--format", "delta", "--key", "id"), "--key"),
+        (("--format", "delta", "--mode", "upsert"), "--mode upsert needs"),
+        (("--format", "delta", "--mode", "upsert", "--key", ","), "--mode upsert needs"),
+        (("--format", "delta", "--key", "id"), "add --mode upsert"),
+        (("--format", "parquet", "--mode", "upsert", "--key", "id"), "iceberg or delta"),
+        (("--format", "delta", "--partition-by", "bucket(4, id)"), "only Iceberg"),
+        (("--format", "delta", "--location", "gs://lake/orders"), "s3://bucket/prefix"),
         (("--format", "delta", "--partition-by", "week(ts)"), "day(ts)"),
         (("--format", "delta", "--commit-interval", "soon"), "1m"),
         (("--format", "delta", "--file-size", "big"), "128MiB"),
@@ -92,7 +134,7 @@ def test_flags_that_cant_be_are_told_before_anything_is_asked(flags: tuple[str, 
     doors = MadeUpAgents(TOPIC)
     result = run(doors, "create", "lake", "--topic", "orders", *flags)
     assert result.exit_code == 2
-    assert told in result.output
+    assert told in said(result)
     assert doors.asked == []
 
 
@@ -126,4 +168,140 @@ def test_a_table_that_cant_be_looked_at_from_here_is_described_all_the_same() ->
     result = run(MadeUpAgents(LAKE, pipelines=(WRITER,)), "describe", "lake", "--json")
     told = json.loads(result.stdout)
     assert told["contents"] is None
-    assert "no such Iceberg table" in told["unknown"]
+    assert told["unknown"] == "no commit yet"
+    assert "no commit yet" in run(MadeUpAgents(LAKE, pipelines=(WRITER,)), "describe", "lake").output
+    alone = json.loads(run(MadeUpAgents(LAKE), "describe", "lake", "--json").stdout)
+    assert alone["unknown"] == "nothing is there; at=/lake"
+
+
+def test_a_table_that_nobody_made_is_said_in_one_sentence() -> None:
+    result = run(MadeUpAgents(LAKE), "describe", "nope")
+    assert result.exit_code == 1
+    assert said(result).count("see which there are with") == 1
+    assert "do=" not in result.output
+
+
+# --- what is there already
+
+
+UPSERT = ("--mode", "upsert", "--key", "id", "--location", "/lake")
+
+
+def test_the_same_again_is_unchanged_and_nothing_is_restarted() -> None:
+    doors = MadeUpAgents(TOPIC)
+    assert "created table lake at /lake" in said(create(doors, *UPSERT))
+    doors.asked.clear()
+    assert "unchanged table lake at /lake" in said(create(doors, *UPSERT))
+    assert "unchanged table lake at /lake" in said(create(doors, "--mode", "upsert", "--key", "id"))
+    assert {path for _, path, _ in doors.asked} == {"/v1/pipelines/lake"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--format", "delta", *UPSERT), "format is iceberg, not delta"),
+        (("--mode", "append"), "mode is upsert, not append"),
+        (("--mode", "upsert", "--key", "id,country"), "key is id, not id, country"),
+        ((*UPSERT, "--partition-by", "day(ts)"), "partition_by is none, not day(ts)"),
+        (("--mode", "upsert", "--key", "id", "--location", "/other"), "location is /lake, not /other"),
+        ((*UPSERT, "--topic", "clicks"), "topic is orders, not clicks"),
+        ((*UPSERT, "--from", "latest"), "streamhouse pipelines restart lake --from latest"),
+    ],
+)
+def test_a_table_that_would_be_another_is_refused_and_stays_as_it_is(flags: tuple[str, ...], told: str) -> None:
+    doors = MadeUpAgents(TOPIC, {**TOPIC, "name": "clicks"})
+    create(doors, *UPSERT)
+    doors.asked.clear()
+    result = create(doors, *flags)
+    assert result.exit_code == 1
+    assert told in said(result)
+    assert "unchanged" not in result.output
+    assert doors.asked == []
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--commit-interval", "5s"), ("--dead-letters", "odd"), ("--file-size", "1MiB"), ("--expire-snapshots", "1d")],
+)
+def test_what_may_change_is_changed_and_its_pipeline_begins_with_it(flags: tuple[str, ...]) -> None:
+    doors = MadeUpAgents(TOPIC)
+    create(doors, *UPSERT)
+    doors.asked.clear()
+    assert said(create(doors, *UPSERT, *flags)).startswith("changed table lake at /lake")
+    is_of_table = flags[0] in ("--file-size", "--expire-snapshots")
+    restarts = [body for _, path, body in doors.asked if path == "/v1/pipelines/lake/restart"]
+    assert restarts == ([{"from": None}] if is_of_table else [])
+    assert ("PUT" in {method for method, path, _ in doors.asked if path == "/v1/tables/lake"}) == is_of_table
+
+
+def test_a_paused_pipeline_stays_paused_when_its_table_is_changed() -> None:
+    doors = MadeUpAgents(TOPIC)
+    create(doors, *UPSERT)
+    doors.kept["pipelines"]["lake"]["wish"] = "pause"
+    assert said(create(doors, *UPSERT, "--file-size", "1MiB")).startswith("changed")
+    assert "/v1/pipelines/lake/restart" not in {path for _, path, _ in doors.asked}
+
+
+def test_a_table_that_was_made_in_sql_is_left_to_whoever_made_it() -> None:
+    written = MadeUpAgents(TOPIC, LAKE, pipelines=(WRITER,))
+    declared = MadeUpAgents(TOPIC, {**LAKE, "columns": [{"name": "id", "type": "INT"}]})
+    elsewhere = MadeUpAgents(TOPIC, pipelines=({**WRITER, "name": "lake", "target": "other"},))
+    text = "CREATE PIPELINE lake AS INSERT INTO lake SELECT id FROM STREAM(orders)"
+    queried = MadeUpAgents(TOPIC, LAKE, pipelines=({**WRITER, "name": "lake", "key": ["id"], "text": text},))
+    assert "another pipeline writes it" in said(create(written, *UPSERT))
+    assert "declared with its columns" in said(create(declared, *UPSERT))
+    assert "writes elsewhere" in said(create(elsewhere, *UPSERT))
+    assert "topic is a query of its own, not orders" in said(create(queried, *UPSERT))
+    assert not any((written.asked, declared.asked, elsewhere.asked, queried.asked))
+
+
+# --- columns and places
+
+
+def test_a_key_or_a_partition_of_no_column_is_refused_where_columns_are_known() -> None:
+    doors = MadeUpAgents(TOPIC, columns=("order_id", "amount"))
+    assert "--key names no column of the topic; column=id" in said(create(doors, *UPSERT))
+    assert "--partition-by names no column" in said(create(doors, "--partition-by", "day(ts)"))
+    assert doors.asked == []
+    assert create(doors, "--mode", "upsert", "--key", "order_id").exit_code == 0
+    assert create(MadeUpAgents(TOPIC, columns=None), *UPSERT).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("store", "location"),
+    [
+        ("file:///srv/data/objects", "/srv/data/lake/orders_lake"),
+        ("file:///srv/my%20store", "/srv/my store/lake/orders_lake"),
+        ("s3://bucket/prefix", "s3://bucket/prefix/lake/orders_lake"),
+    ],
+)
+def test_a_table_without_a_location_is_with_the_agents_store_wherever_the_command_is_run(
+    store: str, location: str
+) -> None:
+    doors = MadeUpAgents(TOPIC, store=store)
+    result = run(doors, "create", "orders_lake", "--topic", "orders", "--format", "delta", "--json")
+    assert json.loads(result.stdout)["location"] == location
+    assert doors.kept["tables"]["orders_lake"]["options"]["location"] == location
+
+
+@pytest.mark.parametrize("store", ["gs://bucket/prefix", "az://container", "memory:"])
+def test_a_store_that_has_no_room_for_tables_needs_a_location(store: str) -> None:
+    doors = MadeUpAgents(TOPIC, store=store)
+    result = create(doors)
+    assert result.exit_code == 1
+    assert "do=say --location" in said(result)
+    assert doors.asked == []
+
+
+def test_a_relative_location_is_whole_at_once_and_shown(tmp_path: Path) -> None:
+    doors = MadeUpAgents(TOPIC)
+    result = create(doors, "--location", "here/orders", "--json")
+    assert json.loads(result.stdout)["location"] == str(tmp_path.resolve() / "here" / "orders")
+
+
+def test_records_without_a_value_are_no_rows_of_a_table_that_is_only_appended_to() -> None:
+    doors = MadeUpAgents(TOPIC)
+    create(doors)
+    (writer,) = parse(doors.kept["pipelines"]["lake"]["text"])
+    assert isinstance(writer, CreatePipeline)
+    assert writer.select == "SELECT * FROM STREAM(`orders`) WHERE NOT _deleted"

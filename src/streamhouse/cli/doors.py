@@ -201,6 +201,17 @@ class Doors:
 
         return Applier(http, begin=begin)
 
+    def topic_columns(self, agents: str, topic: str) -> tuple[str, ...] | None:
+        """Declared, registered or inferred, as every query finds them; None before anybody can know. Blocks."""
+        with installed("spark"):
+            from streamhouse.spark.sql.catalogue import NOTHING_YET, Catalogue
+
+        catalogue = Catalogue(agents)
+        found = catalogue.find(topic)
+        if found is None or not found.columns or catalogue.origin(topic) == NOTHING_YET:
+            return None
+        return tuple(column.name for column in found.columns)
+
     # --- maintenance
 
     def maintain(

@@ -1,11 +1,9 @@
 """Tables: `streamhouse tables …`: topics as tables of Iceberg, Delta or Parquet.
 
 Owns        the flags and what is said
-Leaves      statements to `format.lake_tables`, running them to supervisors, what is in a table to `spark.lake`
+Leaves      asking for a table to `table_creating`, running it to supervisors, what is in it to `spark.lake`
 """
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
@@ -18,22 +16,20 @@ from streamhouse.cli.output import Column, note, print_facts, print_json, print_
 from streamhouse.cli.pipeline_asking import asked, path_of, until_running
 from streamhouse.cli.pipeline_view import PHASES, UNKNOWN, phase_of
 from streamhouse.cli.pipelines import Agents
+from streamhouse.cli.table_creating import FORMATS, create_table, whole_location
 from streamhouse.cli.words import count, size
-from streamhouse.config import load_settings
 from streamhouse.errors import Rejected, StreamhouseError
-from streamhouse.format.lake_options import a_duration_ms, a_file_size, some_partitions
-from streamhouse.format.lake_tables import UPSERT, TopicAsTable, statements_of
-from streamhouse.model.table import LAKE
+from streamhouse.format.lake_options import WITH_NUMBER, a_duration_ms, a_file_size, some_partitions
+from streamhouse.format.lake_tables import UPSERT, TopicAsTable
+from streamhouse.model.table import Connector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamhouse.spark.lake.base import Described
-    from streamhouse.spark.pipelines.applying import Outcome
 
 app = group("Topics as tables that other engines read: Iceberg, Delta or Parquet.")
 
-FORMATS: Final = tuple(each.value for each in LAKE)
 COLUMNS: Final = (
     Column("name", style="bold"),
     Column("format"),
@@ -43,6 +39,7 @@ COLUMNS: Final = (
     Column("location", fold=True),
     Column("error", style="red", fold=True),
 )
+NO_COMMIT: Final = "no commit yet"
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 
@@ -70,9 +67,10 @@ def _a_format(text: str) -> str:
     "create",
     cls=HelpfulCommand,
     help=described(
-        "Keep a table that is always what a topic says: all of its records, or with --mode upsert the latest of each "
-        "key, without those that were deleted. A pipeline writes it, so a supervisor must run: streamhouse pipelines "
-        "run. The same command with other flags changes it.",
+        "Keep a table that is always what a topic says: all of its records that have a value, or with --mode upsert "
+        "the latest of each key, without those that were deleted. A pipeline writes it, so a supervisor must run: "
+        "streamhouse pipelines run. The same command again changes the commit interval, file size, expiry and dead "
+        "letters; another topic, format, mode, key, partitioning or location is another table.",
         "streamhouse tables create orders_lake --topic orders --format iceberg",
         "streamhouse tables create customers_now --topic customers --format delta --mode upsert --key id",
         "streamhouse tables create clicks_lake --topic clicks --format parquet --partition-by 'day(ts)' "
@@ -102,7 +100,10 @@ def create(
     ] = None,
     location: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="A folder or s3://bucket/prefix. Default: lake/NAME in the data folder."),
+        typer.Option(
+            metavar="URL",
+            help="A folder or s3://bucket/prefix. Default: lake/NAME in the agents' data folder, or in their --store.",
+        ),
     ] = None,
     commit_interval: Annotated[
         str, typer.Option(metavar="TIME", callback=_as(a_duration_ms), help="Time between commits.")
@@ -120,63 +121,58 @@ def create(
     starting: Annotated[
         str | None, typer.Option("--from", metavar="PLACE", help="Where to begin. Default: earliest.")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Come back when it runs, or with why it doesn't.")] = False,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait", help="Come back when its pipeline runs, or with why it doesn't. The first commit comes later."
+        ),
+    ] = False,
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    if mode not in ("append", UPSERT):
-        raise typer.BadParameter(f"{mode!r} is neither append nor upsert", param_hint="--mode")
-    if (mode == UPSERT) != bool(key):
-        raise typer.BadParameter("upsert needs --key, and append has none", param_hint="--mode")
+    keys = tuple(each.strip() for each in (key or "").split(",") if each.strip())
+    _check_mode(fmt, mode, keys)
+    _check_partitions(fmt, partition_by)
     given = {"partition_by": partition_by, "file_size": file_size, "expire_snapshots": expire_snapshots}
     table = TopicAsTable(
         name=name,
         topic=topic,
         connector=fmt,
-        location=_location(location, name),
+        location="" if location is None else whole_location(location),
         mode=mode,
-        key=tuple(each.strip() for each in (key or "").split(",") if each.strip()),
+        key=keys,
         commit_interval=commit_interval,
         dead_letters=dead_letters,
         starting=starting,
         options={option: value for option, value in given.items() if value is not None},
     )
-    outcomes = run(_create(doors_of(context), http_addresses(agents), table))
+    created = run(create_table(doors_of(context), http_addresses(agents), table))
     if as_json:
-        print_json({"name": name, "location": table.location, "outcome": outcomes[-1].outcome})
+        print_json({"name": name, "location": created.location, "outcome": created.outcome})
     else:
-        say(f"{outcomes[-1].outcome} table {name} at {table.location}", color="green")
+        say(f"{created.outcome} table {name} at {created.location}", color="green")
     if wait:
         run(until_running(doors_of(context), http_addresses(agents), [name]))
 
 
-def _location(given: str | None, name: str) -> str:
-    """Where the table is; paths are whole, because somebody else writes there."""
-    if given is not None and "://" in given:
-        return given
-    data = load_settings({}, os.environ).agent.data
-    return str(Path(given).resolve() if given is not None else (Path(data) / "lake" / name).resolve())
+def _check_mode(fmt: str, mode: str, key: tuple[str, ...]) -> None:
+    """What can never work is said before anybody is asked."""
+    if mode not in ("append", UPSERT):
+        raise typer.BadParameter(f"{mode!r} is neither append nor upsert", param_hint="--mode")
+    if mode == UPSERT and fmt == Connector.PARQUET:
+        raise typer.BadParameter(
+            "rows in Parquet files don't change; take --format iceberg or delta, or --mode append", param_hint="--mode"
+        )
+    if mode == UPSERT and not key:
+        raise typer.BadParameter("--mode upsert needs the columns that tell rows apart", param_hint="--key")
+    if mode != UPSERT and key:
+        raise typer.BadParameter("rows that are only appended have no key; add --mode upsert", param_hint="--key")
 
 
-async def _create(doors: Doors, address: str, table: TopicAsTable) -> "list[Outcome]":
-    with installed("lake"):
-        from streamhouse.spark.pipelines.defining import changes_of
-
-    async with doors.http(address) as http:
-        known = await asked(http, "GET", "/v1/tables")
-        names = {each["name"]: each["connector"] for each in known["tables"]}
-        if names.get(table.topic) != "topic":
-            raise Rejected(f"no such topic; topic={table.topic} do=streamhouse topics create {table.topic}")
-        if names.get(table.name, table.connector) not in FORMATS:
-            raise Rejected(f"the name is taken; name={table.name} by={names[table.name]} do=choose another")
-        applier = doors.applier(http, table.starting)
-        outcomes = []
-        for change in changes_of(Path("table.sql"), statements_of(table)):
-            outcome = await applier.apply(change)
-            if outcome.outcome == "refused":
-                raise Rejected(f"{outcome.what} {outcome.name}: {outcome.why}")
-            outcomes.append(outcome)
-        return outcomes
+def _check_partitions(fmt: str, given: str | None) -> None:
+    for each in some_partitions(given) if given else ():
+        if each.transform in WITH_NUMBER and fmt != Connector.ICEBERG:
+            raise typer.BadParameter(f"only Iceberg has {each.transform}, and not {fmt}", param_hint="--partition-by")
 
 
 # --- watching
@@ -284,7 +280,7 @@ def _found(tables: list[dict[str, Any]], name: str) -> dict[str, Any]:
     for table in tables:
         if table["name"] == name:
             return table
-    raise Rejected(f"no such lake table; name={name} do=see which there are with: streamhouse tables list")
+    raise Rejected(f"no such lake table; name={name}; see which there are with: streamhouse tables list")
 
 
 def _looked_at(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
@@ -292,9 +288,11 @@ def _looked_at(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None
     with installed("lake"):
         from streamhouse.spark.lake.describing import describe_table
     try:
-        found: Described = describe_table(table["name"], table["format"], table["options"])
+        found: Described | None = describe_table(table["name"], table["format"], table["options"])
     except (StreamhouseError, OSError) as error:
         return None, str(error)
+    if found is None:
+        return None, NO_COMMIT if table["pipeline"] else f"nothing is there; at={table['location']}"
     return {
         "columns": dict(found.columns),
         "rows": found.rows,

@@ -1,16 +1,25 @@
 """Lake tables as statements: what `streamhouse tables create` asks for, in SQL.
 
-Owns        the table's definition and the pipeline that fills it, as text
-Leaves      parsing it again to `format.statements`, running it to `spark.pipelines`
+Owns        the table's definition and the pipeline that fills it, as text; what of a table is for good
+Leaves      running it to `spark.pipelines`
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
-from streamhouse.format.lake_options import a_duration_ms
+from streamhouse.errors import StatementError
+from streamhouse.format.lake_options import a_duration_ms, some_partitions
+from streamhouse.format.statements import CreatePipeline, parse
 
 UPSERT: Final = "upsert"
+NO_DELETED: Final = "WHERE NOT _deleted"
+OTHER_QUERY: Final = "a query of its own"
+"""Instead of a topic: somebody wrote the pipeline in SQL."""
+
+_FORMER: Final = re.compile(r"SELECT \*[, a-z_]* FROM STREAM\(`((?:[^`]|``)+)`\)(?: " + NO_DELETED + ")?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +45,88 @@ def statements_of(table: TopicAsTable) -> str:
     pipeline |= {"key": ", ".join(table.key)} if table.key else {}
     pipeline |= {"dead_letters": table.dead_letters} if table.dead_letters else {}
     pipeline |= {"starting": table.starting} if table.starting else {}
-    # Which record is the latest of its key, and which is the end of it, is told by columns about records.
-    columns = "*, _key, _partition, _offset, _deleted" if table.mode == UPSERT else "*"
     name = _quoted(table.name)
     return (
         f"CREATE OR REPLACE TABLE {name} WITH ({_options(place)});\n"
         f"CREATE OR REPLACE PIPELINE {name} WITH ({_options(pipeline)}) AS\n"
-        f"  INSERT INTO {name} SELECT {columns} FROM STREAM({_quoted(table.topic)});\n"
+        f"  INSERT INTO {name} {_query(table)};\n"
     )
+
+
+def _query(table: TopicAsTable) -> str:
+    stream = f"STREAM({_quoted(table.topic)})"
+    if table.mode == UPSERT:
+        # Which record is the latest of its key, and which is the end of it, is told by columns about records.
+        return f"SELECT *, _key, _partition, _offset, _deleted FROM {stream}"
+    # A record without a value is no row: there is nothing to be found in it.
+    return f"SELECT * FROM {stream} {NO_DELETED}"
+
+
+# --- what is there already
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Something that stays as it was for as long as there is the table."""
+
+    what: str
+    was: str
+    wanted: str
+
+    def __str__(self) -> str:
+        return f"{self.what} is {self.was or 'none'}, not {self.wanted or 'none'}"
+
+
+def kept_table(table: Mapping[str, Any], pipeline: Mapping[str, Any] | None) -> TopicAsTable:
+    """What agents keep, as it would be asked for; `topic` is empty where nobody writes the table."""
+    options, writer = dict(table.get("options") or {}), pipeline or {}
+    given = writer.get("options") or {}
+    return TopicAsTable(
+        name=table["name"],
+        topic=_topic(writer["text"]) if pipeline else "",
+        connector=table["connector"],
+        location=options.pop("location", ""),
+        mode=options.pop("mode", "append").lower(),
+        key=tuple(writer.get("key") or table.get("key") or ()),
+        commit_interval=given.get("trigger", ""),
+        dead_letters=given.get("dead_letters"),
+        starting=given.get("starting"),
+        options=options,
+    )
+
+
+def differences(kept: TopicAsTable, wanted: TopicAsTable) -> list[Difference]:
+    """What of a table that is there is another than is asked for, and can't be changed: its files are as they are."""
+    told = {
+        "format": (kept.connector, wanted.connector),
+        "mode": (kept.mode, wanted.mode),
+        "partition_by": (_partitions(kept), _partitions(wanted)),
+        "location": (_place(kept.location), _place(wanted.location)),
+        "catalog": (kept.options.get("catalog", ""), wanted.options.get("catalog", "")),
+    }
+    if kept.topic:
+        told["topic"] = (kept.topic, wanted.topic)
+        told["key"] = (", ".join(kept.key), ", ".join(wanted.key))
+    return [Difference(what=what, was=was, wanted=asked) for what, (was, asked) in told.items() if was != asked]
+
+
+def _partitions(table: TopicAsTable) -> str:
+    given = table.options.get("partition_by")
+    return ", ".join(map(str, some_partitions(given))) if given else ""
+
+
+def _place(location: str) -> str:
+    path = unquote(urlsplit(location).path) if location.startswith("file:") else location
+    return path.rstrip("/")
+
+
+def _topic(text: str) -> str:
+    try:
+        (statement,) = parse(text)
+    except (StatementError, ValueError):
+        return OTHER_QUERY
+    found = _FORMER.fullmatch(statement.select.strip()) if isinstance(statement, CreatePipeline) else None
+    return found[1].replace("``", "`") if found else OTHER_QUERY
 
 
 def _options(given: Mapping[str, str]) -> str:

@@ -15,12 +15,17 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from streamhouse.errors import Rejected
 from streamhouse.format.lake_options import Partition
 
 Values = Callable[[Partition, pa.Array], list[Any]]
 
 PREFIX: Final = "sh-"
 """Data files of ours begin with it: only those are ever cleared away."""
+
+
+class NoTable(Rejected):
+    """There is no table at this place: nobody made one yet, or it is elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +124,7 @@ class Lake(Protocol):
         ...
 
     def columns(self) -> StructType:
-        """Those of the table as it is; raises `Rejected` where there is none."""
+        """Those of the table as it is; raises `NoTable` where there is none."""
         ...
 
     def last_batch(self, query_id: str) -> int | None:
@@ -154,4 +159,6 @@ class Lake(Protocol):
         """Forget snapshots that ended before a time, and delete files that nothing refers to any more."""
         ...
 
-    def describe(self) -> Described: ...
+    def describe(self) -> Described:
+        """Raises `NoTable` where there is none."""
+        ...

@@ -35,6 +35,7 @@ from streamhouse.spark.lake.base import (
     FilePlan,
     FileReader,
     LiveFile,
+    NoTable,
     Progress,
     WrittenFile,
 )
@@ -159,7 +160,7 @@ class DeltaLake:
 
     def _table(self) -> DeltaTable:
         if self._found is None and self._load() is None:
-            raise Rejected(f"no such Delta table; table={self._name} at={self._place.root}")
+            raise NoTable(f"no such Delta table; table={self._name} at={self._place.root}")
         assert self._found is not None
         return self._found
 

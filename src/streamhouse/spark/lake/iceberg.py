@@ -47,6 +47,7 @@ from streamhouse.spark.lake.base import (
     FilePlan,
     FileReader,
     LiveFile,
+    NoTable,
     Progress,
     WrittenFile,
 )
@@ -142,7 +143,7 @@ class IcebergLake:
 
     def _table(self) -> Table:
         if self._found is None and self._load() is None:
-            raise Rejected(f"no such Iceberg table; table={self._name} at={self._place.root if self._place else ''}")
+            raise NoTable(f"no such Iceberg table; table={self._name} at={self._place.root if self._place else ''}")
         assert self._found is not None
         return self._found
 

@@ -31,6 +31,7 @@ from streamhouse.spark.lake.base import (
     FilePlan,
     FileReader,
     LiveFile,
+    NoTable,
     Progress,
     WrittenFile,
 )
@@ -81,7 +82,7 @@ class ParquetLake:
     def columns(self) -> StructType:
         found = self._noted("schema")
         if found is None:
-            raise Rejected(f"no such Parquet table; table={self._name} at={self._place.root}")
+            raise NoTable(f"no such Parquet table; table={self._name} at={self._place.root}")
         return StructType.fromJson(found["columns"])
 
     def _check_partitions(self, schema: StructType, found: Any) -> None:
