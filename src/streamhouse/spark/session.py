@@ -36,7 +36,12 @@ SETTINGS: Final = (
     Setting(
         "spark.sql.streaming.checkpointFileManagerClass",
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
-        "checkpoints are written without a shell command for each file",
+        "checkpoints are written with fewer shell commands",
+    ),
+    Setting(
+        "spark.hadoop.fs.file.impl",
+        "org.apache.hadoop.fs.RawLocalFileSystem",
+        "and with one, not four, where checkpoints are in a local folder, which has no .crc files then",
     ),
     Setting(
         "spark.sql.streaming.checkpoint.fileChecksum.enabled",
