@@ -53,3 +53,19 @@ def test_a_topic_with_changes_and_other_columns_is_what_sql_says_of_it(
     assert said is not None
     assert set(engines.sums(table).values()) == {tuple(said)} == {(3, 27, 1)}
     assert engines.duckdb(table, "count(vip)") == [1]
+
+
+def test_records_without_a_value_are_no_rows_of_a_table_that_is_only_appended_to(
+    spark: SparkSession, own_agent: LiveAgent, make: Make, engines: Engines, tmp_path: Path
+) -> None:
+    table = make(Connector.DELTA)
+    builder = Builder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
+    with SyncClient(own_agent.http) as client:
+        client.topics.create("orders", partitions=1)
+        produced(client, *[(str(each), {"id": each, "amount": 10, "country": "de"}) for each in range(3)])
+        produced(client, ("1", None), ("4", {"id": 4, "amount": 5, "country": None}), ("9", None))
+        flags = ["--topic", "orders", "--format", "delta", "--location", table.location, "--agents", own_agent.http]
+        result = CliRunner().invoke(app, ["tables", "create", "orders_all", *flags])
+        assert result.exit_code == 0, result.output
+        run(builder, job(own_agent, "orders_all", dead_letters="none"))
+    assert set(engines.sums(table).values()) == {(4, 35, 3)}
