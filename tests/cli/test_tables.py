@@ -39,7 +39,7 @@ class MadeUpAgents(Doors):
             "tables": {each["name"]: each for each in tables},
             "pipelines": {each["name"]: each for each in pipelines},
         }
-        self.store, self.columns = store, columns
+        self.store, self.columns, self.refuses_pipelines = store, columns, False
         self.asked: list[tuple[str, str, Any]] = []
 
     def http(self, address: str) -> AbstractAsyncContextManager[Http]:
@@ -60,6 +60,8 @@ class MadeUpAgents(Doors):
             found = kept.get(names[0])
             return httpx.Response(404 if found is None else 200, json=found or {"detail": "unknown"})
         self.asked.append((request.method, request.url.path, body))
+        if request.method == "PUT" and what == "pipelines" and self.refuses_pipelines:
+            return httpx.Response(422, json={"detail": "too many pipelines"})
         if request.method == "PUT" and body is not None:
             return httpx.Response(200, json=self._put(what, names[0], body))
         return httpx.Response(200, json={})
@@ -253,6 +255,19 @@ def test_a_table_that_was_made_in_sql_is_left_to_whoever_made_it() -> None:
     assert "writes elsewhere" in said(create(elsewhere, *UPSERT))
     assert "topic is a query of its own, not orders" in said(create(queried, *UPSERT))
     assert not any((written.asked, declared.asked, elsewhere.asked, queried.asked))
+
+
+def test_a_table_whose_pipeline_is_refused_is_not_left_behind() -> None:
+    doors = MadeUpAgents(TOPIC)
+    doors.refuses_pipelines = True
+    result = create(doors, *UPSERT)
+    assert result.exit_code == 1
+    assert "too many pipelines" in said(result)
+    assert [(method, path) for method, path, _ in doors.asked] == [
+        ("PUT", "/v1/tables/lake"),
+        ("PUT", "/v1/pipelines/lake"),
+        ("DELETE", "/v1/tables/lake"),
+    ]
 
 
 # --- columns and places

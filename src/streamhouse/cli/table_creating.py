@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import typer
 
@@ -174,6 +174,8 @@ async def _applied(doors: Doors, http: "Http", wanted: TopicAsTable, known: Know
     for change in changes_of(Path("table.sql"), statements_of(wanted)):
         outcome = await applier.apply(change)
         if outcome.outcome == "refused":
+            if became.get("table") == "created":  # a table that nobody will ever write
+                await asked(http, "DELETE", f"/v1/tables/{quote(wanted.name, safe='')}")
             raise Rejected(f"{outcome.what} {outcome.name}: {outcome.why}")
         became[outcome.what] = outcome.outcome
     # A pipeline reads its table's definition when it starts; one that is paused will do so anyway.
