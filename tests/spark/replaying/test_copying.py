@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.sync import SyncClient
-from streamhouse.errors import Misconfigured, Rejected, UnknownTopic
+from streamhouse.errors import Misconfigured, Rejected, Unavailable, UnknownTopic
 from streamhouse.spark.maintenance.jobs import Progress
 from streamhouse.spark.replaying import copying
 from streamhouse.spark.replaying.copying import CopyAsked, CopyPlan, step_offsets
@@ -131,17 +131,28 @@ def pairs(agent: LiveAgent, topic: str) -> dict[int, list[tuple[object, ...]]]:
 
 def test_mistakes_are_told_before_anything_is_written(agent: LiveAgent, client: SyncClient, copy: Copy) -> None:
     source, target = named("from"), named("to")
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(UnknownTopic) as told:
         copy(source, target)
+    assert str(told.value) == f"unknown topic or partition; name={source}"
     fill(agent, client, source, count=3)
     with pytest.raises(Misconfigured, match="into itself"):
         copy(source, source)
-    with pytest.raises(Misconfigured, match="nonsense"):
-        copy(source, target, where="nonsense > 3")
+    for mistake in ({"where": "nonsense > 3"}, {"where": "value >"}, {"key": "nonsense"}, {"value": "upper("}):
+        with pytest.raises(Misconfigured, match="Spark doesn't understand it"):
+            copy(source, target, **mistake)
     client.topics.create(named_target := named("narrow"), partitions=1)
     with pytest.raises(Rejected, match="another number of partitions"):
         copy(source, named_target, partitions=4)
-    assert records_of(agent, target, 3) == {0: [], 1: [], 2: []}
+    assert target not in [each.name for each in client.topics.list()], "a copy that can't be made leaves nothing"
+
+
+def test_a_wrong_address_is_told_before_anything_is_started(agent: LiveAgent, loop: LoopThread) -> None:
+    def start() -> SparkSession:
+        raise AssertionError("there is nobody to copy from")
+
+    asked = CopyAsked(source=named("from"), target=named("to"))
+    with pytest.raises(Unavailable, match="doesn't speak HTTP"):
+        copying.run(asked, agents=agent.bootstrap, start=start, loop=loop)
 
 
 def test_progress_only_grows_and_ends_with_everything(

@@ -158,6 +158,19 @@ def test_rows_are_written_with_a_schema_of_the_registry(
         restore(tmp_path, topic, key="id", subject="nobodys")
 
 
+@pytest.mark.parametrize(
+    "mistake", [{"where": "nonsense > 3"}, {"key": "id +"}, {"timestamp": "nonsense"}, {"subject": "nobodys"}]
+)
+def test_a_restore_that_can_not_be_made_leaves_no_topic(
+    client: SyncClient, restore: Restore, tmp_path: Path, mistake: dict[str, str]
+) -> None:
+    pq.write_table(orders(1, 2), tmp_path / "a.parquet")
+    topic = named("mistaken")
+    with pytest.raises(Misconfigured):
+        restore(tmp_path, topic, **mistake)
+    assert topic not in [each.name for each in client.topics.list()]
+
+
 def test_a_place_without_files_is_told(restore: Restore, tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="no Parquet file there"):
         restore(tmp_path, named("none"))

@@ -27,7 +27,7 @@ from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.errors import Unavailable
 from streamhouse.spark.maintenance.agents import Maintainers, MaintenancePlan, Replacement
-from streamhouse.spark.maintenance.jobs import MAX_TASKS, TASKS_PER_CORE, Done, OnProgress, Progress
+from streamhouse.spark.maintenance.jobs import MAX_TASKS, STARTING, TASKS_PER_CORE, Done, OnProgress, Progress
 from streamhouse.spark.maintenance.leaving import CompactResult, compact_task
 from streamhouse.spark.maintenance.passes import Aim, CompactWork, aims_of, pieces_of, works_of
 from streamhouse.spark.maintenance.rewriting import Costs
@@ -119,6 +119,7 @@ class _Pass:
         if not aims:
             return self._done
         works = list(self._works(plan, aims))
+        self._on_progress(STARTING)
         survivors = self._survivors(plan, aims, works)
         for number in range(1, MAX_ROUNDS + 1):
             self._done = replace(self._done, rounds=number)

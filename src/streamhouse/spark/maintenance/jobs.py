@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from streamhouse.spark.maintenance.rewriting import Costs
+from streamhouse.spark.maintenance.stopping import stop_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +29,7 @@ class Progress(NamedTuple):
     total_bytes: int
 
 
+STARTING: Final = Progress("starting Spark", 0, 0)
 OnProgress = Callable[[Progress], None]
 
 
@@ -98,5 +100,5 @@ class SparkTasks:
 
     def stop(self) -> None:
         if self._spark is not None:
-            self._spark.stop()
+            stop_session(self._spark)
             self._spark = None

@@ -17,12 +17,12 @@ import msgspec
 from streamhouse.errors import Misconfigured
 from streamhouse.model.names import TopicPartition
 from streamhouse.spark.agents import Agents, PartitionPlan, Span
-from streamhouse.spark.maintenance.jobs import OnProgress
+from streamhouse.spark.maintenance.jobs import STARTING, OnProgress
 from streamhouse.spark.offsets import ends_at, losing
 from streamhouse.spark.options import ReadOptions, read_options
 from streamhouse.spark.planning import find_extents, find_starts, find_times
-from streamhouse.spark.replaying.jobs import STEP_BYTES, Job, Memory, Replayed, count_steps
-from streamhouse.spark.replaying.topics import check_partitions, known_topic, made_topic
+from streamhouse.spark.replaying.jobs import STEP_BYTES, Job, Memory, Replayed, check_rows, count_steps
+from streamhouse.spark.replaying.topics import check_partitions, find_topic, known_topic, made_topic
 from streamhouse.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -72,29 +72,34 @@ def run(
         raise Misconfigured(f"a topic can't be copied into itself; topic={asked.source}")
     options = WriteOptions(agents=agents, topic=asked.target)
     job = Job("copy", job_id, msgspec.to_builtins(asked), options=options)
-    memory = loop.run(_prepared(job, asked, agents, step_bytes))
-    if memory.done >= memory.steps or not any(_spans(asked.source, msgspec.convert(memory.plan, CopyPlan))):
-        return Replayed(job=job.job_id, topic=asked.target, steps=memory.steps, resumed_at=memory.done)
-    spark = start()
+    memory = loop.run(_planned(job, asked, agents, step_bytes))
     plan = msgspec.convert(memory.plan, CopyPlan)
-    return job.run(
-        memory,
-        lambda step: copied(spark, asked, plan, agents=agents, step=step, steps=memory.steps),
-        on_progress=on_progress,
-        topic=asked.target,
-    )
+    if memory.done >= memory.steps or not any(_spans(asked.source, plan)):
+        loop.run(_make_target(asked, agents))
+        return Replayed(job=job.job_id, topic=asked.target, steps=memory.steps, resumed_at=memory.done)
+    on_progress(STARTING)
+    spark = start()
+
+    def rows(step: int) -> "DataFrame":
+        return copied(spark, asked, plan, agents=agents, step=step, steps=memory.steps)
+
+    check_rows(lambda: rows(memory.done), topic=asked.target)
+    loop.run(_make_target(asked, agents))
+    return job.run(memory, rows, on_progress=on_progress, topic=asked.target)
 
 
 # --- what is copied
 
 
-async def _prepared(job: Job, asked: CopyAsked, address: str, step_bytes: int) -> Memory:
-    """What an earlier run has decided, or else what is decided now; the target is there then."""
+async def _planned(job: Job, asked: CopyAsked, address: str, step_bytes: int) -> Memory:
+    """What an earlier run has decided, or else what is decided now; nothing is made or written."""
     async with Agents(address) as agents:
+        await agents.meet()
         source = await known_topic(agents, asked.source)
-        wanted = asked.partitions or source.partitions
-        target = await made_topic(agents, asked.target, partitions=wanted, settings=source.settings)
-        check_partitions(target, asked.partitions)
+        target = await find_topic(agents, asked.target)
+        if target is not None:
+            check_partitions(target, asked.partitions)
+        partitions = (asked.partitions or source.partitions) if target is None else target.partitions
         known = await job.remembered(agents)
         if known is not None:
             return known
@@ -104,10 +109,19 @@ async def _prepared(job: Job, asked: CopyAsked, address: str, step_bytes: int) -
         plan = CopyPlan(
             starts={str(place.partition): offset for place, offset in starts.items()},
             ends={str(place.partition): offset for place, offset in ends.items()},
-            keeps_partitions=asked.key is None and target.partitions == source.partitions,
+            keeps_partitions=asked.key is None and partitions == source.partitions,
         )
         steps = count_steps(total, step_bytes)
         return Memory(asked=job.asked, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
+
+
+async def _make_target(asked: CopyAsked, address: str) -> None:
+    """The target is there then: with partitions and settings of the source, where nothing else was asked for."""
+    async with Agents(address) as agents:
+        source = await known_topic(agents, asked.source)
+        wanted = asked.partitions or source.partitions
+        target = await made_topic(agents, asked.target, partitions=wanted, settings=source.settings)
+        check_partitions(target, asked.partitions)
 
 
 async def _edges(

@@ -10,9 +10,9 @@ A job is known by its id. Its steps are the epochs of one query, which agents pl
 
 import hashlib
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -29,10 +29,12 @@ from streamhouse.spark.agents import Agents, told_why
 from streamhouse.spark.maintenance.jobs import OnProgress, Progress
 from streamhouse.spark.placing import Commit, SegmentRow, connected
 from streamhouse.spark.sink import Destination
+from streamhouse.spark.write_columns import check_schema
 from streamhouse.spark.write_options import Identity, WriteOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, Row
 
 STEP_BYTES: Final = 2 * 1024**3
 """Of stored bytes in a step: little to do again after a kill, much beside what a commit costs."""
@@ -101,7 +103,7 @@ class Job:
         records = written = 0
         for step in range(memory.done, memory.steps):
             share = _Share(step, memory, on_progress)
-            with _told_plainly():
+            with told_plainly():
                 segments = self._write(frame_of(step), step, share)
             if not segments:
                 continue  # nothing of it stayed; the next commit says that it is done
@@ -124,9 +126,14 @@ class Job:
     def _write(self, frame: "DataFrame", step: int, share: "_Share") -> list[SegmentRow]:
         destination = Destination.find(self._options, frame.schema, overwrite=False)
         task = _writing(destination, Identity(self.query, step))
-        with _watched(frame.sparkSession, f"{self.query}-{step}", share):
-            rows = frame.mapInArrow(task, WRITTEN).collect()
+        rows = _watched(frame.mapInArrow(task, WRITTEN), f"{self.query}-{step}", share)
         return [segment for row in rows for segment in msgspec.json.decode(bytes(row.written), type=list[SegmentRow])]
+
+
+def check_rows(frame_of: "Callable[[], DataFrame]", *, topic: str) -> None:
+    """Have Spark look at a job's expressions, and see that records are made of them, before anything is written."""
+    with told_plainly():
+        check_schema(frame_of().schema, topic=topic)
 
 
 def count_steps(total_bytes: int, step_bytes: int) -> int:
@@ -160,37 +167,44 @@ class _Share:
         self._on_progress(Progress("writing", at, self._total))
 
 
-@contextmanager
-def _watched(spark: "SparkSession", group: str, share: _Share) -> Iterator[None]:
-    """Tell how many tasks are done while they run."""
-    context, over = spark.sparkContext, threading.Event()
-    context.setJobGroup(group, "streamhouse replay")
+def _watched(frame: "DataFrame", group: str, share: _Share) -> "list[Row]":
+    """The rows, once tasks have them; tells meanwhile how many are done.
 
-    def look() -> None:
-        tracker = context.statusTracker()
-        while not over.wait(LOOK_S):
-            done = total = 0
-            for job in tracker.getJobIdsForGroup(group):
-                found = tracker.getJobInfo(job)
-                for stage in [] if found is None else found.stageIds:
-                    info = tracker.getStageInfo(stage)
-                    if info is not None:
-                        done, total = done + info.numCompletedTasks, total + info.numTasks
-            if total:
-                share.tell(done / total)
+    A thread of its own waits for Spark: where Ctrl-C comes in the middle of an answer that Java owes, nothing else can
+    be said to Java by the same thread, not even that jobs are to be cancelled.
+    """
+    context = frame.sparkSession.sparkContext
 
-    watcher = threading.Thread(target=look, name="replay-progress", daemon=True)
+    def collect() -> "list[Row]":
+        context.setJobGroup(group, "streamhouse replay")
+        return frame.collect()
+
     share.tell(0.0)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()
+    with ThreadPoolExecutor(1, thread_name_prefix="replay") as thread:
+        collecting = thread.submit(collect)
+        try:
+            while not wait([collecting], LOOK_S).done:
+                if (part := _part_done(context, group)) is not None:
+                    share.tell(part)
+            return collecting.result()
+        except BaseException:
+            if not collecting.done():
+                context.cancelAllJobs()
+            raise
+
+
+def _part_done(context: "SparkContext", group: str) -> float | None:
+    """Of a group's tasks; None where none is known yet."""
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    total = sum(stage.numTasks for stage in stages if stage is not None)
+    done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+    return done / total if total else None
 
 
 @contextmanager
-def _told_plainly() -> Iterator[None]:
+def told_plainly() -> Iterator[None]:
     """What Spark says about an expression or a task, without its traces."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)  # it would print them as JSON besides

@@ -28,9 +28,9 @@ from streamhouse.format.schemas.framing import prefix_of
 from streamhouse.spark.agents import Agents
 from streamhouse.spark.connectors.topic_sink import JSON_OPTIONS
 from streamhouse.spark.fields import TYPES
-from streamhouse.spark.maintenance.jobs import OnProgress
+from streamhouse.spark.maintenance.jobs import STARTING, OnProgress
 from streamhouse.spark.replaying.copying import expression
-from streamhouse.spark.replaying.jobs import STEP_BYTES, Job, Memory, Replayed, count_steps
+from streamhouse.spark.replaying.jobs import STEP_BYTES, Job, Memory, Replayed, check_rows, count_steps, told_plainly
 from streamhouse.spark.replaying.tables import Kind, Reference, find_kind, open_source, opened
 from streamhouse.spark.replaying.topics import check_partitions, find_topic, made_topic
 from streamhouse.spark.typed.registry import writer_schema
@@ -88,20 +88,21 @@ def run(
     sizes, schema = source.sizes, spark_schema(source.schema)
     if memory.done >= memory.steps or not sizes:
         return Replayed(job=job.job_id, topic=asked.topic, steps=memory.steps, resumed_at=memory.done)
+    schema_id = None if asked.subject is None else loop.run(_schema_id(agents, asked.subject))
+    written = None if schema_id is None else Written(agents, schema_id)
+    on_progress(STARTING)
     spark = start()
 
     def rows(pieces: range) -> "DataFrame":
         tasks = -(-sum(sizes[piece] for piece in pieces) // SPLIT_BYTES)
         return rows_of(spark, reference, schema, pieces, tasks=tasks)
 
+    def records(step: int) -> "DataFrame":
+        return records_of(rows(step_pieces(sizes, step, memory.steps)), asked, written)
+
+    check_rows(lambda: records(memory.done), topic=asked.topic)
     topic = loop.run(_prepared(asked, agents, lambda: highest_partition(rows(range(len(sizes))))))
-    written = None if asked.subject is None else Written(agents, loop.run(_schema_id(agents, asked.subject)))
-    return job.run(
-        memory,
-        lambda step: records_of(rows(step_pieces(sizes, step, memory.steps)), asked, written),
-        on_progress=on_progress,
-        topic=topic,
-    )
+    return job.run(memory, records, on_progress=on_progress, topic=topic)
 
 
 async def _schema_id(address: str, subject: str) -> int:
@@ -116,6 +117,7 @@ async def _schema_id(address: str, subject: str) -> int:
 
 async def _remembered(job: Job, address: str) -> Memory | None:
     async with Agents(address) as agents:
+        await agents.meet()
         return await job.remembered(agents)
 
 
@@ -210,7 +212,8 @@ def highest_partition(frame: "DataFrame") -> int | None:
     """The largest partition that rows name, where they are records."""
     if not is_records(frame.schema) or "partition" not in frame.columns:
         return None
-    (row,) = frame.select(functions.max("partition")).collect()
+    with told_plainly():
+        (row,) = frame.select(functions.max("partition")).collect()
     return None if row[0] is None else int(row[0])
 
 

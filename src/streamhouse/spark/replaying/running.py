@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.spark.maintenance.starting import start_session
+from streamhouse.spark.maintenance.stopping import stop_session
 
 
 @contextmanager
@@ -29,5 +30,5 @@ def running(
         yield loop, start
     finally:
         for spark in started:
-            spark.stop()
+            stop_session(spark)
         loop.close()

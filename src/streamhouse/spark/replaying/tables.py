@@ -65,7 +65,13 @@ def find_kind(url: str) -> Kind:
 
 def open_source(reference: Reference) -> Source:
     """As it is now; raises `Misconfigured` where its version is no longer there."""
-    source: Source = _OPEN[reference.kind].open(reference.url, reference.version)
+    try:
+        source: Source = _OPEN[reference.kind].open(reference.url, reference.version)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        why = str(error).strip().partition("\n")[0]
+        raise Misconfigured(
+            f"the source can't be read; source={_plain(reference.url)} kind={reference.kind} why={why}"
+        ) from None
     return source
 
 
@@ -109,8 +115,7 @@ class ParquetFiles:
         found = tuple(sorted((info.path, info.size) for info in _parquet_in(files, root)))
         if not found:
             raise Misconfigured(f"no Parquet file there; source={_plain(url)}")
-        whole = _dataset(files, root, [found[0][0]], None)
-        made = cls(root=root, files=files, found=found, schema=whole.schema)
+        made = cls(root=root, files=files, found=found, schema=_first_schema(files, root, found[0][0]))
         if version and version != made.version:
             raise Misconfigured(f"the files are others than when the job began; source={_plain(url)} do=use another id")
         return made
@@ -125,6 +130,16 @@ class ParquetFiles:
 
     def read(self, piece: int) -> Iterator[pa.RecordBatch]:
         yield from _dataset(self.files, self.root, [self.found[piece][0]], self.schema).to_batches(batch_size=ROWS)
+
+
+def _first_schema(files: Any, root: str, path: str) -> pa.Schema:
+    try:
+        return _dataset(files, root, [path], None).schema
+    except pa.ArrowInvalid:  # whose text speaks of footers, magic bytes, and options of pyarrow
+        raise Misconfigured(
+            f"this is no Parquet file, or a broken one; file={path}"
+            " do=give a Parquet file, a folder of them, or --kind for a table"
+        ) from None
 
 
 def _parquet_in(files: Any, root: str) -> Iterator[Any]:
@@ -186,16 +201,20 @@ class IcebergTable:
 
 def _iceberg(url: str) -> Any:
     from pyiceberg.catalog import load_catalog
-    from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
     from pyiceberg.table import StaticTable
 
     catalog, dot, name = url.partition(".")
     if "/" not in url and dot:
         try:
             return load_catalog(catalog).load_table(name)
-        except (NoSuchTableError, ValueError) as error:
+        except (NoSuchTableError, NoSuchNamespaceError, ValueError) as error:
             raise Misconfigured(f"no such table; source={url} why={error}") from None
-    return StaticTable.from_metadata(url if url.endswith(".metadata.json") else _newest_metadata(url))
+    metadata = url if url.endswith(".metadata.json") else _newest_metadata(url)
+    try:
+        return StaticTable.from_metadata(metadata)
+    except ValidationError:
+        raise Misconfigured(f"this is no metadata of an Iceberg table; file={_plain(metadata)}") from None
 
 
 def _newest_metadata(url: str) -> str:
