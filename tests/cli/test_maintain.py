@@ -9,9 +9,10 @@ from typer.testing import CliRunner, Result
 
 from streamhouse.cli.doors import Doors
 from streamhouse.cli.main import app
-from streamhouse.cli.spark_jobs import JobPlace
+from streamhouse.cli.spark_jobs import JobPlace, Phases
 from streamhouse.errors import Unavailable
-from streamhouse.spark.maintenance.jobs import Done
+from streamhouse.spark.maintenance.compacting import Compacted
+from streamhouse.spark.maintenance.jobs import Done, Progress
 from streamhouse.spark.maintenance.rewriting import Costs
 
 MERGED = Done(
@@ -26,13 +27,13 @@ MERGED = Done(
 
 
 class MadeUpJobs(Doors):
-    def __init__(self, done: Done | Exception) -> None:
+    def __init__(self, done: Done | BaseException) -> None:
         self.done = done
         self.asked: list[tuple[str, str, JobPlace, int]] = []
 
     def maintain(self, kind: Any, topic: str, place: JobPlace, *, at_least: int, on_progress: Any) -> Done:
         self.asked.append((kind, topic, place, at_least))
-        if isinstance(self.done, Exception):
+        if isinstance(self.done, BaseException):
             raise self.done
         return self.done
 
@@ -52,6 +53,33 @@ def test_a_merge_is_told_in_one_line() -> None:
 def test_a_merge_without_anything_to_do_is_no_failure() -> None:
     result = run(MadeUpJobs(Done(topic="orders", runs_before=1, runs_after=1)), "merge", "orders")
     assert (result.exit_code, result.stdout) == (0, "nothing to merge in orders: 1 run\n")
+
+
+@pytest.mark.parametrize(("kind", "done"), [("merge", Done), ("compact", Compacted)])
+def test_where_others_were_quicker_nobody_is_named(kind: str, done: type[Done]) -> None:
+    result = run(MadeUpJobs(done(topic="orders", runs_before=9, runs_after=1, conflicts=2)), kind, "orders")
+    told = f"nothing left to {kind} in orders: somebody else did it meanwhile\n"
+    assert (result.exit_code, result.stdout) == (0, told)
+
+
+def test_ctrl_c_says_what_stays() -> None:
+    result = run(MadeUpJobs(KeyboardInterrupt()), "compact", "orders")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == "stopped; what was rewritten stays; run it again for the rest\n"
+
+
+def test_figures_begin_again_with_each_phase_and_promise_nothing_too_soon() -> None:
+    phases, mib = Phases(), 1024 * 1024
+    assert phases.told(Progress("starting Spark", 0, 0), 0.0) == ""
+    assert phases.told(Progress("reading keys", 0, 100 * mib), 60.0) == "0 B of 100.0 MiB"
+    assert phases.told(Progress("reading keys", 50 * mib, 100 * mib), 61.0) == "50.0 MiB of 100.0 MiB", "too soon"
+    assert phases.told(Progress("reading keys", 50 * mib, 100 * mib), 70.0).endswith("MiB, about 0:10 left")
+    assert phases.told(Progress("rewriting", 0, 100 * mib), 80.0) == "0 B of 100.0 MiB"
+    assert phases.told(Progress("rewriting", 1 * mib, 100 * mib), 100.0) == "1.0 MiB of 100.0 MiB", "too little"
+    assert phases.told(Progress("rewriting", 10 * mib, 100 * mib), 480.0).endswith(", about 1:00:00 left")
+    assert phases.told(Progress("rewriting", 100 * mib, 100 * mib), 500.0) == "100.0 MiB of 100.0 MiB"
+    assert phases.told(Progress("rewriting", 0, 8 * mib), 600.0) == "0 B of 8.0 MiB", "another round"
+    assert phases.told(Progress("rewriting", 4 * mib, 8 * mib), 610.0).endswith(", about 0:10 left")
 
 
 def test_programs_get_all_figures() -> None:

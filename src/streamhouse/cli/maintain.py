@@ -14,7 +14,7 @@ from streamhouse.cli.help import HelpfulCommand, described, group
 from streamhouse.cli.options import AsJson
 from streamhouse.cli.output import print_json, say
 from streamhouse.cli.pipelines import Agents
-from streamhouse.cli.spark_jobs import Conf, JobPlace, Log, Master, job_place, progress_bar
+from streamhouse.cli.spark_jobs import Conf, JobPlace, Log, Master, job_place, progress_bar, stoppable
 from streamhouse.cli.words import counted, size
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def merge(
     if as_json:
         print_json(_as_json(done))
     elif not done.objects:
-        say(f"nothing to merge in {done.topic}: {counted(done.runs_after, 'run')}")
+        say(_nothing("merge", done, f": {counted(done.runs_after, 'run')}"))
     else:
         say(
             f"merged {done.topic}: {counted(done.runs_before, 'run')} became {done.runs_after:,};"
@@ -86,11 +86,7 @@ def compact(
     if as_json:
         print_json(_as_json(done))
     elif not done.objects:
-        say(
-            f"nothing left to compact in {done.topic}: agents did it meanwhile"
-            if done.conflicts
-            else f"nothing to compact in {done.topic}"
-        )
+        say(_nothing("compact", done))
     else:
         say(
             f"compacted {done.topic}: {counted(done.dropped_records, 'record')} of"
@@ -102,8 +98,15 @@ def compact(
 
 
 def _run(kind: "JobKind", context: typer.Context, topic: str, place: JobPlace, *, at_least: int = 2) -> "Done":
-    with progress_bar() as on_progress:
+    with stoppable("what was rewritten stays; run it again for the rest"), progress_bar() as on_progress:
         return doors_of(context).maintain(kind, topic, place, at_least=at_least, on_progress=on_progress)
+
+
+def _nothing(kind: "JobKind", done: "Done", state: str = "") -> str:
+    """Agents, a supervisor or another command may have been quicker: who it was is not known here."""
+    if done.conflicts:
+        return f"nothing left to {kind} in {done.topic}: somebody else did it meanwhile"
+    return f"nothing to {kind} in {done.topic}{state}"
 
 
 def _as_json(done: "Done") -> dict[str, Any]:

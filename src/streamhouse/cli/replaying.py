@@ -5,6 +5,7 @@ Leaves      the jobs to `spark.replaying`, what is common to jobs to `spark_jobs
 """
 
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,9 +14,9 @@ import typer
 from streamhouse.cli.doors import doors_of
 from streamhouse.cli.help import described
 from streamhouse.cli.options import AsJson, complete_topic
-from streamhouse.cli.output import console, print_json, say
+from streamhouse.cli.output import note, print_json, say
 from streamhouse.cli.pipelines import Agents
-from streamhouse.cli.spark_jobs import Conf, Log, Master, job_place, progress_bar
+from streamhouse.cli.spark_jobs import Conf, Log, Master, job_place, progress_bar, stoppable
 from streamhouse.cli.words import counted, parse_when, size
 from streamhouse.clock import Ids, SystemClock
 
@@ -68,6 +69,8 @@ def copy(
     log: Log = None,
     as_json: AsJson = False,
 ) -> None:
+    if source == target:
+        raise typer.BadParameter(f"a topic can't be copied into itself; topic={source}", param_hint="TO")
     asked = {
         "source": source,
         "target": target,
@@ -79,7 +82,7 @@ def copy(
         "until_ms": _time(until, "--until"),
     }
     place, job_id = job_place(agents, master, conf, log), _told_job(job)
-    with progress_bar() as on_progress:
+    with _going_on(job_id), progress_bar() as on_progress:
         done = doors_of(context).copy(asked, place, job_id=job_id, on_progress=on_progress)
     _tell(done, as_json=as_json)
 
@@ -130,7 +133,7 @@ def restore(
         "subject": subject,
     }
     place, job_id = job_place(agents, master, conf, log), _told_job(job)
-    with progress_bar() as on_progress:
+    with _going_on(job_id), progress_bar() as on_progress:
         done = doors_of(context).restore(asked, place, job_id=job_id, on_progress=on_progress)
     _tell(done, as_json=as_json)
 
@@ -147,13 +150,17 @@ def _tell(done: "Replayed", *, as_json: bool) -> None:
         )
 
 
+def _going_on(job_id: str) -> AbstractContextManager[None]:
+    return stoppable(f"what was written stays; go on with the same command and --job {job_id}: nothing comes twice")
+
+
 def _told_job(job: str | None) -> str:
     """An id that can be given again, should this run not come to its end."""
     if job is not None:
         return job
     made = str(Ids().uuid())
     if sys.stderr.isatty():
-        console(stderr=True).print(f"[dim]job {made}: should it be interrupted, go on with --job {made}[/]")
+        note(f"job {made}: should it be interrupted, go on with --job {made}")
     return made
 
 

@@ -1,0 +1,75 @@
+"""copy and restore: flags reach the job, mistakes are told before anything is started, and Ctrl-C says how to go on."""
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from streamhouse.cli.doors import Doors
+from streamhouse.cli.main import app
+from streamhouse.errors import UnknownTopic
+from streamhouse.spark.replaying.jobs import Replayed
+
+
+class MadeUpReplays(Doors):
+    def __init__(self, done: Replayed | BaseException) -> None:
+        self.done = done
+        self.asked: list[tuple[str, dict[str, Any], str]] = []
+
+    def copy(self, asked: Any, place: Any, *, job_id: str, on_progress: Any) -> Replayed:
+        return self._did("copy", asked, job_id)
+
+    def restore(self, asked: Any, place: Any, *, job_id: str, on_progress: Any) -> Replayed:
+        return self._did("restore", asked, job_id)
+
+    def _did(self, what: str, asked: Any, job_id: str) -> Replayed:
+        self.asked.append((what, dict(asked), job_id))
+        if isinstance(self.done, BaseException):
+            raise self.done
+        return self.done
+
+
+COPIED = Replayed(job="nightly", topic="b", records=200, written_bytes=2048, steps=1)
+
+
+def run(doors: MadeUpReplays, *typed: str) -> Result:
+    return CliRunner().invoke(app, typed, obj=doors)
+
+
+def test_a_copy_is_told_in_one_line() -> None:
+    doors = MadeUpReplays(COPIED)
+    result = run(doors, "copy", "a", "b", "--where", "key = 'x'", "--job", "nightly")
+    assert (result.exit_code, result.stdout) == (0, "wrote 200 records (2.0 KiB) to b\n")
+    [(what, asked, job)] = doors.asked
+    assert (what, asked["source"], asked["target"], asked["where"], job) == ("copy", "a", "b", "key = 'x'", "nightly")
+
+
+def test_a_topic_is_not_copied_into_itself() -> None:
+    doors = MadeUpReplays(COPIED)
+    result = run(doors, "copy", "a", "a")
+    assert result.exit_code == 2
+    assert "a topic can't be copied into itself; topic=a" in result.stderr
+    assert not doors.asked
+
+
+def test_what_is_not_there_is_told_once() -> None:
+    result = run(MadeUpReplays(UnknownTopic("nope")), "copy", "nope", "b")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: unknown topic or partition; name=nope; see which there are with: streamhouse topics list\n"
+    )
+
+
+@pytest.mark.parametrize("typed", [("copy", "a", "b"), ("restore", "./backup", "--topic", "b")])
+def test_ctrl_c_says_how_to_go_on(typed: tuple[str, ...]) -> None:
+    result = run(MadeUpReplays(KeyboardInterrupt()), *typed, "--job", "cc1")
+    assert result.exit_code == 130
+    assert result.stderr == (
+        "stopped; what was written stays; go on with the same command and --job cc1: nothing comes twice\n"
+    )
+
+
+def test_ctrl_c_tells_the_id_that_was_made_for_the_job() -> None:
+    doors = MadeUpReplays(KeyboardInterrupt())
+    result = run(doors, "copy", "a", "b")
+    assert f"--job {doors.asked[0][2]}:" in result.stderr
