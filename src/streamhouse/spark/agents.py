@@ -14,7 +14,7 @@ import msgspec
 
 from streamhouse.client.http import Answer, Http
 from streamhouse.clock import Clock, SystemClock
-from streamhouse.errors import Rejected, StreamhouseError, Unavailable, UnknownTopic
+from streamhouse.errors import Misconfigured, Rejected, StreamhouseError, Unavailable, UnknownTopic
 from streamhouse.model.names import TopicPartition
 
 T = TypeVar("T")
@@ -103,6 +103,7 @@ class Agents:
     def __init__(self, address: str, *, clock: Clock | None = None, patience_s: float = PATIENCE_S) -> None:
         self._clock = clock or SystemClock()
         self._patience_s = patience_s
+        self._address = address
         self.http = Http(address, timeout_s=REQUEST_TIMEOUT_S)
 
     def __repr__(self) -> str:
@@ -117,10 +118,19 @@ class Agents:
         await self.http.__aexit__(kind, error, trace)
 
     async def meet(self) -> None:
-        """See that somebody is there, before anything is asked with patience; raises `Unavailable` soon where not."""
-        await self._patiently(
+        """See that an agent is there, before anything is asked with patience.
+
+        Raises `Unavailable` soon where nobody is, `Misconfigured` where it is another server that speaks HTTP: what
+        that doesn't know would be taken for topics that are not there.
+        """
+        answer = await self._patiently(
             lambda: self.http.ask("GET", "/v1/cluster", timeout_s=MEETING_TIMEOUT_S), patience_s=MEETING_S
         )
+        if answer.status == 404 or (answer.status < 400 and not _is_cluster(answer)):
+            raise Misconfigured(
+                f"what answers on {self._address} is no agent; status={answer.status};"
+                " give the address of an agent's HTTP port, such as localhost:8080"
+            )
 
     async def topics(self) -> dict[str, int]:
         """How many partitions each topic has."""
@@ -211,6 +221,14 @@ def told_why(answer: Answer) -> str:
         told = None
     detail = told.get("detail") if isinstance(told, dict) else None
     return str(detail or f"refused; status={answer.status}")
+
+
+def _is_cluster(answer: Answer) -> bool:
+    try:
+        told = msgspec.json.decode(answer.content)
+    except msgspec.DecodeError:
+        return False
+    return isinstance(told, dict) and "agents" in told
 
 
 def unknown_topic(answer: Answer, cure: str | None = None) -> UnknownTopic:

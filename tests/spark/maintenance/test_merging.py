@@ -6,11 +6,13 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 
+from streamhouse.client.http import Http
 from streamhouse.clock import SystemClock
-from streamhouse.errors import Unavailable, UnknownTopic
+from streamhouse.errors import Misconfigured, Unavailable, UnknownTopic
 from streamhouse.spark.agents import MEETING_S
 from streamhouse.spark.maintenance import merging
 from streamhouse.spark.maintenance.agents import PATIENCE_S, Maintainers
@@ -113,6 +115,16 @@ def test_a_wrong_address_is_told_without_the_patience_that_agents_get_later(quic
     assert 0 < clock.leapt_s <= MEETING_S < PATIENCE_S
     with pytest.raises(Unavailable, match="doesn't speak HTTP"):
         merging.run("shared", agents=quick.bootstrap, tasks=NoTasks())
+
+
+@pytest.mark.parametrize(
+    "answer", [httpx.Response(404, text="Not Found"), httpx.Response(200, text="<html>"), httpx.Response(200, json={})]
+)
+async def test_another_server_is_not_taken_for_an_agent(answer: httpx.Response) -> None:
+    async with Maintainers("elsewhere:80") as maintainers:
+        maintainers.agents.http = Http("elsewhere:80", transport=httpx.MockTransport(lambda request: answer))
+        with pytest.raises(Misconfigured, match="what answers on elsewhere:80 is no agent"):
+            await maintainers.meet()
 
 
 def test_objects_are_as_large_as_they_should_be_and_no_larger(quick: LiveAgent) -> None:
