@@ -181,15 +181,17 @@ class SparkExecutors:
 
         read = KeyTask(splits=splits, task=task, add_costs=add_costs)
         found = SparkSurvivors(packed_survivors(spark, read, bounds, records=records), bounds)
-        with ThreadPoolExecutor(1, thread_name_prefix="finding-keys") as thread:
-            finding = thread.submit(found.find)
-            try:
-                while not wait([finding], LOOK_S).done:
-                    on_read(read_bytes.value)
-                finding.result()
-            except BaseException:
+        thread = ThreadPoolExecutor(1, thread_name_prefix="finding-keys")
+        finding = thread.submit(found.find)
+        try:
+            while not wait([finding], LOOK_S).done:
+                on_read(read_bytes.value)
+            finding.result()
+        finally:
+            if not finding.done():
                 self.cancel()
-                raise
+            # Not waited for: a job that Spark didn't know yet was not cancelled, and ends when Spark is stopped.
+            thread.shutdown(wait=False)
         return found, Costs(gets=gets.value, read_bytes=read_bytes.value)
 
     def cancel(self) -> None:

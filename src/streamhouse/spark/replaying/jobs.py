@@ -180,17 +180,18 @@ def _watched(frame: "DataFrame", group: str, share: _Share) -> "list[Row]":
         return frame.collect()
 
     share.tell(0.0)
-    with ThreadPoolExecutor(1, thread_name_prefix="replay") as thread:
-        collecting = thread.submit(collect)
-        try:
-            while not wait([collecting], LOOK_S).done:
-                if (part := _part_done(context, group)) is not None:
-                    share.tell(part)
-            return collecting.result()
-        except BaseException:
-            if not collecting.done():
-                context.cancelAllJobs()
-            raise
+    thread = ThreadPoolExecutor(1, thread_name_prefix="replay")
+    collecting = thread.submit(collect)
+    try:
+        while not wait([collecting], LOOK_S).done:
+            if (part := _part_done(context, group)) is not None:
+                share.tell(part)
+        return collecting.result()
+    finally:
+        if not collecting.done():
+            context.cancelAllJobs()
+        # Not waited for: a job that Spark didn't know yet was not cancelled, and ends when Spark is stopped.
+        thread.shutdown(wait=False)
 
 
 def _part_done(context: "SparkContext", group: str) -> float | None:
