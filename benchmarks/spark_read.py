@@ -17,9 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,6 +94,13 @@ class Found:
     notes: list[str] = field(default_factory=list)
     busiest: dict[str, float] = field(default_factory=dict)
     loads: list[float] = field(default_factory=list)
+
+    def add(self, other: "Found") -> None:
+        self.samples += other.samples
+        self.notes += other.notes
+        self.loads += other.loads
+        for name, cores in other.busiest.items():
+            self.busiest[name] = max(cores, self.busiest.get(name, 0.0))
 
 
 def session(folder: Path, jars: list[Path]) -> SparkSession:
@@ -267,12 +276,21 @@ def measure(records: Records, repeat: int, found: Found, console: Console) -> No
                 spark.stop()
 
 
+def measured(records: Records, repeat: int, is_terminal: bool) -> Found:
+    found = Found()
+    measure(records, repeat, found, Console(force_terminal=is_terminal))
+    return found
+
+
 def run(asked: argparse.Namespace, console: Console) -> Run:
     began_at, began, commit = results.now(), time.perf_counter(), results.commit()
     found, busy = Found(), busy_cores()
-    for records in QUICK if asked.quick else FULL:
-        if asked.only in (None, records.record_bytes):
-            measure(replace(records, count=asked.records or records.count), asked.repeat, found, console)
+    wanted = [each for each in (QUICK if asked.quick else FULL) if asked.only in (None, each.record_bytes)]
+    # One process for each size: a Java keeps the environment that it was started with, and so the address of the store.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as processes:
+        for records in wanted:
+            records = replace(records, count=asked.records or records.count)
+            found.add(processes.submit(measured, records, asked.repeat, console.is_terminal).result())
     for name, cores in found.busiest.items():
         found.notes.append(f"{name}: the broker used {cores:.2f} cores at most")
     load = sorted(found.loads)[len(found.loads) // 2]
