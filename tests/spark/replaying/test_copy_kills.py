@@ -17,7 +17,7 @@ from tests.spark.replaying import killed_copy
 from tests.spark.replaying.kafka import fill, named, records_of
 from tests.spark.replaying.test_copying import Copy, copy, loop
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 __all__ = ["copy", "loop"]
 
 RUN_TIMEOUT_S = 120

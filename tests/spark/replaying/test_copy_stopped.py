@@ -16,7 +16,7 @@ from streamhouse.spark.java import java_home
 from tests.live import LiveAgent
 from tests.spark.replaying.kafka import fill, named, records_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SLEEPY = "reflect('java.lang.Thread', 'sleep', 300000L)"
 """Longer than the test waits: the copy is in the middle of a step whenever it is stopped."""

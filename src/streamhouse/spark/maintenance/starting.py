@@ -5,9 +5,12 @@ Owns        the job's Spark settings, where Spark's words go
 Leaves      what every Spark of ours is set to, to `session`
 """
 
+import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,8 +37,24 @@ def start_session(
     log: Path | None = None,
 ) -> SparkSession:
     """A Spark for a job; without a master it takes the cores of this machine, and tries failed tasks again."""
-    with _words_to(log or Path(tempfile.gettempdir()) / f"streamhouse-maintain-{os.getpid()}.log"):
-        return open_session(name, agents=agents, master=master or MASTER, settings={**SETTINGS, **(settings or {})})
+    words = log or Path(tempfile.gettempdir()) / f"streamhouse-maintain-{os.getpid()}.log"
+    with _words_to(words), _own_interrupts():
+        spark = open_session(name, agents=agents, master=master or MASTER, settings={**SETTINGS, **(settings or {})})
+    logging.getLogger().addHandler(logging.FileHandler(words))  # what py4j has to say of a Ctrl-C, among others
+    return spark
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Spark's own handler for Ctrl-C would ask Java to cancel in the middle of another question to it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

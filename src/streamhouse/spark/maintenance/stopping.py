@@ -7,6 +7,7 @@ Leaves      starting to `starting`; when to stop to whoever started
 
 import contextlib
 import threading
+import warnings
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def stop_session(spark: "SparkSession", *, within_s: float = STOP_S) -> None:
             spark.stop()
 
     stopping = threading.Thread(target=stop, name="spark-stopping", daemon=True)
-    stopping.start()
-    stopping.join(within_s)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a terminal's Ctrl-C has ended Java, too
+        stopping.start()
+        stopping.join(within_s)
     if stopping.is_alive() and java is not None:
         java.kill()

@@ -251,7 +251,10 @@ def _value(frame: "DataFrame", asked: RestoreAsked, written: Written | None) -> 
         column: Column = expression(frame, asked.value or "value", "value")
         return column
     row = functions.to_json(functions.struct("*") if asked.value is None else functions.expr(asked.value), JSON_OPTIONS)
-    return (row if written is None else functions.udf(written.encoded, BinaryType())(row)).alias("value")
+    if written is None:
+        return row.alias("value")
+    # Without type hints, which Spark would take for those of a function of whole columns.
+    return functions.udf(lambda each: written.encoded(each), BinaryType())(row).alias("value")
 
 
 def _time(frame: "DataFrame", asked: RestoreAsked) -> Any:
