@@ -21,7 +21,7 @@ from .fake_worker import FakeWorker, fake_worker
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent.parent
-EXAMPLES = 10
+EXAMPLES = 5
 """Requests for each operation and phase: enough to find what is commonly wrong in some ten seconds."""
 
 
