@@ -77,8 +77,11 @@ class MadeUpAgents(Doors):
             return self._put(path, body)
         if request.method == "DELETE":
             return httpx.Response(204 if self.kept.pop(path, None) else 404, json={"detail": "unknown"})
+        if path == "/v1/supervisors":
+            return httpx.Response(200, json={"supervisors": []})
         if path in self.shown:
-            return httpx.Response(200, json=self.shown[path])
+            shown = self.shown[path]
+            return httpx.Response(200, json=shown.pop(0) if isinstance(shown, list) else shown)
         if path in self.kept or request.method == "POST":
             return httpx.Response(200, json=self.kept.get(path, {}))
         return httpx.Response(404, json={"detail": f"unknown; path={path}"})
@@ -270,3 +273,20 @@ def test_apply_may_wait_until_pipelines_run(agents: MadeUpAgents, tmp_path: Path
     assert result.exit_code == code
     assert (f"{phase} big" in result.stdout) is (code == 0)
     assert ("big failed: a bad day" in result.stderr) is (code == 1)
+
+
+@pytest.mark.parametrize("before", ["running", "failed", "done"])
+def test_what_was_told_of_the_revision_before_ends_no_waiting(
+    agents: MadeUpAgents, tmp_path: Path, before: str
+) -> None:
+    (tmp_path / "a.py").write_text(PYTHON)
+    told = [(before, 1), ("starting", 2), ("running", 2)]
+    shown = [
+        {**RUNNING, "name": "big", "status": {"phase": phase, "revision": revision, "error": "a bad day"}}
+        for phase, revision in told
+    ]
+    agents.shown["/v1/pipelines/big"] = [RUNNING, *shown]  # the first is for whoever applies
+    result = call(agents, "apply", str(tmp_path / "a.py"), "--wait")
+    assert result.exit_code == 0, result.stderr
+    assert "running big" in result.stdout
+    assert agents.shown["/v1/pipelines/big"] == []

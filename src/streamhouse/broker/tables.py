@@ -1,16 +1,17 @@
 """Tables: the names that SQL knows: definitions, topics, views.
 
 Data path   wire -> **tables** -> metadata store, catalogue
-Owns        which of them a name means; that one name means one thing
+Owns        which of them a name means; that one name means one thing, and a lake table stays the one it is
 Leaves      definitions as text to `format.statements`, rows to `spark.connectors`
 """
 
 from collections.abc import Sequence
 
-from streamhouse.errors import InvalidDefinition, NameTaken, UnknownTable
+from streamhouse.errors import AnotherTable, InvalidDefinition, NameTaken, UnknownTable
+from streamhouse.format.lake_tables import table_differences
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.pipeline import KeptPipeline, Kind, PipelineName
-from streamhouse.model.table import Connector, Table
+from streamhouse.model.table import LAKE, Connector, Table
 
 from .catalogue import Catalogue
 from .doors import Doors
@@ -43,12 +44,25 @@ class Tables:
         return view_table(kept)
 
     async def put(self, table: Table) -> bool:
-        """Keep a definition; False when it was there already. Raises `NameTaken`, `InvalidDefinition`."""
+        """Keep a definition; False when it was there already.
+
+        Raises `NameTaken`, `InvalidDefinition`, and `AnotherTable` where files that are there would have to be others.
+        """
         _check(table, limit=self._settings.max_definition_bytes)
         kept = await self._metadata.find_pipeline(PipelineName(table.name))
         if kept is not None and _is_view(kept):
             raise NameTaken(table.name, by="a materialized view")
+        await self._check_same(table)
         return await self._metadata.put_table(table, max_tables=self._settings.max_tables)
+
+    async def _check_same(self, table: Table) -> None:
+        before = await self._metadata.find_table(table.name)
+        if before is None or before.connector not in LAKE:
+            return
+        definitions = [each.pipeline.definition for each in await self._metadata.pipelines()]
+        keys = [each.key for each in definitions if each.target == table.name]
+        if found := table_differences(before, table, keys):
+            raise AnotherTable(table.name, found)
 
     async def drop(self, name: str) -> None:
         """A definition goes; a topic of its name stays. Raises `UnknownTable`."""

@@ -4,7 +4,7 @@ Owns        answers that are refusals, as errors; waiting for pipelines
 Leaves      flags to the commands, how pipelines look to `pipeline_view`
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -38,14 +38,21 @@ async def asked(http: "Http", method: str, path: str, body: object = None) -> di
     return told
 
 
+def phase_now(pipeline: Mapping[str, Any]) -> str:
+    """What it does as it is defined now; what was told of an older revision says nothing of this one."""
+    told = (pipeline.get("status") or {}).get("revision") or 0
+    is_older = 0 < told < pipeline.get("revision", 0) and pipeline.get("wish") == "run"
+    return "waiting" if is_older else phase_of(pipeline)
+
+
 async def until_running(doors: Doors, address: str, names: Sequence[str]) -> None:
-    """Wait until these pipelines run, and say so; raises `Rejected` where one fails."""
+    """Wait until these pipelines run as they are defined now, and say so; raises `Rejected` where one fails."""
     status = StatusLine()
     async with doors.http(address) as http:
         while True:
             found = [await asked(http, "GET", path_of(name)) for name in names]
-            waiting = [each for each in found if phase_of(each) not in ("running", "done", "paused")]
-            failed = [each for each in waiting if phase_of(each) == "failed"]
+            waiting = [each for each in found if phase_now(each) not in ("running", "done", "paused")]
+            failed = [each for each in waiting if phase_now(each) == "failed"]
             if failed:
                 status.clear()
                 raise Rejected("; ".join(f"{each['name']} failed: {each['status']['error']}" for each in failed))

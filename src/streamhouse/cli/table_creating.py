@@ -18,9 +18,9 @@ import typer
 from streamhouse.cli.doors import Doors, installed
 from streamhouse.cli.pipeline_asking import asked, path_of
 from streamhouse.config import without_password
-from streamhouse.errors import Rejected
+from streamhouse.errors import AnotherTable, Rejected
 from streamhouse.format.lake_options import some_partitions
-from streamhouse.format.lake_tables import Difference, TopicAsTable, differences, kept_table, statements_of
+from streamhouse.format.lake_tables import TopicAsTable, differences, kept_table, statements_of
 from streamhouse.model.pipeline import Wish
 from streamhouse.model.table import LAKE
 
@@ -96,20 +96,13 @@ def fitting(kept: TopicAsTable, wanted: TopicAsTable) -> TopicAsTable:
     """What is wanted of a table that is there; raises `Rejected` where it would have to be another one."""
     found = differences(kept, wanted)
     if found:
-        raise Rejected(_refusal(wanted.name, found))
+        raise AnotherTable(wanted.name, found)
     if kept.topic and wanted.starting is not None and wanted.starting != (kept.starting or "earliest"):
         raise Rejected(
             f"it has begun already; table={wanted.name}"
             f" do=streamhouse pipelines restart {wanted.name} --from {wanted.starting}"
         )
     return replace(wanted, starting=kept.starting) if kept.topic else wanted
-
-
-def _refusal(name: str, found: Sequence[Difference]) -> str:
-    return (
-        f"there is such a table, and it is another: {', '.join(map(str, found))}; table={name} do=choose another name,"
-        f" or drop it (streamhouse tables drop {name}; its files stay) and choose another --location"
-    )
 
 
 # --- where

@@ -16,6 +16,7 @@ import msgspec
 from streamhouse.client.nouns import AgentStatus, Examination, PartitionStatus, Segment
 from streamhouse.client.where import agent_urls
 from streamhouse.errors import (
+    AnotherTable,
     InvalidDefinition,
     NameTaken,
     NoWorker,
@@ -39,6 +40,7 @@ RETRIABLE: Final = (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUES
 NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
     kind.__name__: kind
     for kind in (
+        AnotherTable,
         InvalidDefinition,
         NameTaken,
         NoWorker,
@@ -58,6 +60,7 @@ NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
 
 class _Segments(msgspec.Struct):
     segments: list[Segment]
+    cursor: str | None = None
 
 
 class _Agents(msgspec.Struct):
@@ -126,10 +129,17 @@ class Http:
         return ",".join(kafka)
 
     async def segments(self, topic: str | None = None, *, limit: int = 1000) -> list[Segment]:
-        """The registered segments by topic, partition and offset; at most `limit` of each topic."""
-        params: dict[str, str | int] = {"limit": limit} if topic is None else {"limit": limit, "topic": topic}
-        answer = await self._get("/v1/segments", params, _Segments)
-        return sorted(answer.segments, key=lambda s: (s.topic, s.partition, s.base))
+        """The first `limit` registered segments by topic, partition and offset, of as many pages as it takes."""
+        params: dict[str, str | int] = {} if topic is None else {"topic": topic}
+        found: list[Segment] = []
+        while len(found) < limit:
+            params["limit"] = min(limit - len(found), SEGMENTS_PAGE)
+            answer = await self._get("/v1/segments", params, _Segments)
+            found += answer.segments
+            if answer.cursor is None:
+                break
+            params["cursor"] = answer.cursor
+        return sorted(found, key=lambda s: (s.topic, s.partition, s.base))[:limit]
 
     # --- the cluster
 

@@ -53,6 +53,7 @@ from .leases import (
     UnknownLeaderEpoch,
 )
 from .pipelines import (
+    AnotherTable,
     InvalidDefinition,
     NameTaken,
     NoWorker,
@@ -121,6 +122,7 @@ from .topics import (
 
 __all__ = [
     "MAX_TEXT",
+    "AnotherTable",
     "AppendFailed",
     "BadRecords",
     "BadSql",

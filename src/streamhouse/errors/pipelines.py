@@ -1,5 +1,7 @@
 """Errors of tables, pipelines, views and SQL."""
 
+from collections.abc import Iterable
+
 from .base import Rejected, Retriable
 
 
@@ -36,6 +38,17 @@ class NameTaken(Rejected):
 
     def __init__(self, name: str, *, by: str) -> None:
         super().__init__(f"name is taken; name={name} by={by}")
+
+
+class AnotherTable(Rejected):
+    """There is a lake table of this name, and its files are as they are."""
+
+    def __init__(self, name: str, differences: Iterable[object]) -> None:
+        super().__init__(
+            f"there is such a table, and it is another: {', '.join(map(str, differences))}; table={name}"
+            f" do=choose another name, or drop it (streamhouse tables drop {name}; its files stay)"
+            " and choose another location"
+        )
 
 
 class InvalidDefinition(Rejected):

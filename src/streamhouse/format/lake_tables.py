@@ -5,7 +5,7 @@ Leaves      running it to `spark.pipelines`
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from streamhouse.errors import StatementError
 from streamhouse.format.lake_options import a_duration_ms, some_partitions
 from streamhouse.format.statements import CreatePipeline, parse
+from streamhouse.model.table import LAKE, Connector, Table
 
 UPSERT: Final = "upsert"
 NO_DELETED: Final = "WHERE NOT _deleted"
@@ -97,22 +98,70 @@ def kept_table(table: Mapping[str, Any], pipeline: Mapping[str, Any] | None) -> 
 
 def differences(kept: TopicAsTable, wanted: TopicAsTable) -> list[Difference]:
     """What of a table that is there is another than is asked for, and can't be changed: its files are as they are."""
-    told = {
-        "format": (kept.connector, wanted.connector),
-        "mode": (kept.mode, wanted.mode),
-        "partition_by": (_partitions(kept), _partitions(wanted)),
-        "location": (_place(kept.location), _place(wanted.location)),
-        "catalog": (kept.options.get("catalog", ""), wanted.options.get("catalog", "")),
-    }
+    was, asked = (_for_good(each.connector, _table_options(each)) for each in (kept, wanted))
     if kept.topic:
-        told["topic"] = (kept.topic, wanted.topic)
-        told["key"] = (", ".join(kept.key), ", ".join(wanted.key))
-    return [Difference(what=what, was=was, wanted=asked) for what, (was, asked) in told.items() if was != asked]
+        was |= {"topic": kept.topic, "key": ", ".join(kept.key)}
+        asked |= {"topic": wanted.topic, "key": ", ".join(wanted.key)}
+    return _differing(was, asked)
 
 
-def _partitions(table: TopicAsTable) -> str:
-    given = table.options.get("partition_by")
-    return ", ".join(map(str, some_partitions(given))) if given else ""
+def table_differences(kept: Table, wanted: Table, writers: Iterable[tuple[str, ...]] = ()) -> list[Difference]:
+    """The same of two definitions; nothing where the one that is there is no lake table.
+
+    `writers` are the keys of pipelines that write it, empty where one goes by the table's: theirs go first.
+    """
+    if kept.connector not in LAKE:
+        return []
+    if wanted.connector not in LAKE:
+        return [Difference(what="format", was=kept.connector.value, wanted=wanted.connector.value)]
+    found = _differing(*(_for_good(each.connector.value, each.options) for each in (kept, wanted)))
+    if not _is_keyed(kept):
+        return found
+    by_table = [(kept.key, wanted.key)] if kept.key else []
+    keys = {(key or kept.key, key or wanted.key) for key in writers} or by_table
+    return found + [each for was, asked in sorted(keys) for each in key_differences(was, asked)]
+
+
+def writer_differences(target: Table | None, was: tuple[str, ...], asked: tuple[str, ...]) -> list[Difference]:
+    """What would be another table because the pipeline that writes it has another key."""
+    if target is None or target.connector not in LAKE or not _is_keyed(target):
+        return []
+    return key_differences(was or target.key, asked or target.key)
+
+
+def key_differences(was: tuple[str, ...], asked: tuple[str, ...]) -> list[Difference]:
+    return _differing({"key": ", ".join(was)}, {"key": ", ".join(asked)})
+
+
+def _differing(was: Mapping[str, str], asked: Mapping[str, str]) -> list[Difference]:
+    return [Difference(what=what, was=was[what], wanted=asked[what]) for what in was if was[what] != asked[what]]
+
+
+def _for_good(connector: str, options: Mapping[str, str]) -> dict[str, str]:
+    """What files and metadata are like from the first commit on, each in words that are always the same."""
+    return {
+        "format": connector,
+        "mode": options.get("mode", "append").strip().lower(),
+        "partition_by": _partitions(options.get("partition_by", "")),
+        "location": _place(options.get("location", "")),
+        "catalog": options.get("catalog", ""),
+        "table": options.get("table", ""),
+    }
+
+
+def _table_options(table: TopicAsTable) -> dict[str, str]:
+    return {**table.options, "mode": table.mode, "location": table.location}
+
+
+def _is_keyed(table: Table) -> bool:
+    return table.options.get("mode", "").strip().lower() == UPSERT and table.connector is not Connector.PARQUET
+
+
+def _partitions(given: str) -> str:
+    try:
+        return ", ".join(map(str, some_partitions(given))) if given else ""
+    except ValueError:  # whoever opens the table says what is wrong with it
+        return given
 
 
 def _place(location: str) -> str:

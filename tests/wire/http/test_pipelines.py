@@ -90,6 +90,62 @@ async def test_a_definition_that_contradicts_itself_is_refused(http: httpx.Async
     assert (await http.put("/v1/tables/a", json=told)).status_code == 422
 
 
+# --- lake tables: files are as they are
+
+LAKE: dict[str, Any] = {
+    "connector": "iceberg",
+    "columns": [{"name": "id", "type": "BIGINT"}, {"name": "ts", "type": "TIMESTAMP"}],
+    "key": ["id"],
+    "options": {"location": "/lake/orders", "mode": "upsert", "partition_by": "day(ts)"},
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"connector": "delta"}, "format is iceberg, not delta"),
+        ({"connector": "topic", "options": {}}, "format is iceberg, not topic"),
+        ({"key": ["ts"]}, "key is id, not ts"),
+        ({"options": {**LAKE["options"], "mode": "append"}}, "mode is upsert, not append"),
+        ({"options": {**LAKE["options"], "location": "/lake/other"}}, "location is /lake/orders, not /lake/other"),
+        ({"options": {**LAKE["options"], "partition_by": "hour(ts)"}}, "partition_by is day(ts), not hour(ts)"),
+        ({"options": {**LAKE["options"], "partition_by": "day("}}, "partition_by is day(ts), not day("),
+        ({"options": {**LAKE["options"], "catalog": "sales"}}, "catalog is none, not sales"),
+        ({"options": {**LAKE["options"], "table": "a.b"}}, "table is none, not a.b"),
+    ],
+)
+async def test_a_lake_table_that_would_be_another_is_refused_and_stays_as_it_is(
+    http: httpx.AsyncClient, changed: dict[str, Any], told: str
+) -> None:
+    kept = (await http.put("/v1/tables/lake", json=LAKE)).json()
+    refused = await http.put("/v1/tables/lake", json={**LAKE, **changed})
+    assert (refused.status_code, refused.json()["title"]) == (409, "AnotherTable")
+    assert f"it is another: {told}; table=lake" in refused.json()["detail"]
+    assert (await http.get("/v1/tables/lake")).json() == kept
+    await http.delete("/v1/tables/lake")
+    assert (await http.put("/v1/tables/lake", json={**LAKE, **changed})).status_code == 200
+
+
+async def test_a_lake_table_may_have_other_columns_file_sizes_and_words_for_the_same(http: httpx.AsyncClient) -> None:
+    await http.put("/v1/tables/lake", json=LAKE)
+    options = {"location": "file:///lake/orders/", "mode": "UPSERT", "partition_by": "days(ts)", "file_size": "1MiB"}
+    changed = {**LAKE, "columns": [*LAKE["columns"], {"name": "paid", "type": "INT"}], "options": options}
+    assert (await http.put("/v1/tables/lake", json=changed)).status_code == 200
+
+
+async def test_a_lake_tables_rows_are_told_apart_by_one_key_whoever_names_it(http: httpx.AsyncClient) -> None:
+    without = {**LAKE, "key": []}
+    await http.put("/v1/tables/lake", json=without)
+    await put(http, target="lake", key=["id"])
+    assert (await http.put("/v1/tables/lake", json=LAKE)).status_code == 200  # the pipeline's, said once more
+    assert (await http.put("/v1/tables/lake", json=without)).status_code == 200
+    refused = await http.put("/v1/pipelines/revenue", json={**REVENUE, "target": "lake", "key": ["ts"], "fresh": True})
+    assert (refused.status_code, refused.json()["title"]) == (409, "AnotherTable")
+    assert "key is id, not ts" in refused.json()["detail"]
+    assert (await put(http, target="lake", key=["id"]))["outcome"] == "unchanged"
+    await put(http, target="totals", key=["ts"], fresh=True)  # what isn't there yet may be anything
+
+
 # --- pipelines
 
 

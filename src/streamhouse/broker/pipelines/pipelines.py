@@ -11,7 +11,8 @@ from typing import Final
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
-from streamhouse.errors import InvalidDefinition, NameTaken, Unavailable, UnknownPipeline
+from streamhouse.errors import AnotherTable, InvalidDefinition, NameTaken, Unavailable, UnknownPipeline
+from streamhouse.format.lake_tables import writer_differences
 from streamhouse.model.pipeline import Definition, Event, KeptPipeline, Kind, Pipeline, PipelineName, Wish
 
 from .changes import Outcome, Wanted, check_starting, decide_definition, decide_restart
@@ -38,13 +39,14 @@ class Pipelines:
         return found
 
     async def put(self, wanted: Wanted) -> tuple[Outcome, KeptPipeline]:
-        """Keep a definition. Raises `PlaceLost`, `NameTaken`, `InvalidDefinition`, `PipelineLimit`."""
+        """Keep a definition. Raises `PlaceLost`, `NameTaken`, `InvalidDefinition`, `AnotherTable`, `PipelineLimit`."""
         self._check(wanted)
         name, query_id = wanted.definition.name, str(self._ids.uuid())
         await self._check_name(wanted.definition)
         for _ in range(TRIES):
             found = await self._metadata.find_pipeline(name)
             before = None if found is None else found.pipeline
+            await self._check_target(before, wanted.definition)
             outcome, after = decide_definition(before, wanted, query_id=query_id)
             if after == before or await self._write(after, before):
                 return outcome, await self.find(name)
@@ -105,6 +107,14 @@ class Pipelines:
                 raise NameTaken(definition.name, by="a table")
             if await self._catalogue.find_if_any(definition.name) is not None:
                 raise NameTaken(definition.name, by="a topic")
+
+    async def _check_target(self, before: Pipeline | None, wanted: Definition) -> None:
+        """Rows of a lake table that were found by one key can't be found by another."""
+        if before is None or before.definition.target != wanted.target or before.definition.key == wanted.key:
+            return
+        target = await self._metadata.find_table(wanted.target)
+        if found := writer_differences(target, before.definition.key, wanted.key):
+            raise AnotherTable(wanted.target, found)
 
 
 def _contended(name: str) -> Unavailable:

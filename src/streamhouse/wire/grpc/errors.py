@@ -109,6 +109,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.UnknownView: grpc.StatusCode.NOT_FOUND,
     errors.UnknownViewRow: grpc.StatusCode.NOT_FOUND,
     errors.NameTaken: grpc.StatusCode.ALREADY_EXISTS,
+    errors.AnotherTable: grpc.StatusCode.FAILED_PRECONDITION,
     errors.InvalidDefinition: grpc.StatusCode.INVALID_ARGUMENT,
     errors.PipelineLimit: grpc.StatusCode.FAILED_PRECONDITION,
     errors.PlaceLost: grpc.StatusCode.FAILED_PRECONDITION,

@@ -119,6 +119,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.UnknownView: 404,
     errors.UnknownViewRow: 404,
     errors.NameTaken: 409,
+    errors.AnotherTable: 409,
     errors.InvalidDefinition: 422,
     errors.PipelineLimit: 422,
     errors.PlaceLost: 409,

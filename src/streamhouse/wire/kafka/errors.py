@@ -177,6 +177,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.UnknownViewRow: ErrorCode.RESOURCE_NOT_FOUND,
     errors.UnknownQuery: ErrorCode.RESOURCE_NOT_FOUND,
     errors.NameTaken: ErrorCode.DUPLICATE_RESOURCE,
+    errors.AnotherTable: ErrorCode.INVALID_REQUEST,
     errors.InvalidDefinition: ErrorCode.INVALID_REQUEST,
     errors.PipelineLimit: ErrorCode.POLICY_VIOLATION,
     errors.PlaceLost: ErrorCode.INVALID_REQUEST,
