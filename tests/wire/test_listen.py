@@ -1,5 +1,6 @@
-"""Listeners: which address others are told."""
+"""Listeners: which address others are told, and what connections have of them."""
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,6 +52,20 @@ def test_an_agent_that_listens_everywhere_must_be_told_who_it_is(listen: Listen,
 def test_an_address_that_leads_nowhere_is_not_told(listen: Listen, told: Address) -> None:
     with pytest.raises(Misconfigured, match="nobody can connect to"):
         advertised(told, listen("127.0.0.1"), setting="kafka.advertise")
+
+
+async def test_nothing_that_is_sent_waits_for_an_acknowledgement(listen: Listen) -> None:
+    accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def on_connection(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        accepted.set_result(bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+        writer.close()
+
+    listener = listen("127.0.0.1")
+    async with await asyncio.start_server(on_connection, sock=listener):
+        with socket.create_connection(listener.getsockname()):
+            assert await accepted
 
 
 def everywhere(data: Path, section: str, **more: str) -> Settings:

@@ -18,6 +18,7 @@ from streamhouse.model.table import Column
 from streamhouse.spark.sql.answering import Question, Reply
 from streamhouse.spark.sql.limits import SqlLimits
 from streamhouse.spark.sql.serving import Serving
+from streamhouse.spark.sql.worker import listen
 
 LIMITS = SqlLimits(concurrency=2, rows=2, max_body_bytes=1000)
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -92,7 +93,7 @@ async def scene() -> AsyncIterator[Scene]:
     """On a real socket: that somebody hangs up can't be played."""
     engine = FakeEngine()
     serving = Serving(engine, token="own", guest_token="guest", limits=LIMITS, clock=SystemClock(), ids=Ids())
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(serving.app, lifespan="off", log_config=None, ws="none"))
     running = asyncio.create_task(server.serve(sockets=[listener]))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -103,6 +104,15 @@ async def scene() -> AsyncIterator[Scene]:
     serving.close()
     server.should_exit = True
     await running
+
+
+def test_nothing_that_is_sent_waits_for_an_acknowledgement() -> None:
+    with (
+        listen("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_rows_come_with_their_columns_and_notes(scene: Scene) -> None:
