@@ -46,7 +46,7 @@ Defaults of topics, which hold where a topic has no setting of its own:
 
 def page() -> str:
     topics = "".join(
-        f"| `{name}` | {setting.type.value} | `{setting.default}` | {setting.about} |\n"
+        f"| `{name}` | {setting.type.value} | {f'`{setting.default}`' if setting.default else ''} | {setting.about} |\n"
         for name, setting in sorted(TOPIC_SETTINGS.items())
     )
     facts = agent_configs(Settings(), node_id=1, advertised=Address("127.0.0.1", 9092), store="", changed=Changed())

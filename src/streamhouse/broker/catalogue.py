@@ -155,7 +155,7 @@ class Catalogue:
             raise InvalidPartitions(
                 f"number of partitions is out of range; partitions={count} allowed=1 to {self._settings.max_partitions}"
             )
-        check_topic_config(overrides or {}, self.dynamic.topic_defaults)
+        check_topic_config(overrides or {}, self.dynamic.topic_defaults, topic=name)
         await self._refresh(self._miss_s)
         if name in self._by_name:
             raise TopicExists(name)
@@ -186,7 +186,7 @@ class Catalogue:
         topic = await self.find(name)
         for _ in range(CHANGE_TRIES):
             overrides = dict(change(topic.overrides))
-            check_topic_config(overrides, self.dynamic.topic_defaults)
+            check_topic_config(overrides, self.dynamic.topic_defaults, topic=name)
             if dry_run:
                 return replace(topic, overrides=overrides)
             topic = await self._changed(

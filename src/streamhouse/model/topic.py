@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias
 from streamhouse.errors import InvalidConfig
 from streamhouse.model.names import TopicId
 from streamhouse.model.schema import Check
+from streamhouse.model.table_settings import table_settings
 from streamhouse.model.topic_settings import TOPIC_SETTINGS, TopicSetting, split_list, switch
 
 RecordPart: TypeAlias = Literal["key", "value"]
@@ -90,10 +91,11 @@ def _schema_checks(values: Mapping[str, str]) -> Mapping[RecordPart, Check]:
     return {part: check for part, check in found.items() if check is not Check.OFF}
 
 
-def check_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> None:
-    """Raise `InvalidConfig` for settings that a topic can't be given now."""
+def check_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str], *, topic: str = "") -> None:
+    """Raise `InvalidConfig` for settings that a topic, of this name, can't be given now."""
     parse_topic_config(overrides, defaults)
     check_lags(topic_values(overrides, defaults))
+    table_settings(topic, overrides)
 
 
 def check_lags(values: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """Topic settings: Kafka's names for what a topic can be told, with type, default and meaning.
 
 Owns        which settings exist, how their values are checked, and which of them are accepted for compatibility alone
-Leaves      what they add up to, `TopicConfig`, to `topic`; acting on it to `broker`
+Leaves      what they add up to, `TopicConfig`, to `topic`; acting on it to `broker`; tables to `table_settings`
 """
 
 import re
@@ -9,6 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from streamhouse.model.table_settings import (
+    APPEND,
+    COMMIT_INTERVAL_MS,
+    FORMATS,
+    NO_TABLE,
+    UPSERT,
+    a_location,
+    a_table_name,
+    partitions_if_any,
+    some_key,
+)
 
 MAX_LONG: Final = 2**63 - 1
 MAX_INT: Final = 2**31 - 1
@@ -119,6 +131,13 @@ def _string(name: str, default: str, synonym: str, about: str, *allowed: str) ->
     return TopicSetting(
         name=name, type=SettingType.STRING, default=default, parse=_one_of(*allowed), synonym=synonym, about=about
     )
+
+
+def _text(
+    name: str, synonym: str, about: str, parse: Callable[[str], object], *, kind: SettingType = SettingType.STRING
+) -> TopicSetting:
+    """Nothing, unless somebody says something."""
+    return TopicSetting(name=name, type=kind, default="", parse=parse, synonym=synonym, about=about)
 
 
 _HONOURED: Final = (
@@ -238,6 +257,57 @@ _FOR_COMPACTION: Final = (
     ),
 )
 
+_FOR_TABLES: Final = (
+    _string(
+        "table.format",
+        NO_TABLE,
+        "table.format",
+        "the topic is also a table that other engines read, of this format; whoever runs `streamhouse pipelines run` "
+        "writes it",
+        *FORMATS,
+    ),
+    _text(
+        "table.name",
+        "table.name",
+        "what the table is called; empty: TOPIC_lake, where dots and dashes are underscores",
+        a_table_name,
+    ),
+    _string(
+        "table.mode",
+        APPEND,
+        "table.mode",
+        "append: every record that has a value is a row; upsert: rows replace and delete each other by table.key",
+        APPEND,
+        UPSERT,
+    ),
+    _text(
+        "table.key",
+        "table.key",
+        "columns that tell rows apart, with commas between, for table.mode=upsert",
+        some_key,
+        kind=SettingType.LIST,
+    ),
+    _text(
+        "table.partition.by",
+        "table.partition.by",
+        "by what the table is partitioned: country, day(ts), for Iceberg also bucket(16, id); empty: not at all",
+        partitions_if_any,
+    ),
+    _text(
+        "table.location",
+        "table.location",
+        "where the table is: a folder's path from the root, or s3://bucket/prefix; empty: lake/NAME beside the records",
+        a_location,
+    ),
+    _long(
+        "table.commit.interval.ms",
+        COMMIT_INTERVAL_MS,
+        "table.commit.interval.ms",
+        "time between commits of the table: how fresh it is, and how many files it has",
+        low=100,
+    ),
+)
+
 _NO_EFFECT: Final = "accepted for compatibility, without effect: "
 _AGENT_SEALS: Final = _NO_EFFECT + "segments end where the agent's settings flush.segment_bytes and flush.age_s say"
 _AGENT_SYNCS: Final = _NO_EFFECT + "when an append is durable is said by the agent's settings wal.fsync"
@@ -276,5 +346,5 @@ _ACCEPTED: Final = (
 )
 
 TOPIC_SETTINGS: Final[Mapping[str, TopicSetting]] = {
-    setting.name: setting for setting in (*_HONOURED, *_FOR_COMPACTION, *_FOR_SCHEMAS, *_ACCEPTED)
+    setting.name: setting for setting in (*_HONOURED, *_FOR_COMPACTION, *_FOR_SCHEMAS, *_FOR_TABLES, *_ACCEPTED)
 }

@@ -114,8 +114,10 @@ _OURS: Final = (
     _ours("socket.request.max.bytes", SettingType.INT, "kafka.max_request_bytes"),
 )
 
-_FIXED_FOR_TOPICS: Final = frozenset({"remote.storage.enable"})
-"""Kafka's brokers don't let it be changed while they run either."""
+_FIXED_FOR_TOPICS: Final = frozenset(
+    {"remote.storage.enable", *(name for name in TOPIC_SETTINGS if name.startswith("table."))}
+)
+"""The first can't be changed while Kafka's brokers run either; a table is one topic's."""
 
 _FOR_TOPICS: Final = tuple(
     AgentSetting(
