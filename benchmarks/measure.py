@@ -58,6 +58,9 @@ METRICS: Final[dict[str, Metric]] = {
     "transactions": Metric(unit="transactions/s", better="lower"),
     "cpu share": Metric(unit="agents' cores", better="lower"),
     # of Spark
+    "events": Metric(unit="events/s", better="higher"),
+    "events per core": Metric(unit="events/s per core", better="higher"),
+    "busy": Metric(unit="cores busy", better="lower"),
     "spark cpu": Metric(unit="CPU s/M records", better="lower"),
 }
 

@@ -39,6 +39,9 @@ SPARK: Final = Marks(
 SEGMENTS: Final = Marks(
     begin="<!-- segment numbers: begin (written by --write-readme) -->", end="<!-- segment numbers: end -->"
 )
+NEXMARK: Final = Marks(
+    begin="<!-- nexmark numbers: begin (written by --write-readme) -->", end="<!-- nexmark numbers: end -->"
+)
 
 
 def write(run: Run, page: Path = PAGE, marks: Marks = BROKERS) -> None:

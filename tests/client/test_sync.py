@@ -20,7 +20,7 @@ from streamhouse.client.schemas import Schemas
 from streamhouse.client.sql import Sql
 from streamhouse.client.sync_pipelines import SyncPipelines, SyncSql, SyncTables, SyncViews
 from streamhouse.client.sync_producer import SyncProducer
-from streamhouse.errors import Rejected, Unavailable, UnknownTopic
+from streamhouse.errors import InvalidPartitions, Rejected, Unavailable, UnknownTopic
 from tests.client.live import agent as agent
 from tests.client.live import topic as topic
 from tests.live import LiveAgent, free_port
@@ -36,7 +36,7 @@ PAIRS: list[tuple[type[Any], type[Any], set[str]]] = [
     (Views, SyncViews, {"pages"}),
     (Sql, SyncSql, {"batches"}),
     (GroupConsumer, sync.SyncGroupConsumer, {"take", "finish", "done", "positions", "give_up_share"}),
-    (Producer, SyncProducer, {"record", "put", "encode", "post", "introduce", "look_again", "release"}),
+    (Producer, SyncProducer, {"record", "put", "check_open", "encode", "post", "introduce", "look_again", "release"}),
 ]
 
 
@@ -81,6 +81,28 @@ def test_a_failure_is_raised_where_the_producer_ends(client: SyncClient, topic: 
     assert good.result().offset == 0
     with pytest.raises(Rejected, match="too large"):
         failed.result()
+
+
+def test_a_record_that_is_not_even_taken_is_told_by_flush_and_at_the_end(client: SyncClient, topic: str) -> None:
+    client.topics.create(topic, partitions=1)
+    with client.producer(topic) as producer:
+        producer.enqueue(b"nowhere", partition=7)
+        with pytest.raises(InvalidPartitions, match="partition=7"):
+            producer.flush()
+        producer.flush()  # told once
+        seen = producer.enqueue(b"nowhere", partition=8)
+        with pytest.raises(InvalidPartitions):
+            seen.result()
+    with pytest.raises(InvalidPartitions, match="partition=9"), client.producer(topic) as producer:
+        producer.enqueue(b"nowhere", partition=9)
+
+
+def test_a_producer_that_is_not_open_takes_nothing(client: SyncClient, topic: str) -> None:
+    producer = client.producer(topic)
+    with pytest.raises(Rejected, match="not open"):
+        producer.enqueue(b"lost")
+    with pytest.raises(Rejected, match="not open"):
+        producer.send(b"lost")
 
 
 def test_a_group_commits_what_the_loop_is_done_with(client: SyncClient, topic: str) -> None:

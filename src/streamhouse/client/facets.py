@@ -186,7 +186,7 @@ class ClusterView:
         return await self._http.partitions(topic)
 
     async def segments(self, topic: str | None = None, *, limit: int = 1000) -> list[Segment]:
-        """The registered segments by topic, partition and offset; at most `limit` of each topic."""
+        """The first `limit` registered segments by topic, partition and offset."""
         return await self._http.segments(topic, limit=limit)
 
     async def drain(self, node: int, *, undo: bool = False) -> list[AgentStatus]:

@@ -36,6 +36,9 @@ from streamhouse.errors import (
 
 T = TypeVar("T")
 
+SEGMENTS_PAGE: Final = 10_000
+"""Segments that one answer is asked for; agents take no larger number."""
+
 RETRIABLE: Final = (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUESTS)
 NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
     kind.__name__: kind

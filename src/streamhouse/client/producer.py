@@ -200,10 +200,13 @@ class Producer:
             partition,
         )
 
+    def check_open(self) -> None:
+        if self._admin is None:
+            raise Rejected("the producer is not open; do=use it in a block: with client.producer(…) as producer")
+
     async def put(self, record: NewRecord) -> Delivery:
         """`enqueue` for a record in bytes."""
-        if self._admin is None:
-            raise Rejected("the producer is not open; use it in: async with client.producer(...) as producer")
+        self.check_open()
         while self._buffered_bytes >= self._settings.buffer_bytes:
             self._room.clear()
             self._hurry()

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from streamhouse.client.delivery import Delivery
 from streamhouse.client.loop_thread import LoopThread
@@ -22,16 +22,21 @@ from streamhouse.client.serde import AnyHeaders
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.record import NewRecord, Receipt
 
+MAX_REFUSED: Final = 1000
+"""Records that the producer did not even take, and that nobody has looked at yet. Of more, `flush` knows these."""
+
 
 class SyncDelivery:
     """`result()` waits for the record's receipt, or raises why it was not stored."""
 
-    __slots__ = ("_delivery", "_error", "_wait")
+    __slots__ = ("_delivery", "_error", "_wait", "is_seen")
 
     def __init__(self, wait: "Callable[[SyncDelivery, float | None], Receipt]") -> None:
         self._wait = wait
         self._delivery: Delivery | None = None
         self._error: StreamhouseError | None = None
+        self.is_seen = False
+        """Whether somebody was told why it was refused."""
 
     def __repr__(self) -> str:
         return f"<SyncDelivery {self._error or self._delivery or 'under way'}>"
@@ -48,6 +53,7 @@ class SyncDelivery:
 
     def delivery(self) -> Delivery:
         if self._error is not None:
+            self.is_seen = True
             raise self._error
         assert self._delivery is not None, "not handed over yet"
         return self._delivery
@@ -64,6 +70,7 @@ class SyncProducer:
         self._inbox_bytes = 0
         self._at_work: asyncio.Task[None] | None = None
         self._is_woken = False
+        self._refused: list[SyncDelivery] = []
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._producer)[1:]}"
@@ -78,6 +85,8 @@ class SyncProducer:
         if kind is None:
             self._empty()
         self._loop.run(self._producer.__aexit__(kind, error, trace))
+        if kind is None:
+            self._raise_refused()
 
     def send(
         self,
@@ -102,6 +111,7 @@ class SyncProducer:
         partition: int | None = None,
     ) -> SyncDelivery:
         """Hand a record over; waits only while the memory is full. `result()` waits for the receipt."""
+        self._producer.check_open()
         record = self._producer.record(value, key, headers, timestamp_ms, partition)
         delivery = SyncDelivery(self._wait_for)
         with self._changed:
@@ -118,6 +128,13 @@ class SyncProducer:
         """Wait until nothing is under way; raises the first failure that nobody has looked at."""
         self._empty()
         self._loop.run(self._producer.flush())
+        self._raise_refused()
+
+    def _raise_refused(self) -> None:
+        with self._changed:
+            refused, self._refused = [each for each in self._refused if not each.is_seen], []
+        for delivery in refused:
+            delivery.delivery()
 
     def _empty(self) -> None:
         """Until the loop has taken everything over."""
@@ -148,6 +165,9 @@ class SyncProducer:
             delivery.handed_over(await self._producer.put(record))
         except StreamhouseError as error:
             delivery.handed_over(None, error)
+            with self._changed:
+                if len(self._refused) < MAX_REFUSED:
+                    self._refused.append(delivery)
 
     def _wait_for(self, delivery: SyncDelivery, timeout_s: float | None) -> Receipt:
         self._empty()
