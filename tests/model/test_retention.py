@@ -1,6 +1,7 @@
 """Where retention lets a log start."""
 
 import uuid
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +56,17 @@ def test_the_oldest_go_while_what_is_left_still_fills_the_size() -> None:
 
 def test_minus_one_keeps_everything() -> None:
     assert retained([run(0, 10, newest_ms=0)], retention_ms="-1", retention_bytes="-1") == 0
+
+
+def test_what_has_no_time_is_not_taken_for_old_and_holds_back_what_follows() -> None:
+    runs = [run(0, 10, newest_ms=-1), run(10, 20, newest_ms=0)]
+    assert retained(runs, retention_ms="1000") == 0
+    assert retained(runs, retention_ms="1000", retention_bytes="100") == 20
+
+
+def test_what_holds_no_record_needs_no_time_to_go() -> None:
+    empty = replace(run(0, 10, newest_ms=-1), records=0)
+    assert retained([empty, run(10, 20)], retention_ms="1000") == 10
 
 
 def test_a_compacted_topic_deletes_nothing_by_age() -> None:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -29,7 +30,7 @@ from streamhouse.format.keys import (
 )
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, SessionId, TopicId
-from streamhouse.model.retention import retention_step
+from streamhouse.model.retention import is_past, is_undated, retention_step
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic, TopicConfig
 
@@ -67,6 +68,8 @@ class Collector:
         self._config_of = config_of
         self._moved = moved
         self._cluster = cluster
+        self._written: dict[str, int] = {}
+        """When objects were written of whose runs one look of retention had to know it."""
         self.deleted_objects = 0
         self.deleted_orphans = 0
 
@@ -98,6 +101,7 @@ class Collector:
 
     async def retain(self) -> int:
         """Move the log starts that retention asks to move, step by step; returns how many moved."""
+        self._written.clear()
         configs = await self._configs()
         states = [
             state
@@ -144,8 +148,7 @@ class Collector:
             if run is None or not config.deletes or _has_leftovers(state, run):
                 continue
             size = sizes.get(state.partition, 0)
-            is_old = config.retention_ms >= 0 and run.max_timestamp_ms < now_ms - config.retention_ms
-            if is_old or 0 <= config.retention_bytes < size:
+            if is_past(run, config, now_ms=now_ms) or 0 <= config.retention_bytes < size:
                 found.append(Due(state.partition, config, state.log_start, size))
         return found
 
@@ -158,13 +161,37 @@ class Collector:
         starts: dict[PartitionId, int] = {}
         more: list[Due] = []
         for due in some:
-            page = pages.get(due.partition, [])
+            page = await self._dated(pages.get(due.partition, []), due.config, now_ms)
             step = retention_step(page, due.config, log_start=due.log_start, now_ms=now_ms, size_bytes=due.size_bytes)
             if step.start > due.log_start:
                 starts[due.partition] = step.start
             if len(page) == limit and step.start == page[-1].end:
                 more.append(due._replace(log_start=step.start, size_bytes=step.size_bytes))
         return starts, more
+
+    async def _dated(self, page: Sequence[Run], config: TopicConfig, now_ms: int) -> Sequence[Run]:
+        """Records that came without times are as old as the object that holds them, as they are in Kafka as the file.
+        Asked for only as far as retention comes: behind a young run nothing goes by its age."""
+        dated: list[Run] = []
+        for run in page:
+            known = run
+            if is_undated(run) and config.retention_ms >= 0:
+                known = replace(run, max_timestamp_ms=await self._written_at(run, now_ms))
+            if not is_past(known, config, now_ms=now_ms):
+                break
+            dated.append(known)
+        return [*dated, *page[len(dated) :]]
+
+    async def _written_at(self, run: Run, now_ms: int) -> int:
+        """Once for all partitions that have a run in the object; as long as nobody tells, it is young."""
+        key = run.object_key
+        if key not in self._written:
+            try:
+                self._written[key] = (await self._doors.objects.head(key)).modified_at_ms
+            except StreamhouseError as error:
+                log.warning("nobody tells how old a run is, so it stays", extra={"run": str(run), "why": str(error)})
+                self._written[key] = now_ms
+        return self._written[key]
 
     async def _configs(self) -> dict[TopicId, TopicConfig]:
         configs: dict[TopicId, TopicConfig] = {}
