@@ -265,7 +265,7 @@ async def test_sizes_add_up_segments_and_tail(world: World) -> None:
     topics = await broker.topics()
     await produce(broker, batch(b"a" * 100))
     await broker.tenure.flusher.flush_all()  # type: ignore[union-attr]
-    (run,) = await broker.runs(await broker.topic("orders"), limit=10)
+    ((_, run),) = (await broker.registered.page([await broker.topic("orders")], limit=10)).runs
     tail = batch(b"b")
     await produce(broker, tail)
     assert await broker.administration.sizes(topics) == {CLICKS: 0, ORDERS: run.length + len(tail)}

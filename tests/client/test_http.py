@@ -28,6 +28,21 @@ async def test_segments_are_sorted_and_new_fields_are_ignored() -> None:
         assert [segment.base for segment in await http.segments()] == [0, 5]
 
 
+async def test_segments_are_gathered_from_pages_up_to_the_limit() -> None:
+    asked: list[dict[str, str]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(dict(request.url.params))
+        base = int(request.url.params.get("cursor", "0"))
+        page = [{**ONE, "base": base}, {**ONE, "base": base + 1}]
+        return httpx.Response(200, json={"segments": page, "cursor": str(base + 2) if base < 6 else None})
+
+    async with Http("127.0.0.1:1", transport=httpx.MockTransport(answer)) as http:
+        assert [segment.base for segment in await http.segments("a")] == list(range(8))
+        assert [segment.base for segment in await http.segments("a", limit=3)] == [0, 1, 2]
+    assert asked[-2:] == [{"topic": "a", "limit": "3"}, {"topic": "a", "limit": "1", "cursor": "2"}]
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

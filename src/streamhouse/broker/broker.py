@@ -1,22 +1,18 @@
 """Broker: what the platform promises, in our own vocabulary; the one door for every protocol.
 
-Data path   wire -> **broker** -> log, fetch, offsets, catalogue ... -> stores
-Owns        the tenure in force and the beginning of the next one; which logs are opened here
+Data path   wire -> **broker** -> leading, appending, fetch, offsets, catalogue ... -> stores
+Owns        the tenure in force and the beginning of the next one
 Leaves      frames and codes to the wires, each promise's mechanics to its own module
 """
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import suppress
-from typing import Final
 
 from streamhouse.config import Settings
 from streamhouse.errors import (
     AppendFailed,
     InvalidTopicName,
-    LeaseHeld,
     StreamhouseError,
     Unavailable,
     UnknownTopic,
@@ -24,7 +20,6 @@ from streamhouse.errors import (
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.lease import Session
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
-from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.waiting import patiently
 
@@ -41,6 +36,7 @@ from .cluster.rescue import Rescue
 from .cluster.returns import Returns
 from .doors import Doors
 from .groups import Groups
+from .leading import Leading
 from .log import PartitionLog, Placed
 from .maintenance.collector import Collector
 from .maintenance.compaction import Compactor
@@ -54,6 +50,7 @@ from .reading.fetch import Fetched, Fetcher, Wanted
 from .reading.offsets import FoundOffset, Offsets
 from .reading.plans import ReadPlans
 from .reading.reader import SegmentReader
+from .reading.registered import Registered
 from .records.records import Records
 from .schemas import Schemas
 from .sql import SqlWorkers
@@ -64,11 +61,6 @@ from .views import Views
 
 log = logging.getLogger(__name__)
 
-MAX_IMPATIENT: Final = 10_000
-
-LEASE_LOOK_S: Final = 0.1
-"""How often a lease that is on its way is asked for, where its coming isn't heard."""
-
 
 class Broker:
     def __init__(self, doors: Doors) -> None:
@@ -78,6 +70,7 @@ class Broker:
         self.reader = SegmentReader(doors.settings.fetch, objects=doors.objects, metadata=doors.metadata)
         self.catalogue = Catalogue(doors, obey=self._obey)
         self.cluster = Cluster(doors)
+        self._leading = Leading(doors, catalogue=self.catalogue, cluster=self.cluster, tenancy=self._current)
         self.schemas = Schemas(doors)
         self.tables = Tables(doors, catalogue=self.catalogue)
         self.pipelines = Pipelines(doors, catalogue=self.catalogue)
@@ -95,12 +88,12 @@ class Broker:
         self._fetcher = Fetcher(
             doors.settings.fetch,
             reader=self.reader,
-            open_log=self.open_log,
+            open_log=self._leading.open_log,
             vouches_for=lambda opened: self._current().vouches_for(opened),
             clock=doors.clock,
         )
         self.administration = Administration(
-            doors, catalogue=self.catalogue, open_log=self.open_log, tenure=lambda: self._tenure
+            doors, catalogue=self.catalogue, open_log=self._leading.open_log, tenure=lambda: self._tenure
         )
         self.oversight = Oversight(doors, catalogue=self.catalogue, cluster=self.cluster, tenure=lambda: self._tenure)
         self.checkup = Checkup(
@@ -113,29 +106,30 @@ class Broker:
         self._tenure: Tenure | None = None
         self._stopping = asyncio.Event()
         self._topics_changed = asyncio.Event()
-        self._impatient: dict[PartitionId, float] = {}
-        """Partitions whose lease was waited for in vain, and when."""
         self._producer_ids = ProducerIds(doors.metadata)
         self.recovered = Recovered()
         self.traffic = Traffic()
         self._appending = Appending(
             doors,
-            open_log=self.open_log,
+            open_log=self._leading.open_log,
             tenure=self._current,
             budget=self.budget,
             traffic=self.traffic,
             schema_check=self.schemas.check,
         )
         self.records = Records(doors, self)
-        self.holds = Holds(doors, open_ahead=self.open_ahead, open_log=self.open_log, tenancy=self._current)
+        self.holds = Holds(
+            doors, open_ahead=self._leading.open_ahead, open_log=self._leading.open_log, tenancy=self._current
+        )
         self.commits = Commits(
             doors,
             catalogue=self.catalogue,
             cluster=self.cluster,
             holds=self.holds,
-            leaders=self.leaders,
+            leaders=self._leading.leaders,
             tenancy=self._current,
         )
+        self.registered = Registered(doors)
         self.plans = ReadPlans(doors, catalogue=self.catalogue, latest=self.records.latest)
         self.upkeep = Upkeep(
             doors,
@@ -349,19 +343,7 @@ class Broker:
 
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
         """Who leads the partitions of these topics, or will when the first request comes."""
-        own = self._current()
-        known = {} if self._doors.alone else await self.cluster.leaders(topics)
-        nobody = Leader(own.session if self._doors.alone else None, -1)
-        found: dict[PartitionId, Leader] = {}
-        for topic in topics:
-            for number in range(topic.partitions):
-                partition = PartitionId(topic.topic_id, number)
-                opened = own.find_open(TopicPartition(topic.name, number), topic)
-                mine = opened is not None and opened.closed is None
-                found[partition] = (
-                    Leader(own.session, opened.epoch) if opened is not None and mine else known.get(partition, nobody)
-                )
-        return found
+        return await self._leading.leaders(topics)
 
     # --- topics
 
@@ -391,54 +373,11 @@ class Broker:
 
     async def open_log(self, name: TopicPartition) -> PartitionLog:
         """The log of a partition that exists; opened under a lease when it isn't open yet."""
-        topic = await self.catalogue.find(name.topic)
-        if not 0 <= name.partition < topic.partitions:
-            raise UnknownTopic(name)
-        if (found := self._current().find_open(name, topic)) is not None:
-            return found
-        return await self._open_ours(name, topic)
-
-    async def _open_ours(self, name: TopicPartition, topic: Topic) -> PartitionLog:
-        """Take the lease of a partition that this agent should lead; waits a little for one that is on its way."""
-        partition = PartitionId(topic.topic_id, name.partition)
-        asked = self._doors.clock.monotonic()
-        while True:
-            await self.cluster.require_ours(name, partition)
-            try:
-                opened = await self._current().open_log(topic, name.partition)
-            except LeaseHeld:
-                left = self._patience_s(partition, asked)
-                if left <= 0:
-                    self.cluster.forget_leases(topic.topic_id)
-                    raise
-                await self.cluster.wait_news(min(left, LEASE_LOOK_S))
-            else:
-                self._impatient.pop(partition, None)
-                self.cluster.took(partition, opened.epoch)
-                return opened
-
-    def _patience_s(self, partition: PartitionId, asked: float) -> float:
-        """How much longer a request waits for a lease. When one has waited in vain, those behind it don't."""
-        wait_s, now = self._settings.cluster.handover_wait_s, self._doors.clock.monotonic()
-        left = asked + wait_s - now
-        if self._doors.alone or now - self._impatient.get(partition, -math.inf) < wait_s:
-            return 0.0
-        if left <= 0:
-            if len(self._impatient) >= MAX_IMPATIENT:
-                self._impatient.clear()
-            self._impatient[partition] = now
-        return left
+        return await self._leading.open_log(name)
 
     async def open_ahead(self, names: Sequence[TopicPartition]) -> None:
         """Open together what a request is about to ask for one by one. What can't be opened says so when it is."""
-        tenure = self._current()
-        missing = [name for name in names if tenure.find_log(name) is None]
-        if len(missing) <= 1:
-            return
-        with suppress(StreamhouseError):  # first what all of them need, so that they come to their leases together
-            topics = [await self.catalogue.find(topic) for topic in dict.fromkeys(name.topic for name in missing)]
-            await self.leaders(topics)
-        await asyncio.gather(*(self.open_log(name) for name in missing), return_exceptions=True)
+        await self._leading.open_ahead(names)
 
     # --- appending
 
@@ -465,36 +404,27 @@ class Broker:
     async def fetch(
         self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> list[Fetched]:
-        await self.open_ahead([item.name for item in wanted])
+        await self._leading.open_ahead([item.name for item in wanted])
         found = await self._fetcher.fetch(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
         self.traffic.fetched(size_bytes=sum(item.size_bytes for item in found))
         return found
 
     async def earliest(self, name: TopicPartition) -> FoundOffset:
-        return self.offsets.earliest(await self.open_log(name))
+        return self.offsets.earliest(await self._leading.open_log(name))
 
     async def latest(self, name: TopicPartition) -> FoundOffset:
-        opened = await self.open_log(name)
+        opened = await self._leading.open_log(name)
         self._current().require_valid(name)  # a leader whose time is over doesn't know the end any more
         return self.offsets.latest(opened)
 
     async def at_time(self, name: TopicPartition, timestamp_ms: int) -> FoundOffset | None:
-        return await self.offsets.at_time(await self.open_log(name), timestamp_ms)
+        return await self.offsets.at_time(await self._leading.open_log(name), timestamp_ms)
 
     async def at_max_timestamp(self, name: TopicPartition) -> FoundOffset | None:
-        return await self.offsets.at_max_timestamp(await self.open_log(name))
+        return await self.offsets.at_max_timestamp(await self._leading.open_log(name))
 
     async def epoch_end(self, name: TopicPartition, epoch: int) -> FoundOffset | None:
-        return await self.offsets.epoch_end(await self.open_log(name), epoch)
-
-    async def runs(self, topic: Topic, *, limit: int) -> list[Run]:
-        """The topic's runs, by partition and offset, up to `limit` of each partition."""
-        found: list[Run] = []
-        for partition in range(topic.partitions):
-            found.extend(
-                await self._doors.metadata.runs(PartitionId(topic.topic_id, partition), from_offset=0, limit=limit)
-            )
-        return found
+        return await self.offsets.epoch_end(await self._leading.open_log(name), epoch)
 
     def _log_start_moved(self, partition: PartitionId, offset: int) -> None:
         if self._tenure is not None:

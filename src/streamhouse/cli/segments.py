@@ -42,7 +42,7 @@ def list_(
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", help="Only this topic's.", autocompletion=complete_topic)
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Most segments of a topic.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Most segments to list.")] = 1000,
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
@@ -53,6 +53,8 @@ def list_(
         say("no segments yet; records wait in the WAL until flush.age_s or flush.segment_bytes")
     else:
         _show_list(segments)
+        if len(segments) == limit:
+            say(f"the first {count(limit)}; --limit for more, --topic for one topic's", dim=True)
 
 
 def _show_list(segments: "list[Segment]") -> None:

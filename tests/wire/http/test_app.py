@@ -54,7 +54,7 @@ async def test_metrics_count_what_went_through(broker: Broker, http: httpx.Async
 
 
 async def test_segments_are_listed_by_topic(world: World, broker: Broker, http: httpx.AsyncClient) -> None:
-    assert (await http.get("/v1/segments", params={"topic": "orders"})).json() == {"segments": []}
+    assert (await http.get("/v1/segments", params={"topic": "orders"})).json() == {"segments": [], "cursor": None}
     await produce(broker, batch(b"a", b"b"))
     await world.stop(broker, world.run(broker))
     (segment,) = (await http.get("/v1/segments")).json()["segments"]

@@ -90,6 +90,28 @@ async def test_a_large_plan_comes_in_pages_that_leave_nothing_out(broker: Broker
     assert runs == {0: list(range(5)), 1: [0], 2: list(range(7))}
 
 
+async def test_segments_are_listed_in_pages_that_leave_nothing_out(broker: Broker, http: httpx.AsyncClient) -> None:
+    for partition, count in enumerate((2, 0, 5)):
+        for _ in range(count):
+            await flushed(broker, TopicPartition("orders", partition), b"x")
+    found: list[tuple[int, int]] = []
+    params: dict[str, str | int] = {"topic": "orders", "limit": 1000}
+    for _ in range(4):
+        page = (await http.get("/v1/segments", params=params)).json()
+        assert len(page["segments"]) <= 3
+        found += [(each["partition"], each["base"]) for each in page["segments"]]
+        if page["cursor"] is None:
+            break
+        params["cursor"] = page["cursor"]
+    assert found == [(0, 0), (0, 1), *((2, base) for base in range(5))]
+
+
+@pytest.mark.parametrize("cursor", ["orders", "orders:0", "orders:0:0:0", "orders:0:-1", "²:²:²", "x" * 400])
+async def test_a_cursor_of_nobody_is_refused(http: httpx.AsyncClient, cursor: str) -> None:
+    answer = await http.get("/v1/segments", params={"cursor": cursor})
+    assert answer.status_code == (400 if len(cursor) > 300 else 422)
+
+
 async def test_partitions_without_records_are_told_too(http: httpx.AsyncClient) -> None:
     found = await all_pages(http, {"topic": "orders"})
     assert [(each["partition"], each["end"], each["runs"]) for each in found] == [(0, 0, []), (1, 0, []), (2, 0, [])]

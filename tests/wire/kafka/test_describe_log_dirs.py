@@ -46,7 +46,8 @@ async def test_segments_count_as_they_are_stored_and_deleted_records_no_more(cli
     opened = await served.broker.open_log(name)
     waiting = opened.wait_flushed(1)
     await waiting
-    (run,) = await served.broker.runs(await served.broker.topic("orders"), limit=10)
+    orders = await served.broker.topic("orders")
+    ((_, run),) = (await served.broker.registered.page([orders], limit=10)).runs
     assert run.length < 100_000
     assert await sizes(client) == {("orders", 0): run.length}
     tail = a_batch(b"y" * 50)

@@ -149,7 +149,7 @@ async def test_a_corrupt_block_is_a_corrupt_message_for_its_own_range_only(broke
             await produce(client, "orders", (partition, a_batch(os.urandom(size))))
     assert broker.tenure is not None
     await broker.tenure.flusher.flush_all()
-    run = (await broker.runs(await broker.topic("orders"), limit=10))[0]
+    _, run = (await broker.registered.page([await broker.topic("orders")], limit=10)).runs[0]
     await _flip_a_bit(broker, run.object_key, (await broker.reader.index(run)).blocks[1].position + 1000)
     for offset, expected in ((0, ErrorCode.NONE), (1, ErrorCode.CORRUPT_MESSAGE), (2, ErrorCode.NONE)):
         damaged, whole = await fetch(client, fetch_request("orders", (0, offset), (1, offset)))

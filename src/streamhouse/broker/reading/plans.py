@@ -18,6 +18,7 @@ from streamhouse.errors import InvalidPartitions, UnknownTopic
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import Run
+from streamhouse.stores.metadata.base import MetadataStore
 
 from .offsets import FoundOffset
 
@@ -88,7 +89,7 @@ class ReadPlans:
         # In this order: a log's end can't be below what was flushed when it is asked for later.
         ends = await self._ends(page, [states[partition] for partition in partitions])
         wanted = {at: clipped(span, states[at]) for span, at in zip(page, partitions, strict=True)}
-        runs = await self._runs(wanted)
+        runs = await first_runs(self._metadata, wanted, limit=self._settings.max_runs)
         plans = [
             PartitionPlan(
                 name=span.name,
@@ -131,24 +132,27 @@ class ReadPlans:
             raise failed.exceptions[0] from None
         return [each.result() for each in asked]
 
-    async def _runs(self, wanted: Mapping[PartitionId, range]) -> dict[PartitionId, list[Run]]:
-        """The runs of as many partitions as the limit of an answer allows, the last of them perhaps in part."""
-        left = self._settings.max_runs
-        some = {partition: asked.start for partition, asked in wanted.items() if asked}
-        share = max(1, left // max(1, len(some)))
-        first: dict[PartitionId, list[Run]] = {}
-        for run in await self._metadata.runs_of(some, limit=share):
-            first.setdefault(run.partition, []).append(run)
-        found: dict[PartitionId, list[Run]] = {}
-        for partition, asked in wanted.items():
-            if left <= 0:
-                break
-            runs = first.get(partition, [])[:left]
-            if len(runs) == share < left:  # there may be more
-                runs += await self._metadata.runs(partition, from_offset=runs[-1].end, limit=left - share)
-            found[partition] = [run for run in runs if run.base < asked.stop]
-            left -= len(found[partition])
-        return found
+
+async def first_runs(
+    metadata: MetadataStore, wanted: Mapping[PartitionId, range], *, limit: int
+) -> dict[PartitionId, list[Run]]:
+    """The runs within these offsets, of as many partitions as the limit allows, the last of them perhaps in part."""
+    left = limit
+    some = {partition: asked.start for partition, asked in wanted.items() if asked}
+    share = max(1, left // max(1, len(some)))
+    first: dict[PartitionId, list[Run]] = {}
+    for run in await metadata.runs_of(some, limit=share):
+        first.setdefault(run.partition, []).append(run)
+    found: dict[PartitionId, list[Run]] = {}
+    for partition, asked in wanted.items():
+        if left <= 0:
+            break
+        runs = first.get(partition, [])[:left]
+        if len(runs) == share < left:  # there may be more
+            runs += await metadata.runs(partition, from_offset=runs[-1].end, limit=left - share)
+        found[partition] = [run for run in runs if run.base < asked.stop]
+        left -= len(found[partition])
+    return found
 
 
 def spans_from(spans: Sequence[Span], begin: Place | None) -> Sequence[Span]:

@@ -18,16 +18,14 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.maintenance.plans import PartitionUpkeep
 from streamhouse.broker.maintenance.replacements import ExpectedRun, WantedReplacement
-from streamhouse.broker.reading.plans import Place
 from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import topic_values
-from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.exchange import json_answer
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, QUERY_PATTERN, Call, NoQuery, Operation
+from streamhouse.wire.http.places import Cursor, read_place, write_place
 
 TAG: Final = "maintenance"
-MAX_CURSOR: Final = 40
 
 Number = Annotated[int, Meta(ge=0, le=MAX_LONG)]
 EpochNumber = Annotated[int, Meta(ge=0, le=MAX_INT)]
@@ -38,7 +36,7 @@ Key = Annotated[str, Meta(min_length=1, max_length=200)]
 
 class MaintenanceQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: TopicName
-    cursor: Annotated[str, Meta(max_length=MAX_CURSOR, description="`next` of the answer before")] | None = None
+    cursor: Cursor | None = None
 
 
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,9 +128,7 @@ class ReplacementView(msgspec.Struct, frozen=True, kw_only=True):
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def plan_maintenance(call: Call[NoQuery, MaintenanceQuestion]) -> Response:
-        asked = call.body
-        begin = None if asked.cursor is None else _read_cursor(asked.topic, asked.cursor)
-        plan = await broker.upkeep.plans.plan(asked.topic, begin=begin)
+        plan = await broker.upkeep.plans.plan(call.body.topic, begin=read_place(call.body.cursor))
         return json_answer(
             MaintenancePlanView(
                 store=broker.plans.store_url,
@@ -141,7 +137,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
                 topic_id=str(plan.topic.topic_id),
                 effective_settings=dict(topic_values(plan.topic.overrides, broker.catalogue.dynamic.topic_defaults)),
                 partitions=[_view(each) for each in plan.partitions],
-                next=None if plan.next is None else _write_cursor(plan.next),
+                next=write_place(plan.next),
             )
         )
 
@@ -175,18 +171,6 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             problems=(404, 409),
         ),
     ]
-
-
-def _write_cursor(place: Place) -> str:
-    return f"{place.name.partition}:{place.offset}"
-
-
-def _read_cursor(topic: str, text: str) -> Place:
-    partition, _, offset = text.partition(":")
-    for each in (partition, offset):
-        if not (each.isascii() and each.isdecimal() and len(each) <= len(str(MAX_LONG))):
-            raise Unprocessable("this is no cursor of a maintenance plan")
-    return Place(TopicPartition(topic, int(partition)), int(offset))
 
 
 def _view(upkeep: PartitionUpkeep) -> PartitionUpkeepView:

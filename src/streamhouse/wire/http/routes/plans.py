@@ -15,16 +15,15 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.reading.plans import PartitionPlan, Place, Span
+from streamhouse.broker.reading.plans import PartitionPlan, Span
 from streamhouse.errors import UnknownTopic
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.segment import Run
-from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.exchange import json_answer
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation
+from streamhouse.wire.http.places import Cursor, read_place, write_place
 
 TAG: Final = "plans"
-MAX_CURSOR: Final = 300
 QUESTIONS_AT_ONCE: Final = 16
 """Partitions whose records of a time are looked for together: each may have to be read from the object store."""
 
@@ -48,7 +47,7 @@ class WantedTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class ReadPlanQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topics: list[WantedTopic]
-    cursor: Annotated[str, Meta(max_length=MAX_CURSOR, description="`next` of the answer before")] | None = None
+    cursor: Cursor | None = None
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,14 +108,14 @@ class OffsetsAtTime(msgspec.Struct, frozen=True, kw_only=True):
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def plan_reading(call: Call[NoQuery, ReadPlanQuestion]) -> Response:
-        begin = _read_cursor(call.body.cursor) if call.body.cursor is not None else None
-        plan = await broker.plans.plan(await _spans(broker, call.body.topics), begin=begin)
+        spans = await _spans(broker, call.body.topics)
+        plan = await broker.plans.plan(spans, begin=read_place(call.body.cursor))
         return json_answer(
             ReadPlanView(
                 store=broker.plans.store_url,
                 grace_s=broker.plans.grace_s,
                 partitions=[_view(each) for each in plan.partitions],
-                next=None if plan.next is None else _write_cursor(plan.next),
+                next=write_place(plan.next),
             )
         )
 
@@ -177,22 +176,6 @@ async def _spans(broker: Broker, wanted: list[WantedTopic]) -> list[Span]:
         else:
             spans += [Span(TopicPartition(topic.name, one.partition), one.start, one.end) for one in each.partitions]
     return spans
-
-
-def _write_cursor(place: Place) -> str:
-    return f"{place.name.topic}:{place.name.partition}:{place.offset}"
-
-
-def _read_cursor(text: str) -> Place:
-    topic, partition, offset = [*text.split(":"), "", "", ""][:3]
-    place = Place(TopicPartition(topic, _number(partition)), _number(offset))
-    if _write_cursor(place) != text:
-        raise Unprocessable("this is no cursor of a read plan")
-    return place
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_LONG)) else -1
 
 
 def _view(plan: PartitionPlan) -> PartitionPlanView:

@@ -1,6 +1,6 @@
 """Segments: which runs of partitions are registered, and in which objects.
 
-GET /v1/segments?topic=…&limit=…    at most `limit` runs of each partition
+GET /v1/segments?topic=…&limit=…&cursor=…    at most `limit` runs, by topic, partition and offset, page by page
 """
 
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.model.segment import Run
 from streamhouse.wire.http.exchange import DEFAULT_LIMIT, MAX_LIMIT, json_answer
 from streamhouse.wire.http.operations import Call, Operation
+from streamhouse.wire.http.places import Cursor, read_place, write_place
 
 
 class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,20 +31,25 @@ class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Segments(msgspec.Struct, frozen=True, kw_only=True):
+    """`cursor` is for the next page, null when there is none; a page may have fewer than the limit, or none."""
+
     segments: list[SegmentView]
+    cursor: str | None
 
 
 class SegmentsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: Annotated[str, Meta(description="only of this topic")] = ""
-    limit: Annotated[int, Meta(description="runs of each partition at most", ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT
+    limit: Annotated[int, Meta(description="runs in the answer, at most", ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT
+    cursor: Cursor | None = None
 
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def list_segments(call: Call[SegmentsQuery, None]) -> Response:
-        name, limit = call.query.topic, call.query.limit
-        topics = [await broker.topic(name)] if name else await broker.topics()
-        found = [_view(topic.name, run) for topic in topics for run in await broker.runs(topic, limit=limit)]
-        return json_answer(Segments(segments=found))
+        asked = call.query
+        topics = [await broker.topic(asked.topic)] if asked.topic else await broker.topics()
+        page = await broker.registered.page(topics, limit=asked.limit, begin=read_place(asked.cursor))
+        found = [_view(name.topic, run) for name, run in page.runs]
+        return json_answer(Segments(segments=found, cursor=write_place(page.next)))
 
     return [
         Operation(
@@ -51,6 +57,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/segments",
             handler=list_segments,
             summary="Which runs of partitions are registered, and in which objects",
+            about="By topic, partition and offset. The agent's setting `plans.max_runs` limits a page, too.",
             tag="topics",
             query=SegmentsQuery,
             answer=Segments,
