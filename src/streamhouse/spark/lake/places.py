@@ -82,6 +82,11 @@ def _bucket(environ: Mapping[str, str]) -> fs.FileSystem:
     return fs.S3FileSystem(**given)
 
 
+def endpoint_of(environ: Mapping[str, str] | None = None) -> str:
+    """The address that replaces the cloud's own; empty: none."""
+    return _first(os.environ if environ is None else environ, _ENDPOINTS)
+
+
 def iceberg_properties(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """What PyIceberg must be told of the environment; it is never stored in a table."""
     found = os.environ if environ is None else environ

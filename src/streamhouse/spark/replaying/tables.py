@@ -2,7 +2,7 @@
 
 Data path   files of a lake -> **tables** -> Spark's rows -> restoring
 Owns        finding out what a source is; its version, its pieces in a fixed order, reading one of them
-Leaves      Parquet to pyarrow, the tables' own metadata to pyiceberg and deltalake
+Leaves      getting there to `reaching`, Parquet to pyarrow, the tables' own metadata to pyiceberg and deltalake
 Invariant   a source opened again at its version has the same pieces in the same order
 """
 
@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -19,6 +18,8 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pa_fs
 
 from streamhouse.errors import Misconfigured
+from streamhouse.spark.lake.places import iceberg_properties
+from streamhouse.spark.replaying.reaching import check_bucket, delta_access, located, plain, unreadable
 
 Kind = Literal["parquet", "iceberg", "delta"]
 ROWS: Final = 64 * 1024
@@ -53,25 +54,27 @@ class Source(Protocol):
 
 def find_kind(url: str) -> Kind:
     """What lies at an address, by what is in the folder."""
-    files, root = _located(url)
     if url.endswith(".metadata.json"):
         return "iceberg"
-    if files.get_file_info(f"{root}/_delta_log").type == pa_fs.FileType.Directory:
-        return "delta"
-    if files.get_file_info(f"{root}/metadata").type == pa_fs.FileType.Directory:
-        return "iceberg"
+    check_bucket(url)
+    files, root = located(url)
+    try:
+        if files.get_file_info(f"{root}/_delta_log").type == pa_fs.FileType.Directory:
+            return "delta"
+        if files.get_file_info(f"{root}/metadata").type == pa_fs.FileType.Directory:
+            return "iceberg"
+    except OSError as error:
+        raise unreadable(url, error) from None
     return "parquet"
 
 
 def open_source(reference: Reference) -> Source:
-    """As it is now; raises `Misconfigured` where its version is no longer there."""
+    """As it is now; raises `Misconfigured` where its version is no longer there, `Unavailable` where nobody answers."""
+    check_bucket(reference.url)
     try:
         source: Source = _OPEN[reference.kind].open(reference.url, reference.version)
     except (pa.ArrowException, ValueError, OSError) as error:
-        why = str(error).strip().partition("\n")[0]
-        raise Misconfigured(
-            f"the source can't be read; source={_plain(reference.url)} kind={reference.kind} why={why}"
-        ) from None
+        raise unreadable(reference.url, error, reference.kind) from None
     return source
 
 
@@ -79,22 +82,6 @@ def open_source(reference: Reference) -> Source:
 def opened(reference: Reference) -> Source:
     """For tasks: kept for the next piece, as Spark's Python workers live on."""
     return open_source(reference)
-
-
-def _located(url: str) -> tuple[Any, str]:
-    """A file system, and the path in it."""
-    absolute = url if "://" in url else str(Path(url).absolute())
-    try:
-        files, path = pa_fs.FileSystem.from_uri(absolute)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise Misconfigured(f"not a place of files; source={_plain(url)} why={error}") from None
-    return files, path.rstrip("/")
-
-
-def _plain(url: str) -> str:
-    """Without a name and a password, should somebody have put them there."""
-    parts = urlsplit(url)
-    return url.replace(f"{parts.netloc.rpartition('@')[0]}@", "") if "@" in parts.netloc else url
 
 
 # --- Parquet
@@ -111,13 +98,13 @@ class ParquetFiles:
 
     @classmethod
     def open(cls, url: str, version: str) -> "ParquetFiles":
-        files, root = _located(url)
+        files, root = located(url)
         found = tuple(sorted((info.path, info.size) for info in _parquet_in(files, root)))
         if not found:
-            raise Misconfigured(f"no Parquet file there; source={_plain(url)}")
+            raise Misconfigured(f"no Parquet file there; source={plain(url)}")
         made = cls(root=root, files=files, found=found, schema=_first_schema(files, root, found[0][0]))
         if version and version != made.version:
-            raise Misconfigured(f"the files are others than when the job began; source={_plain(url)} do=use another id")
+            raise Misconfigured(f"the files are others than when the job began; source={plain(url)} do=use another id")
         return made
 
     @property
@@ -212,21 +199,21 @@ def _iceberg(url: str) -> Any:
             raise Misconfigured(f"no such table; source={url} why={error}") from None
     metadata = url if url.endswith(".metadata.json") else _newest_metadata(url)
     try:
-        return StaticTable.from_metadata(metadata)
+        return StaticTable.from_metadata(metadata, properties=iceberg_properties())
     except ValidationError:
-        raise Misconfigured(f"this is no metadata of an Iceberg table; file={_plain(metadata)}") from None
+        raise Misconfigured(f"this is no metadata of an Iceberg table; file={plain(metadata)}") from None
 
 
 def _newest_metadata(url: str) -> str:
     """Versions count up at the beginning of the names."""
-    files, root = _located(url)
+    files, root = located(url)
     found = [
         info.path
         for info in files.get_file_info(pa_fs.FileSelector(f"{root}/metadata", allow_not_found=True))
         if info.path.endswith(".metadata.json")
     ]
     if not found:
-        raise Misconfigured(f"no metadata of an Iceberg table there; source={_plain(url)}")
+        raise Misconfigured(f"no metadata of an Iceberg table there; source={plain(url)}")
     newest = max(found, key=_metadata_number)
     scheme = urlsplit(url).scheme if "://" in url else "file"
     return f"{scheme}://{newest}"
@@ -256,12 +243,13 @@ class DeltaTable:
         from deltalake.exceptions import DeltaError
 
         try:
-            table = Opened(url, version=int(version) if version else None)
+            table = Opened(url, version=int(version) if version else None, storage_options=delta_access(url))
             whole = table.to_pyarrow_dataset()
         except DeltaError as error:
-            raise Misconfigured(f"the Delta table can't be read; source={_plain(url)} why={error}") from None
+            raise unreadable(url, error, "delta") from None
         fragments = tuple(sorted(whole.get_fragments(), key=lambda each: each.path))
-        sizes = tuple(_fragment_bytes(each) for each in fragments)
+        known = dict(_file_bytes(table))
+        sizes = tuple(known.get(each.path) or _fragment_bytes(each) for each in fragments)
         return cls(number=table.version(), whole=whole, fragments=fragments, sizes=sizes)
 
     @property
@@ -274,6 +262,12 @@ class DeltaTable:
 
     def read(self, piece: int) -> Iterator[pa.RecordBatch]:
         yield from self.fragments[piece].to_batches(schema=self.whole.schema, batch_size=ROWS)
+
+
+def _file_bytes(table: Any) -> Iterator[tuple[str, int]]:
+    """Paths and sizes as the log has them: to ask for each file costs a request."""
+    for action in pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist():
+        yield action["path"], action["size_bytes"]
 
 
 def _fragment_bytes(fragment: Any) -> int:
