@@ -32,12 +32,14 @@ class MadeUpAgents(Doors):
         self,
         *tables: dict[str, Any],
         pipelines: tuple[dict[str, Any], ...] = (),
+        topics: tuple[dict[str, Any], ...] = (),
         store: str = "file:///srv/data/objects",
         columns: tuple[str, ...] | None = None,
     ) -> None:
         self.kept = {
             "tables": {each["name"]: each for each in tables},
             "pipelines": {each["name"]: each for each in pipelines},
+            "topics": {each["name"]: each for each in topics},
         }
         self.store, self.columns, self.refuses_pipelines = store, columns, False
         self.asked: list[tuple[str, str, Any]] = []
@@ -320,3 +322,61 @@ def test_records_without_a_value_are_no_rows_of_a_table_that_is_only_appended_to
     (writer,) = parse(doors.kept["pipelines"]["lake"]["text"])
     assert isinstance(writer, CreatePipeline)
     assert writer.select == "SELECT * FROM STREAM(`orders`) WHERE NOT _deleted"
+
+
+# --- what the settings of topics ask for
+
+
+ASKING = {"name": "orders", "settings": {"table.format": "iceberg"}}
+MADE = {
+    "name": "orders_lake",
+    "connector": "iceberg",
+    "options": {"location": "/lake", "mode": "append", "settings_of": "orders"},
+}
+FILLING = {
+    "name": "orders_lake",
+    "target": "orders_lake",
+    "wish": "run",
+    "text": "CREATE PIPELINE orders_lake AS INSERT INTO orders_lake SELECT * FROM STREAM(`orders`) WHERE NOT _deleted",
+    "options": {"trigger": "60000 milliseconds"},
+    "status": {"phase": "running"},
+}
+
+
+def test_a_table_that_nobody_has_made_yet_is_listed_with_what_it_waits_for() -> None:
+    doors = MadeUpAgents(TOPIC, topics=(ASKING,))
+    (table,) = json.loads(run(doors, "list", "--json").output)
+    assert (table["name"], table["asked_by"], table["pipeline"]) == ("orders_lake", "orders", None)
+    assert "streamhouse pipelines run" in table["refused"]
+    assert "the settings of orders" in said(run(doors, "describe", "orders_lake"))
+
+
+def test_a_change_of_settings_that_is_refused_is_shown_with_the_table() -> None:
+    changed = {"name": "orders", "settings": {"table.format": "delta"}}
+    doors = MadeUpAgents(TOPIC, MADE, pipelines=(FILLING,), topics=(changed,))
+    (table,) = json.loads(run(doors, "list", "--json").output)
+    assert "format is iceberg, not delta" in table["refused"]
+    assert "format is iceberg, not delta" in said(run(doors, "describe", "orders_lake"))
+    fine = MadeUpAgents(TOPIC, MADE, pipelines=(FILLING,), topics=(ASKING,))
+    (table,) = json.loads(run(fine, "list", "--json").output)
+    assert (table["asked_by"], table["refused"]) == ("orders", None)
+
+
+def test_a_table_that_its_topics_settings_ask_for_is_changed_and_dropped_by_settings() -> None:
+    doors = MadeUpAgents(TOPIC, MADE, pipelines=(FILLING,), topics=(ASKING,))
+    dropped = run(doors, "drop", "orders_lake", "--yes")
+    assert dropped.exit_code == 1
+    assert "streamhouse topics alter orders --delete-config table.format" in said(dropped)
+    changed = create(doors, "--commit-interval", "5s", name="orders_lake")
+    assert changed.exit_code == 1
+    assert "streamhouse topics alter orders --config" in said(changed)
+    assert doors.asked == []
+
+
+def test_a_table_that_settings_have_left_behind_can_be_dropped() -> None:
+    doors = MadeUpAgents(MADE, pipelines=(FILLING,))
+    assert run(doors, "drop", "orders_lake", "--yes").exit_code == 0
+    assert [(method, path) for method, path, _ in doors.asked] == [
+        ("DELETE", "/v1/pipelines/orders_lake"),
+        ("DELETE", "/v1/tables/orders_lake"),
+    ]

@@ -173,6 +173,7 @@ class Doors:
             agents=agents,
             checkpoints=checkpoints or os.path.join(settings.agent.data, "checkpoints"),
             maintenance=settings.maintenance if maintain else None,
+            tables=settings.tables,
             master=master,
             slots=slots,
             name=name,
@@ -204,13 +205,9 @@ class Doors:
     def topic_columns(self, agents: str, topic: str) -> tuple[str, ...] | None:
         """Declared, registered or inferred, as every query finds them; None before anybody can know. Blocks."""
         with installed("spark"):
-            from streamhouse.spark.sql.catalogue import NOTHING_YET, Catalogue
+            from streamhouse.spark.lake.topic_columns import topic_columns
 
-        catalogue = Catalogue(agents)
-        found = catalogue.find(topic)
-        if found is None or not found.columns or catalogue.origin(topic) == NOTHING_YET:
-            return None
-        return tuple(column.name for column in found.columns)
+        return topic_columns(agents, topic)
 
     # --- maintenance
 

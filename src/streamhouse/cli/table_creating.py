@@ -1,111 +1,114 @@
-"""Table creating: what `streamhouse tables create` asks of agents, and what becomes of table and pipeline.
+"""Table creating: what `streamhouse tables …` asks of agents about lake tables.
 
-Owns        where a table is unless somebody says so; what is refused before anything changes; one outcome of two
-            definitions
-Leaves      flags to `tables`, statements and what may change to `format.lake_tables`
+Owns        what --location means; tables together with those who write them, and with the topics that ask for them
+Leaves      flags to `tables`, what becomes of a table to `spark.lake.creating`, refusals to `format.lake_deciding`
 """
 
-import asyncio
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import typer
 
 from streamhouse.cli.doors import Doors, installed
-from streamhouse.cli.pipeline_asking import asked, path_of
+from streamhouse.cli.pipeline_asking import asked
 from streamhouse.config import without_password
-from streamhouse.errors import AnotherTable, Rejected
-from streamhouse.format.lake_options import some_partitions
-from streamhouse.format.lake_tables import TopicAsTable, differences, kept_table, statements_of
-from streamhouse.model.pipeline import Wish
-from streamhouse.model.table import LAKE
+from streamhouse.errors import Rejected
+from streamhouse.format.lake_deciding import FORMATS, Decision, Kept, Told, decide
+from streamhouse.format.lake_tables import SETTINGS_OF, TopicAsTable
 
 if TYPE_CHECKING:
-    from streamhouse.client.http import Http
+    from streamhouse.spark.lake.creating import Created
 
-FORMATS: Final = tuple(each.value for each in LAKE)
-FOLDER: Final = "lake"
-"""Of tables that nobody named a place for. In a store, agents look only at names that begin otherwise."""
-OBJECTS: Final = "objects"
-"""The store in an agent's data folder, where it wasn't told of another."""
 PLACES: Final = "a folder or s3://bucket/prefix"
+NOBODY_YET: Final = "no supervisor has made it yet; start one with: streamhouse pipelines run"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Created:
-    """What became of table and pipeline: created, changed or unchanged."""
-
-    outcome: str
-    location: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What agents keep by this name: a table, and the pipeline that fills it."""
-
-    table: Mapping[str, Any] | None
-    pipeline: Mapping[str, Any] | None
-
-
-async def create_table(doors: Doors, address: str, wanted: TopicAsTable) -> Created:
+async def create_table(doors: Doors, address: str, wanted: TopicAsTable) -> "Created":
     """Have agents keep it; `location` may be empty. Raises `Rejected` before anything is changed."""
+    with installed("lake"):
+        from streamhouse.spark.lake import creating
+
     async with doors.http(address) as http:
-        known = await _known(http, wanted)
-        kept = kept_table(known.table, known.pipeline) if known.table else None
-        place = wanted.location or (kept.location if kept else "") or default_location(await _store(http), wanted.name)
-        wanted = replace(wanted, location=place)
-        if kept is not None:
-            wanted = fitting(kept, wanted)
-        if known.table is None or known.pipeline is None:
-            await _check_columns(doors, address, wanted)
-        return Created(outcome=await _applied(doors, http, wanted, known), location=place)
+        return await creating.create_table(http, wanted, partial(doors.topic_columns, address))
 
 
-# --- what is there
+async def drop_table(doors: Doors, address: str, name: str) -> str:
+    """Have agents forget it; returns where its files stay. Raises `Rejected` where it would come back."""
+    with installed("lake"):
+        from streamhouse.spark.lake import creating
 
-
-async def _known(http: "Http", wanted: TopicAsTable) -> Known:
-    tables = {each["name"]: each for each in (await asked(http, "GET", "/v1/tables"))["tables"]}
-    if tables.get(wanted.topic, {}).get("connector") != "topic":
-        raise Rejected(f"no such topic; topic={wanted.topic} do=streamhouse topics create {wanted.topic}")
-    table = tables.get(wanted.name)
-    if table is not None and table["connector"] not in FORMATS:
-        raise Rejected(f"the name is taken; name={wanted.name} by={table['connector']} do=choose another")
-    if table is not None and table.get("columns") is not None:
+    table = find_table(await listed_tables(doors, address), name)
+    if table["asked_by"]:
         raise Rejected(
-            f"it was declared with its columns; table={wanted.name} do=change it in SQL, or choose another name"
+            f"the settings of its topic ask for it; table={name} topic={table['asked_by']}"
+            f" do=streamhouse topics alter {table['asked_by']} --delete-config table.format"
         )
-    pipelines = (await asked(http, "GET", "/v1/pipelines"))["pipelines"]
-    return Known(table=table, pipeline=_writer(wanted.name, pipelines))
+    async with doors.http(address) as http:
+        await creating.drop_table(http, name, pipeline=table["pipeline"]["name"] if table["pipeline"] else None)
+    return str(table["location"])
 
 
-def _writer(name: str, pipelines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    for each in pipelines:
-        if each["name"] == name and each.get("target") != name:
-            raise Rejected(f"a pipeline has this name, and writes elsewhere; name={name} target={each.get('target')}")
-        if each["name"] != name and each.get("target") == name:
-            raise Rejected(f"another pipeline writes it; table={name} pipeline={each['name']} do=choose another name")
-    return next((each for each in pipelines if each["name"] == name), None)
+async def listed_tables(doors: Doors, address: str) -> list[dict[str, Any]]:
+    """Lake tables with those who write them, then those that topics ask for and that aren't there."""
+    async with doors.http(address) as http:
+        tables = (await asked(http, "GET", "/v1/tables"))["tables"]
+        pipelines = (await asked(http, "GET", "/v1/pipelines"))["pipelines"]
+        topics = (await asked(http, "GET", "/v1/topics"))["topics"]
+    kept = Kept(tables={each["name"]: each for each in tables}, pipelines={each["name"]: each for each in pipelines})
+    return together(topics, kept)
 
 
-def fitting(kept: TopicAsTable, wanted: TopicAsTable) -> TopicAsTable:
-    """What is wanted of a table that is there; raises `Rejected` where it would have to be another one."""
-    found = differences(kept, wanted)
-    if found:
-        raise AnotherTable(wanted.name, found)
-    if kept.topic and wanted.starting is not None and wanted.starting != (kept.starting or "earliest"):
-        raise Rejected(
-            f"it has begun already; table={wanted.name}"
-            f" do=streamhouse pipelines restart {wanted.name} --from {wanted.starting}"
-        )
-    return replace(wanted, starting=kept.starting) if kept.topic else wanted
+def together(topics: list[Told], kept: Kept) -> list[dict[str, Any]]:
+    """`asked_by`: the topic whose settings ask for it now; `refused`: why these don't get what they ask for."""
+    decision = decide(topics, kept)
+    writers = {each.get("target"): each for each in kept.pipelines.values()}
+    found = [
+        _told(each, writers.get(each["name"]), decision)
+        for each in kept.tables.values()
+        if each["connector"] in FORMATS
+    ]
+    there = {each["asked_by"] for each in found}
+    missing = [each for topic, each in decision.asked.items() if topic not in there]
+    return found + [_not_there(each, decision.refused.get(each.topic, NOBODY_YET)) for each in missing]
 
 
-# --- where
+def _told(table: Told, pipeline: Told | None, decision: Decision) -> dict[str, Any]:
+    options = table.get("options") or {}
+    maker = str(options.get(SETTINGS_OF, ""))
+    asked_by = maker if maker in decision.asked and decision.asked[maker].name == table["name"] else None
+    return {
+        "name": table["name"],
+        "format": table["connector"],
+        "mode": options.get("mode", "append"),
+        "location": options.get("location"),
+        "options": options,
+        "pipeline": pipeline,
+        "asked_by": asked_by,
+        "refused": decision.refused.get(asked_by) if asked_by else None,
+    }
+
+
+def _not_there(wanted: TopicAsTable, why: str) -> dict[str, Any]:
+    return {
+        "name": wanted.name,
+        "format": wanted.connector,
+        "mode": wanted.mode,
+        "location": wanted.location or None,
+        "options": dict(wanted.options),
+        "pipeline": None,
+        "asked_by": wanted.topic,
+        "refused": why,
+    }
+
+
+def find_table(tables: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    for table in tables:
+        if table["name"] == name:
+            return table
+    raise Rejected(f"no such lake table; name={name}; see which there are with: streamhouse tables list")
 
 
 def whole_location(given: str) -> str:
@@ -118,65 +121,3 @@ def whole_location(given: str) -> str:
     if parts.scheme == "s3" and parts.netloc and not (parts.query or parts.fragment or "@" in parts.netloc):
         return given.rstrip("/")
     raise typer.BadParameter(f"{without_password(given)!r} can't be; it may be {PLACES}", param_hint="--location")
-
-
-def default_location(store: str, name: str) -> str:
-    """Within the store of agents, or beside it where that is in their data folder; raises `Rejected` for the rest."""
-    parts = urlsplit(store)
-    if parts.scheme == "file":
-        folder = Path("/" + unquote(parts.path).strip("/"))
-        return str((folder.parent if folder.name == OBJECTS else folder) / FOLDER / name)
-    if parts.scheme == "s3" and not (parts.query or parts.fragment or "@" in parts.netloc):
-        return f"{store.rstrip('/')}/{FOLDER}/{name}"
-    raise Rejected(
-        f"lake tables can't be where agents store records; store={without_password(store)} do=say --location, {PLACES}"
-    )
-
-
-async def _store(http: "Http") -> str:
-    return str((await asked(http, "POST", "/v1/read-plans", {"topics": []}))["store"])
-
-
-# --- columns
-
-
-async def _check_columns(doors: Doors, address: str, wanted: TopicAsTable) -> None:
-    """A key or a partition of no column fails whenever it is tried; where columns aren't known yet, nobody can say."""
-    given = wanted.options.get("partition_by")
-    partitions = some_partitions(given) if given else ()
-    needed = [("--key", name) for name in wanted.key] + [("--partition-by", each.column) for each in partitions]
-    if not needed:
-        return
-    columns = await asyncio.to_thread(doors.topic_columns, address, wanted.topic)
-    for flag, name in needed:
-        if columns is not None and name not in columns:
-            raise Rejected(
-                f"{flag} names no column of the topic; column={name} topic={wanted.topic} columns={', '.join(columns)}"
-            )
-
-
-# --- both definitions
-
-
-async def _applied(doors: Doors, http: "Http", wanted: TopicAsTable, known: Known) -> str:
-    with installed("lake"):
-        from streamhouse.spark.pipelines.defining import changes_of
-
-    applier = doors.applier(http, wanted.starting)
-    became: dict[str, str] = {}
-    for change in changes_of(Path("table.sql"), statements_of(wanted)):
-        outcome = await applier.apply(change)
-        if outcome.outcome == "refused":
-            if became.get("table") == "created":  # a table that nobody will ever write
-                await asked(http, "DELETE", f"/v1/tables/{quote(wanted.name, safe='')}")
-            raise Rejected(f"{outcome.what} {outcome.name}: {outcome.why}")
-        became[outcome.what] = outcome.outcome
-    # A pipeline reads its table's definition when it starts; one that is paused will do so anyway.
-    is_paused = known.pipeline is not None and known.pipeline.get("wish") == Wish.PAUSE
-    if became["pipeline"] == "unchanged" and became["table"] != "unchanged" and not is_paused:
-        await asked(http, "POST", f"{path_of(wanted.name)}/restart", {"from": None})
-    return together(became["table"], became["pipeline"])
-
-
-def together(table: str, pipeline: str) -> str:
-    return table if table == pipeline else "changed"

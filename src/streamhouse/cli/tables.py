@@ -5,20 +5,20 @@ Leaves      asking for a table to `table_creating`, running it to supervisors, w
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import quote
 
 import typer
 
-from streamhouse.cli.doors import Doors, doors_of, installed, run
+from streamhouse.cli.doors import doors_of, installed, run
 from streamhouse.cli.help import HelpfulCommand, described, group
 from streamhouse.cli.options import AsJson, http_addresses
 from streamhouse.cli.output import Column, note, print_facts, print_json, print_table, say
-from streamhouse.cli.pipeline_asking import asked, path_of, until_running
+from streamhouse.cli.pipeline_asking import until_running
 from streamhouse.cli.pipeline_view import PHASES, UNKNOWN, phase_of
 from streamhouse.cli.pipelines import Agents
-from streamhouse.cli.table_creating import FORMATS, create_table, whole_location
+from streamhouse.cli.table_creating import create_table, drop_table, find_table, listed_tables, whole_location
 from streamhouse.cli.words import count, size
-from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.errors import StreamhouseError
+from streamhouse.format.lake_deciding import FORMATS
 from streamhouse.format.lake_options import WITH_NUMBER, a_duration_ms, a_file_size, some_partitions
 from streamhouse.format.lake_tables import UPSERT, TopicAsTable
 from streamhouse.model.table import Connector
@@ -184,7 +184,7 @@ def _check_partitions(fmt: str, given: str | None) -> None:
     help=described("Show all lake tables, and how those who write them do.", "streamhouse tables list"),
 )
 def list_tables(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
-    found = run(_listed(doors_of(context), http_addresses(agents)))
+    found = run(listed_tables(doors_of(context), http_addresses(agents)))
     if as_json:
         print_json(found)
     elif not found:
@@ -204,28 +204,8 @@ def _row(table: dict[str, Any]) -> list[str]:
         phase_of(pipeline) if pipeline else UNKNOWN,
         UNKNOWN if lag is None else count(lag),
         table["location"] or UNKNOWN,
-        str(status.get("error") or ""),
+        str(status.get("error") or table["refused"] or ""),
     ]
-
-
-async def _listed(doors: Doors, address: str) -> list[dict[str, Any]]:
-    async with doors.http(address) as http:
-        tables = (await asked(http, "GET", "/v1/tables"))["tables"]
-        pipelines = (await asked(http, "GET", "/v1/pipelines"))["pipelines"]
-    writers = {each.get("target"): each for each in pipelines}
-    return [_told(each, writers.get(each["name"])) for each in tables if each["connector"] in FORMATS]
-
-
-def _told(table: dict[str, Any], pipeline: dict[str, Any] | None) -> dict[str, Any]:
-    options = table.get("options") or {}
-    return {
-        "name": table["name"],
-        "format": table["connector"],
-        "mode": options.get("mode", "append"),
-        "location": options.get("location"),
-        "options": options,
-        "pipeline": pipeline,
-    }
 
 
 @app.command(
@@ -238,7 +218,7 @@ def _told(table: dict[str, Any], pipeline: dict[str, Any] | None) -> dict[str, A
     ),
 )
 def describe(context: typer.Context, name: Name, agents: Agents = None, as_json: AsJson = False) -> None:
-    table = _found(run(_listed(doors_of(context), http_addresses(agents))), name)
+    table = find_table(run(listed_tables(doors_of(context), http_addresses(agents))), name)
     described_, why = _looked_at(table)
     if as_json:
         print_json({**table, "contents": described_, "unknown": why})
@@ -255,6 +235,8 @@ def describe(context: typer.Context, name: Name, agents: Agents = None, as_json:
             ("written by", f"{pipeline['name']}, {phase_of(pipeline)}" if pipeline else "nobody"),
             ("lag", UNKNOWN if status.get("lag_records") is None else f"{count(status['lag_records'])} records"),
             ("dead letters", count(status.get("dead_letters") or 0)),
+            *([("asked for by", f"the settings of {table['asked_by']}")] if table["asked_by"] else []),
+            *([("refused", str(table["refused"]))] if table["refused"] else []),
             *([("error", str(status["error"]))] if status.get("error") else []),
             *_contents(described_),
         ]
@@ -276,15 +258,10 @@ def _contents(found: dict[str, Any] | None) -> list[tuple[str, str]]:
     ]
 
 
-def _found(tables: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    for table in tables:
-        if table["name"] == name:
-            return table
-    raise Rejected(f"no such lake table; name={name}; see which there are with: streamhouse tables list")
-
-
 def _looked_at(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
     """What is in the table, as its own metadata says; else why it isn't known."""
+    if table["location"] is None and "catalog" not in table["options"]:
+        return None, NO_COMMIT
     with installed("lake"):
         from streamhouse.spark.lake.describing import describe_table
     try:
@@ -321,17 +298,8 @@ def drop(
 ) -> None:
     if not yes:
         typer.confirm(f"Stop writing the table {name}? Its files stay.", abort=True, err=True)
-    location = run(_dropped(doors_of(context), http_addresses(agents), name))
+    location = run(drop_table(doors_of(context), http_addresses(agents), name))
     if as_json:
         print_json({"dropped": name, "location": location})
     else:
         say(f"dropped {name}; its files stay at {location}", color="green")
-
-
-async def _dropped(doors: Doors, address: str, name: str) -> str:
-    table = _found(await _listed(doors, address), name)
-    async with doors.http(address) as http:
-        if table["pipeline"]:
-            await asked(http, "DELETE", path_of(table["pipeline"]["name"]))
-        await asked(http, "DELETE", f"/v1/tables/{quote(name, safe='')}")
-    return str(table["location"])

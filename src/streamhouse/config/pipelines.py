@@ -33,6 +33,9 @@ class PlacingSettings(Section, frozen=True, kw_only=True):
 class TableSettings(Section, frozen=True, kw_only=True):
     max_tables: Annotated[int, about("definitions of tables that are kept", gt=0)] = 10_000
     max_definition_bytes: Annotated[int, about("largest definition of a table", gt=0)] = 256 * 1024
+    follow_s: Annotated[
+        float, about("time between a supervisor's looks at which topics are to be lake tables", ge=0.1, le=3600)
+    ] = 10.0
 
 
 class PipelineSettings(Section, frozen=True, kw_only=True):

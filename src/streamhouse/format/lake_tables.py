@@ -6,7 +6,7 @@ Leaves      running it to `spark.pipelines`
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -16,6 +16,8 @@ from streamhouse.format.statements import CreatePipeline, parse
 from streamhouse.model.table import LAKE, Connector, Table
 
 UPSERT: Final = "upsert"
+SETTINGS_OF: Final = "settings_of"
+"""The option that names the topic whose settings made a table, and will end it."""
 NO_DELETED: Final = "WHERE NOT _deleted"
 OTHER_QUERY: Final = "a query of its own"
 """Instead of a topic: somebody wrote the pipeline in SQL."""
@@ -25,7 +27,10 @@ _FORMER: Final = re.compile(r"SELECT \*[, a-z_]* FROM STREAM\(`((?:[^`]|``)+)`\)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicAsTable:
-    """A topic as a lake table. `options` are those of the table, besides mode and location."""
+    """A topic as a lake table. `options` are those of the table, besides mode and location.
+
+    `settings_of` is the topic whose settings ask for the table; empty where somebody made it by command or in SQL.
+    """
 
     name: str
     topic: str
@@ -36,12 +41,14 @@ class TopicAsTable:
     commit_interval: str = "1m"
     dead_letters: str | None = None
     starting: str | None = None
+    settings_of: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 def statements_of(table: TopicAsTable) -> str:
     """`CREATE TABLE` and `CREATE PIPELINE`, each with a semicolon."""
     place = {"connector": table.connector, "location": table.location, "mode": table.mode, **table.options}
+    place |= {SETTINGS_OF: table.settings_of} if table.settings_of else {}
     pipeline = {"trigger": f"{a_duration_ms(table.commit_interval)} milliseconds"}
     pipeline |= {"key": ", ".join(table.key)} if table.key else {}
     pipeline |= {"dead_letters": table.dead_letters} if table.dead_letters else {}
@@ -92,8 +99,21 @@ def kept_table(table: Mapping[str, Any], pipeline: Mapping[str, Any] | None) -> 
         commit_interval=given.get("trigger", ""),
         dead_letters=given.get("dead_letters"),
         starting=given.get("starting"),
+        settings_of=options.pop(SETTINGS_OF, ""),
         options=options,
     )
+
+
+def is_same(kept: TopicAsTable, wanted: TopicAsTable) -> bool:
+    """Whether nothing has to be done to have what is wanted."""
+    return replace(kept, commit_interval=_interval(kept)) == replace(wanted, commit_interval=_interval(wanted))
+
+
+def _interval(table: TopicAsTable) -> str:
+    try:
+        return str(a_duration_ms(table.commit_interval))
+    except ValueError:  # somebody gave the pipeline another trigger
+        return table.commit_interval
 
 
 def differences(kept: TopicAsTable, wanted: TopicAsTable) -> list[Difference]:

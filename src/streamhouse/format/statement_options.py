@@ -175,6 +175,7 @@ _LAKE: Final[Mapping[str, Check]] = {
     "partition_by": some_partitions,
     "file_size": a_file_size,
     "expire_snapshots": a_duration_ms,
+    "settings_of": a_topic,
 }
 TABLE_OPTIONS: Final[Mapping[Connector, Mapping[str, Check]]] = {
     Connector.TOPIC: {

@@ -1,7 +1,7 @@
 """Agents: what a supervisor says to them, and what they answer.
 
 Data path   supervisor -> **agents** -> /v1/supervisors
-Owns        the routes and bodies of heartbeats and of leaving
+Owns        the routes and bodies of heartbeats and of leaving; answers that are refusals, as errors
 Leaves      going on when an agent is gone to `client.http`
 """
 
@@ -28,13 +28,14 @@ class SupervisorAgents:
 
     async def heartbeat(self, running: list[dict[str, Any]]) -> dict[str, Any]:
         body = {"host": self._host, "slots": self._slots, "running": running}
-        return _decoded(await self._http.ask("POST", f"{self._path}/heartbeat", body=body))
+        return decoded(await self._http.ask("POST", f"{self._path}/heartbeat", body=body))
 
     async def leave(self) -> None:
-        _decoded(await self._http.ask("DELETE", self._path))
+        decoded(await self._http.ask("DELETE", self._path))
 
 
-def _decoded(answer: Answer) -> dict[str, Any]:
+def decoded(answer: Answer) -> dict[str, Any]:
+    """What an agent tells; raises `Unavailable` or `Rejected` with its words where it refuses."""
     if answer.status >= 500 or answer.status == 429:
         raise Unavailable(told_why(answer))
     if answer.status >= 400:

@@ -2,7 +2,7 @@
 
 Data path   `pipelines run` -> **supervise** -> supervisor, children, agents
 Owns        names of supervisors, signals, where a runner's own words go
-Leaves      everything that is decided to `supervisor`
+Leaves      everything that is decided to `supervisor`, tables of topics to `lake.following`, merging to `maintenance`
 """
 
 import asyncio
@@ -12,18 +12,20 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 from streamhouse.client.http import Http
 from streamhouse.clock import Ids, SystemClock
-from streamhouse.config import MaintenanceSettings
+from streamhouse.config import MaintenanceSettings, TableSettings
 from streamhouse.errors import Misconfigured
 from streamhouse.spark.java import java_home
+from streamhouse.spark.lake.following import Following
 from streamhouse.spark.maintenance.agents import Maintainers
 from streamhouse.spark.maintenance.rounds import JobPlan, Rounds, start_job
 from streamhouse.spark.pipelines.agents import SupervisorAgents
@@ -48,6 +50,8 @@ class SupervisorPlan:
     conf: tuple[str, ...] = ()
     maintenance: MaintenanceSettings | None = None
     """When topics get jobs that merge and compact them; None: never by this supervisor."""
+    tables: TableSettings = field(default_factory=TableSettings)
+    """How often it is looked which topics are to be lake tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,26 +80,45 @@ async def supervise(plan: SupervisorPlan, *, on_start: Callable[[SupervisorStart
             conf=plan.conf,
             environment=python_environment(Path(folder), os.environ, master=plan.master),
         )
-        async with Http(plan.agents, timeout_s=ASK_TIMEOUT_S) as http, Maintainers(plan.agents) as maintainers:
+        async with (
+            Http(plan.agents, timeout_s=ASK_TIMEOUT_S) as http,
+            Http(plan.agents) as asking,
+            Maintainers(plan.agents) as maintainers,
+        ):
             agents = SupervisorAgents(http, name=name, host=host, slots=plan.slots)
             supervisor = Supervisor(agents, partial(_start, plan=children), clock=SystemClock(), ids=ids, news=news)
-            jobs = JobPlan(agents=plan.agents, log=log, master=plan.master, conf=plan.conf)
-            rounds = None
+            columns, every_s = partial(_columns, plan.agents), plan.tables.follow_s
+            beside: list[_Beside] = [
+                Following(asking, columns, every_s=every_s, clock=SystemClock(), ids=ids, news=news)
+            ]
             if (settings := plan.maintenance) is not None:
-                start = partial(start_job, jobs)
-                rounds = Rounds(maintainers, start, settings, name=name, clock=SystemClock(), ids=ids, news=news)
-            await _run(supervisor, rounds)
+                start = partial(start_job, JobPlan(agents=plan.agents, log=log, master=plan.master, conf=plan.conf))
+                beside.append(Rounds(maintainers, start, settings, name=name, clock=SystemClock(), ids=ids, news=news))
+            await _run(supervisor, beside)
 
 
-async def _run(supervisor: Supervisor, rounds: Rounds | None) -> None:
+class _Beside(Protocol):
+    """What a supervisor does besides pipelines, until it is cancelled."""
+
+    async def run(self) -> None: ...
+
+
+async def _run(supervisor: Supervisor, beside: Sequence[_Beside]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)
-    async with asyncio.TaskGroup() as both:
-        maintaining = None if rounds is None else both.create_task(rounds.run(), name="maintenance")
+    async with asyncio.TaskGroup() as all_:
+        tasks = [all_.create_task(each.run(), name=type(each).__name__) for each in beside]
         await supervisor.run()
-        if maintaining is not None:
-            maintaining.cancel()
+        for task in tasks:
+            task.cancel()
+
+
+def _columns(agents: str, topic: str) -> tuple[str, ...] | None:
+    """PySpark is loaded when a table has a key or partitions: a supervisor itself needs little memory."""
+    module: Any = import_module("streamhouse.spark.lake.topic_columns")
+    found: tuple[str, ...] | None = module.topic_columns(agents, topic)
+    return found
 
 
 async def _start(key: str, on_event: OnEvent, *, plan: ChildPlan) -> Child:

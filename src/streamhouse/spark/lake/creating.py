@@ -1,0 +1,145 @@
+"""Creating: agents are asked to keep a lake table and the pipeline that fills it, and to forget both.
+
+Data path   `tables create`, settings of topics -> **creating** -> agents; then a supervisor runs the pipeline
+Owns        the questions, where a table is unless somebody says so, columns that must be there, one outcome of two
+            definitions
+Leaves      what is refused to `format.lake_deciding`, statements to `format.lake_tables`, flags to the command line
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit
+
+from streamhouse.client.http import Http
+from streamhouse.config import without_password
+from streamhouse.errors import Rejected
+from streamhouse.format.lake_deciding import Kept, Known, fitting, known_of
+from streamhouse.format.lake_options import some_partitions
+from streamhouse.format.lake_tables import TopicAsTable, statements_of
+from streamhouse.model.pipeline import Wish
+from streamhouse.spark.pipelines.agents import decoded
+from streamhouse.spark.pipelines.applying import Applier
+from streamhouse.spark.pipelines.defining import changes_of
+
+FOLDER: Final = "lake"
+"""Of tables that nobody named a place for. In a store, agents look only at names that begin otherwise."""
+OBJECTS: Final = "objects"
+"""The store in an agent's data folder, where it wasn't told of another."""
+NOT_FOUND: Final = 404
+
+Columns = Callable[[str], tuple[str, ...] | None]
+"""The columns of a topic, None before anybody can know. It may block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created:
+    """What became of table and pipeline: created, changed or unchanged."""
+
+    outcome: str
+    location: str
+
+
+async def create_table(http: Http, wanted: TopicAsTable, columns: Columns) -> Created:
+    """Have agents keep it; `location` may be empty. Raises `Rejected` before anything is changed."""
+    known = known_of(wanted, await kept_by(http))
+    if (there := known.as_asked) is not None:
+        wanted = fitting(there, wanted)
+    if not wanted.location:
+        wanted = replace(wanted, location=default_location(await _store(http), wanted))
+    if known.table is None or known.pipeline is None:
+        await _check_columns(wanted, columns)
+    return Created(outcome=await _applied(http, wanted, known), location=wanted.location)
+
+
+async def drop_table(http: Http, name: str, *, pipeline: str | None) -> None:
+    """Have agents forget a table and the pipeline that fills it, which may have happened already. Files stay."""
+    paths = [path_of("pipelines", pipeline)] if pipeline else []
+    for path in (*paths, path_of("tables", name)):
+        answer = await http.ask("DELETE", path)
+        if answer.status != NOT_FOUND:
+            decoded(answer)
+
+
+async def kept_by(http: Http) -> Kept:
+    """Every table and pipeline."""
+    tables = await asked(http, "GET", "/v1/tables")
+    pipelines = await asked(http, "GET", "/v1/pipelines")
+    return Kept(
+        tables={each["name"]: each for each in tables["tables"]},
+        pipelines={each["name"]: each for each in pipelines["pipelines"]},
+    )
+
+
+async def asked(http: Http, method: str, path: str, body: object = None) -> dict[str, Any]:
+    """What an agent answers; raises `Rejected` or `Unavailable` with its words where it refuses."""
+    return decoded(await http.ask(method, path, body=body))
+
+
+def path_of(what: str, name: str) -> str:
+    return f"/v1/{what}/{quote(name, safe='')}"
+
+
+# --- where
+
+
+def default_location(store: str, wanted: TopicAsTable) -> str:
+    """Within the store of agents, or beside it where that is in their data folder; raises `Rejected` for the rest."""
+    parts = urlsplit(store)
+    if parts.scheme == "file":
+        folder = Path("/" + unquote(parts.path).strip("/"))
+        return str((folder.parent if folder.name == OBJECTS else folder) / FOLDER / wanted.name)
+    if parts.scheme == "s3" and not (parts.query or parts.fragment or "@" in parts.netloc):
+        return f"{store.rstrip('/')}/{FOLDER}/{wanted.name}"
+    say = f"set table.location of {wanted.settings_of}," if wanted.settings_of else "say --location,"
+    raise Rejected(
+        f"lake tables can't be where agents store records; store={without_password(store)}"
+        f" do={say} a folder or s3://bucket/prefix"
+    )
+
+
+async def _store(http: Http) -> str:
+    return str((await asked(http, "POST", "/v1/read-plans", {"topics": []}))["store"])
+
+
+# --- columns
+
+
+async def _check_columns(wanted: TopicAsTable, columns: Columns) -> None:
+    """A key or a partition of no column fails whenever it is tried; where columns aren't known yet, nobody can say."""
+    given = wanted.options.get("partition_by")
+    partitions = some_partitions(given) if given else ()
+    key, partition_by = ("table.key", "table.partition.by") if wanted.settings_of else ("--key", "--partition-by")
+    needed = [(key, name) for name in wanted.key] + [(partition_by, each.column) for each in partitions]
+    found = await asyncio.to_thread(columns, wanted.topic) if needed else None
+    for word, name in needed:
+        if found is not None and name not in found:
+            raise Rejected(
+                f"{word} names no column of the topic; column={name} topic={wanted.topic} columns={', '.join(found)}"
+            )
+
+
+# --- both definitions
+
+
+async def _applied(http: Http, wanted: TopicAsTable, known: Known) -> str:
+    applier = Applier(http, begin=wanted.starting)
+    became: dict[str, str] = {}
+    for change in changes_of(Path("table.sql"), statements_of(wanted)):
+        outcome = await applier.apply(change)
+        if outcome.outcome == "refused":
+            if became.get("table") == "created":  # a table that nobody will ever write
+                await asked(http, "DELETE", path_of("tables", wanted.name))
+            raise Rejected(f"{outcome.what} {outcome.name}: {outcome.why}")
+        became[outcome.what] = outcome.outcome
+    # A pipeline reads its table's definition when it starts; one that is paused will do so anyway.
+    is_paused = known.pipeline is not None and known.pipeline.get("wish") == Wish.PAUSE
+    if became["pipeline"] == "unchanged" and became["table"] != "unchanged" and not is_paused:
+        await asked(http, "POST", f"{path_of('pipelines', wanted.name)}/restart", {"from": None})
+    return together(became["table"], became["pipeline"])
+
+
+def together(table: str, pipeline: str) -> str:
+    return table if table == pipeline else "changed"

@@ -1,0 +1,81 @@
+"""A topic made with a Kafka client and `table.format` is a table that PyIceberg reads, until the setting is gone."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka.admin
+import pytest
+from confluent_kafka.cimpl import NewTopic
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import StaticTable
+from typer.testing import CliRunner
+
+from streamhouse.cli.main import app
+from streamhouse.client.sync import SyncClient
+from tests.live import LiveAgent
+from tests.spark.pipelines.live import LiveSupervisor, until
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+api: Any = confluent_kafka.admin  # whose types are not all exported
+SETTINGS = {
+    "table.format": "iceberg",
+    "table.mode": "upsert",
+    "table.key": "id",
+    "table.commit.interval.ms": "200",
+}
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[LiveAgent]:
+    with LiveAgent(tmp_path / "data") as running:
+        yield running
+
+
+def tables(agent: LiveAgent) -> dict[str, Any]:
+    result = CliRunner().invoke(app, ["tables", "list", "--json", "--agents", agent.http])
+    assert result.exit_code == 0, result.output
+    return {each["name"]: each for each in json.loads(result.stdout)}
+
+
+def rows_of(location: Path) -> dict[int, int]:
+    try:
+        found = StaticTable.from_metadata(str(location)).scan().to_arrow().to_pylist()
+    except (FileNotFoundError, NoSuchTableError, ValueError):  # no commit yet
+        return {}
+    return {row["id"]: row["amount"] for row in found}
+
+
+def altered(admin: Any, *changes: tuple[str, str | None]) -> None:
+    kinds = api.AlterConfigOpType
+    entries = [
+        api.ConfigEntry(name, value, incremental_operation=kinds.DELETE if value is None else kinds.SET)
+        for name, value in changes
+    ]
+    resource = api.ConfigResource(api.ResourceType.TOPIC, "shop.orders", incremental_configs=entries)
+    (future,) = admin.incremental_alter_configs([resource]).values()
+    future.result(10)
+
+
+def test_a_topic_is_a_table_for_as_long_as_its_settings_say_so(agent: LiveAgent, tmp_path: Path) -> None:
+    admin, location = api.AdminClient({"bootstrap.servers": agent.bootstrap}), agent.data / "lake" / "shop_orders_lake"
+    new = NewTopic("shop.orders", num_partitions=1, replication_factor=1, config=SETTINGS)
+    admin.create_topics([new])["shop.orders"].result(10)
+    with (
+        SyncClient(agent.http) as client,
+        LiveSupervisor(agent, tmp_path, "first", {"STREAMHOUSE_TABLES_FOLLOW_S": "0.5"}) as supervisor,
+    ):
+        with client.producer("shop.orders") as producer:
+            for key, value in (("1", {"id": 1, "amount": 30}), ("2", {"id": 2, "amount": 5}), ("1", None)):
+                producer.enqueue(None if value is None else json.dumps(value), key=key)
+        until(lambda: rows_of(location) == {2: 5}, f"the table has the rows:\n{supervisor.output}")
+        altered(admin, ("table.format", "delta"))
+        until(lambda: "format is iceberg, not delta" in supervisor.output, "a change that can't be is said")
+        assert "format is iceberg, not delta" in tables(agent)["shop_orders_lake"]["refused"]
+        altered(admin, ("table.format", None))
+        until(lambda: tables(agent) == {}, "without the setting there is no table")
+        assert supervisor.output.count("format is iceberg, not delta") == 1
+        assert supervisor.stop() == 0
+    assert rows_of(location) == {2: 5}
