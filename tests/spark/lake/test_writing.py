@@ -129,6 +129,17 @@ def test_small_files_are_merged_and_what_nothing_refers_to_is_deleted(
         assert len(table.lake.live_files()) == 1
 
 
+def test_files_that_are_all_there_is_of_a_table_are_never_merged(
+    make: Make, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "SMALL_FILES", 2)
+    table = make(Connector.PARQUET)
+    for each in range(3):
+        table.restart()  # whoever writes first clears away what is old
+        table.write(each, ORDERS, (each, each, "de"))
+    assert set(engines.sums(table).values()) == {(3, 3, 3)}
+
+
 def test_what_cant_be_is_said_and_changes_nothing(make: Make, engines: Engines) -> None:
     table = make(Connector.ICEBERG)
     table.write(0, ORDERS, (1, 1, "de"))

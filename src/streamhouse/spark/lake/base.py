@@ -1,7 +1,8 @@
 """Lake tables: what every kind of them can do, whoever keeps its metadata.
 
 Data path   writing -> **the door** -> iceberg, delta, parquet
-Owns        the door and what goes through it: files that were written, files that are there, progress
+Owns        the door and what goes through it: files that were written, files that are there, progress; what all kinds
+            of tables say alike
 Leaves      each kind of table to a module beside this one
 
 A commit is all or nothing, and has the progress in it: which query's which micro-batch it is. Data files that nobody
@@ -15,17 +16,42 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from streamhouse.errors import Rejected
+from streamhouse.errors import Misconfigured, Rejected
 from streamhouse.format.lake_options import Partition
 
 Values = Callable[[Partition, pa.Array], list[Any]]
 
 PREFIX: Final = "sh-"
 """Data files of ours begin with it: only those are ever cleared away."""
+FILE_SIZE_BYTES: Final = 128 * 1024 * 1024
 
 
 class NoTable(Rejected):
     """There is no table at this place: nobody made one yet, or it is elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A table's name, and how its files are cut."""
+
+    name: str
+    partitions: tuple[Partition, ...] = ()
+    file_size_bytes: int = FILE_SIZE_BYTES
+
+    def check_columns(self, names: Sequence[str]) -> None:
+        """Raises `Misconfigured` where a partition is of no column."""
+        for each in self.partitions:
+            if each.column not in names:
+                raise Misconfigured(
+                    f"partition_by names no column; table={self.name} column={each.column} columns={','.join(names)}"
+                )
+
+    def otherwise(self, found: str) -> Rejected:
+        """The table that is there is partitioned by something else."""
+        return Rejected(
+            f"the table is partitioned otherwise; table={self.name} is={found or 'not at all'}"
+            " do=say partition_by as it was, or begin another table"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +61,11 @@ class Progress:
     query_id: str
     batch_id: int
     offsets: str = ""
+
+
+def begins_of(progress: Progress) -> str:
+    """How names of a micro-batch's data files begin."""
+    return f"{PREFIX}{progress.query_id[:8]}-{progress.batch_id:08d}-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +83,7 @@ class FilePlan:
     values: Values | None = None
     drops: tuple[str, ...] = ()
     is_hive: bool = False
-    file_size_bytes: int = 128 * 1024 * 1024
+    file_size_bytes: int = FILE_SIZE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +144,21 @@ class Described:
     progress: Mapping[str, int] = field(default_factory=dict)
 
 
+def described(columns: StructType, files: Sequence[LiveFile], *, rows: int | None = None) -> Described:
+    """A table of these columns and files; what only its kind can say is left out."""
+    return Described(
+        columns={each.name: each.dataType.simpleString() for each in columns.fields},
+        files=len(files),
+        rows=sum(each.rows for each in files) if rows is None else rows,
+        size_bytes=sum(each.size_bytes for each in files),
+    )
+
+
 class Lake(Protocol):
     """One table. Whoever asks does so from one thread, on the driver."""
+
+    can_remove: bool
+    """Whether files can be taken away by a commit: where not, none are merged."""
 
     def fit(self, schema: StructType) -> StructType:
         """Make the table, or let it grow, so that rows of this schema fit; returns the schema of the table.

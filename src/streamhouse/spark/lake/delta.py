@@ -11,6 +11,7 @@ be widened by the log alone: then the files are written again, all of them, once
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Any, Final
 from urllib.parse import unquote
@@ -25,25 +26,27 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from streamhouse.clock import SystemClock
-from streamhouse.errors import Misconfigured, Rejected, Unavailable
-from streamhouse.format.lake_options import IDENTITY, Partition
+from streamhouse.errors import Rejected, Unavailable
+from streamhouse.format.lake_options import IDENTITY
 from streamhouse.spark.lake.base import (
-    PREFIX,
     Bounds,
     Clearing,
     Described,
     FilePlan,
     FileReader,
+    Layout,
     LiveFile,
     NoTable,
     Progress,
     WrittenFile,
+    described,
 )
 from streamhouse.spark.lake.files import footer_of, spark_schema
 from streamhouse.spark.lake.folder_reader import FolderReader
+from streamhouse.spark.lake.folders import folder_plan, with_partitions
 from streamhouse.spark.lake.places import Place, delta_options, within
 from streamhouse.spark.lake.schemas import Growth, grown, stored
-from streamhouse.spark.lake.transforms import check_folders, folder_type, folder_values
+from streamhouse.spark.lake.transforms import check_folders
 
 MAX_TEXT: Final = 32
 """Characters of a text in the statistics of a file."""
@@ -51,17 +54,12 @@ _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 30 days"}
 
 
 class DeltaLake:
-    def __init__(
-        self,
-        name: str,
-        place: Place,
-        *,
-        partitions: tuple[Partition, ...] = (),
-        file_size_bytes: int = 128 * 1024 * 1024,
-    ) -> None:
-        check_folders(partitions, name)
-        self._name, self._place, self._partitions = name, place, partitions
-        self._file_size_bytes = file_size_bytes
+    can_remove = True
+
+    def __init__(self, layout: Layout, place: Place) -> None:
+        check_folders(layout.partitions, layout.name)
+        self._layout, self._place = layout, place
+        self._name, self._partitions = layout.name, layout.partitions
         self._options = delta_options(place)
         self._found: DeltaTable | None = None
 
@@ -90,15 +88,8 @@ class DeltaLake:
         return self._found
 
     def _made(self, schema: StructType) -> DeltaTable:
-        arrow = to_arrow_schema(schema, timezone="UTC")
-        for each in self._partitions:
-            if each.column not in arrow.names:
-                raise Misconfigured(
-                    f"partition_by names no column; table={self._name} column={each.column}"
-                    f" columns={','.join(arrow.names)}"
-                )
-            if each.transform != IDENTITY:
-                arrow = arrow.append(pa.field(each.name, folder_type(each, arrow.field(each.column).type)))
+        self._layout.check_columns(schema.names)
+        arrow = with_partitions(to_arrow_schema(schema, timezone="UTC"), self._partitions)
         try:
             self._found = DeltaTable.create(
                 self._place.root,
@@ -141,7 +132,7 @@ class DeltaLake:
             mode="overwrite",
             schema_mode="overwrite",
             partition_by=table.metadata().partition_columns or None,
-            target_file_size=self._file_size_bytes,
+            target_file_size=self._layout.file_size_bytes,
         )
 
     def _columns(self, table: DeltaTable) -> StructType:
@@ -153,10 +144,7 @@ class DeltaLake:
     def _check_partitions(self, table: DeltaTable) -> None:
         names = table.metadata().partition_columns
         if names != [each.name for each in self._partitions]:
-            raise Rejected(
-                f"the table is partitioned otherwise; table={self._name} is={','.join(names) or 'not at all'}"
-                " do=say partition_by as it was, or begin another table"
-            )
+            raise self._layout.otherwise(",".join(names))
 
     def _table(self) -> DeltaTable:
         if self._found is None and self._load() is None:
@@ -171,17 +159,7 @@ class DeltaLake:
         return None if table is None else table.transaction_version(query_id)
 
     def begin(self, progress: Progress) -> FilePlan:
-        columns = to_arrow_schema(self._columns(self._table()), timezone="UTC")
-        return FilePlan(
-            data=self._place.root,
-            begins=f"{PREFIX}{progress.query_id[:8]}-{progress.batch_id:08d}-",
-            schema=columns,
-            partitions=self._partitions,
-            values=folder_values,
-            drops=tuple(each.column for each in self._partitions if each.transform == IDENTITY),
-            is_hive=True,
-            file_size_bytes=self._file_size_bytes,
-        )
+        return folder_plan(self._place.root, self._layout, self._columns(self._table()), progress)
 
     def live_files(self, bounds: Bounds | None = None) -> list[LiveFile]:
         table = self._table()
@@ -261,14 +239,7 @@ class DeltaLake:
 
     def describe(self) -> Described:
         table = self._table()
-        files = self.live_files()
-        return Described(
-            columns={each.name: each.dataType.simpleString() for each in self._columns(table).fields},
-            files=len(files),
-            rows=sum(each.rows for each in files),
-            size_bytes=sum(each.size_bytes for each in files),
-            version=str(table.version()),
-        )
+        return replace(described(self._columns(table), self.live_files()), version=str(table.version()))
 
 
 # --- statistics

@@ -10,7 +10,7 @@ there before it tries again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -46,10 +46,13 @@ from streamhouse.spark.lake.base import (
     Described,
     FilePlan,
     FileReader,
+    Layout,
     LiveFile,
     NoTable,
     Progress,
     WrittenFile,
+    begins_of,
+    described,
 )
 from streamhouse.spark.lake.files import footer_of, spark_schema
 from streamhouse.spark.lake.iceberg_folder import FolderCatalog
@@ -74,20 +77,14 @@ _PROPERTIES: Final[Mapping[str, str]] = {
 class IcebergLake:
     """`catalog` is the name of one that PyIceberg's own configuration knows; without, the folder itself is one."""
 
+    can_remove = True
+
     def __init__(
-        self,
-        name: str,
-        place: Place | None,
-        *,
-        catalog: str | None = None,
-        identifier: str | None = None,
-        partitions: tuple[Partition, ...] = (),
-        file_size_bytes: int = 128 * 1024 * 1024,
+        self, layout: Layout, place: Place | None, *, catalog: str | None = None, identifier: str | None = None
     ) -> None:
-        self._name, self._place, self._partitions = name, place, partitions
-        self._catalog: Catalog = load_catalog(catalog) if catalog else _folder(name, place)
-        self._identifier = identifier or name
-        self._file_size_bytes = file_size_bytes
+        self._layout, self._place, self._name = layout, place, layout.name
+        self._catalog: Catalog = load_catalog(catalog) if catalog else _folder(layout.name, place)
+        self._identifier = identifier or layout.name
         self._found: Table | None = None
 
     def __repr__(self) -> str:
@@ -121,7 +118,8 @@ class IcebergLake:
             fields = assign_fresh_schema_ids(Catalog._convert_schema_if_needed(arrow))
         except (TypeError, ValueError) as error:
             raise Rejected(f"Iceberg has no such type; table={self._name} why={error}") from None
-        spec = _spec(self._name, fields, self._partitions)
+        self._layout.check_columns(fields.column_names)
+        spec = _spec(fields, self._layout)
         if isinstance(self._catalog, FolderCatalog):
             self._found = self._catalog.begin_table(fields, spec, _PROPERTIES)
         else:
@@ -135,11 +133,8 @@ class IcebergLake:
     def _check_partitions(self, table: Table) -> None:
         """Files are cut as the table says; where a definition says otherwise, somebody should know."""
         names = {field.name for field in table.spec().fields}
-        if self._partitions and names != {each.name for each in self._partitions}:
-            raise Rejected(
-                f"the table is partitioned otherwise; table={self._name} is={','.join(sorted(names)) or 'not at all'}"
-                " do=leave partition_by as it was, or begin another table"
-            )
+        if self._layout.partitions and names != {each.name for each in self._layout.partitions}:
+            raise self._layout.otherwise(",".join(sorted(names)))
 
     def _table(self) -> Table:
         if self._found is None and self._load() is None:
@@ -158,11 +153,11 @@ class IcebergLake:
         table = self._table()
         return FilePlan(
             data=f"{table.location()}/data",
-            begins=f"{PREFIX}{progress.query_id[:8]}-{progress.batch_id:08d}-",
+            begins=begins_of(progress),
             schema=schema_to_pyarrow(table.schema(), include_field_ids=True),
             partitions=tuple(_partition(field, table.schema()) for field in table.spec().fields),
             values=values_of,
-            file_size_bytes=self._file_size_bytes,
+            file_size_bytes=self._layout.file_size_bytes,
         )
 
     def live_files(self, bounds: Bounds | None = None) -> list[LiveFile]:
@@ -232,19 +227,13 @@ class IcebergLake:
 
     def describe(self) -> Described:
         table = self._table()
-        files = self.live_files()
-        return Described(
-            columns={field.name: field.dataType.simpleString() for field in _columns(table).fields},
-            files=len(files),
-            rows=sum(each.rows for each in files),
-            size_bytes=sum(each.size_bytes for each in files),
-            version=table.metadata_location.rsplit("/", 1)[-1],
-            progress={
-                name.removeprefix(PROGRESS): int(value)
-                for name, value in table.properties.items()
-                if name.startswith(PROGRESS)
-            },
-        )
+        progress = {
+            name.removeprefix(PROGRESS): int(value)
+            for name, value in table.properties.items()
+            if name.startswith(PROGRESS)
+        }
+        version = table.metadata_location.rsplit("/", 1)[-1]
+        return replace(described(_columns(table), self.live_files()), version=version, progress=progress)
 
 
 def _folder(name: str, place: Place | None) -> FolderCatalog:
@@ -292,19 +281,13 @@ def _between(bounds: Bounds | None) -> BooleanExpression:
     return And(kinds[0](bounds.column, bounds.least), kinds[1](bounds.column, bounds.greatest))
 
 
-def _spec(name: str, schema: Schema, partitions: tuple[Partition, ...]) -> PartitionSpec:
+def _spec(schema: Schema, layout: Layout) -> PartitionSpec:
     fields = []
-    for number, each in enumerate(partitions):
-        try:
-            source = schema.find_field(each.column)
-        except ValueError:
-            raise Misconfigured(
-                f"partition_by names no column; table={name} column={each.column}"
-                f" columns={','.join(schema.column_names)}"
-            ) from None
+    for number, each in enumerate(layout.partitions):
+        source = schema.find_field(each.column)
         transform = parse_transform(f"{each.transform}[{each.width}]" if each.width else each.transform)
         if not transform.can_transform(source.field_type):
-            raise Misconfigured(f"a type can't be partitioned so; table={name} partition_by={each}")
+            raise Misconfigured(f"a type can't be partitioned so; table={layout.name} partition_by={each}")
         fields.append(PartitionField(source.field_id, 1000 + number, transform, each.name))
     return PartitionSpec(*fields)
 

@@ -12,11 +12,10 @@ from typing import Any, Final
 from streamhouse.errors import Misconfigured
 from streamhouse.format.lake_options import Partition, a_duration_ms, a_file_size, some_partitions
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.lake.base import Lake
+from streamhouse.spark.lake.base import FILE_SIZE_BYTES, Lake, Layout
 from streamhouse.spark.lake.places import Place, place_of
 
 UPSERT: Final = "upsert"
-FILE_SIZE_BYTES: Final = 128 * 1024 * 1024
 EXPIRE_MS: Final = 7 * 24 * 3600 * 1000
 
 
@@ -78,16 +77,14 @@ def open_lake(options: LakeOptions) -> Lake:
 
 def _opened(options: LakeOptions) -> Lake:
     module: Any = import_module(f"streamhouse.spark.lake.{options.connector.value}")
-    common = {"partitions": options.partitions, "file_size_bytes": options.file_size_bytes}
+    layout = Layout(name=options.name, partitions=options.partitions, file_size_bytes=options.file_size_bytes)
     lake: Lake
     if options.connector is Connector.ICEBERG:
-        lake = module.IcebergLake(
-            options.name, options.place, catalog=options.catalog, identifier=options.identifier, **common
-        )
+        lake = module.IcebergLake(layout, options.place, catalog=options.catalog, identifier=options.identifier)
     elif options.place is None:
         raise Misconfigured(f"only Iceberg tables have catalogs; table={options.name} do=say its location")
     elif options.connector is Connector.DELTA:
-        lake = module.DeltaLake(options.name, options.place, **common)
+        lake = module.DeltaLake(layout, options.place)
     else:
-        lake = module.ParquetLake(options.name, options.place, **common)
+        lake = module.ParquetLake(layout, options.place)
     return lake

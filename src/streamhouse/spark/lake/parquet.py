@@ -15,14 +15,12 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
-import pyarrow as pa
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from streamhouse.errors import Misconfigured, Rejected
-from streamhouse.format.lake_options import IDENTITY, Partition
+from streamhouse.errors import Rejected
 from streamhouse.spark.lake.base import (
     PREFIX,
     Bounds,
@@ -30,33 +28,32 @@ from streamhouse.spark.lake.base import (
     Described,
     FilePlan,
     FileReader,
+    Layout,
     LiveFile,
     NoTable,
     Progress,
     WrittenFile,
+    begins_of,
+    described,
 )
 from streamhouse.spark.lake.files import NO_VALUE
 from streamhouse.spark.lake.folder_reader import FolderReader
+from streamhouse.spark.lake.folders import folder_plan, with_partitions
 from streamhouse.spark.lake.places import Place, within
 from streamhouse.spark.lake.schemas import grown, stored
-from streamhouse.spark.lake.transforms import check_folders, folder_type, folder_values
+from streamhouse.spark.lake.transforms import check_folders
 
 NOTES: Final = "_streamhouse"
 """Readers leave folders alone that begin like this."""
 
 
 class ParquetLake:
-    def __init__(
-        self,
-        name: str,
-        place: Place,
-        *,
-        partitions: tuple[Partition, ...] = (),
-        file_size_bytes: int = 128 * 1024 * 1024,
-    ) -> None:
-        check_folders(partitions, name)
-        self._name, self._place, self._partitions = name, place, partitions
-        self._file_size_bytes = file_size_bytes
+    can_remove = False
+
+    def __init__(self, layout: Layout, place: Place) -> None:
+        check_folders(layout.partitions, layout.name)
+        self._layout, self._place = layout, place
+        self._name, self._partitions = layout.name, layout.partitions
         self._files = place.files()
 
     def __repr__(self) -> str:
@@ -86,17 +83,9 @@ class ParquetLake:
         return StructType.fromJson(found["columns"])
 
     def _check_partitions(self, schema: StructType, found: Any) -> None:
-        for each in self._partitions:
-            if each.column not in schema.names:
-                raise Misconfigured(
-                    f"partition_by names no column; table={self._name} column={each.column}"
-                    f" columns={','.join(schema.names)}"
-                )
+        self._layout.check_columns(schema.names)
         if found is not None and found["partition_by"] != self._partition_words():
-            raise Rejected(
-                f"the table is partitioned otherwise; table={self._name} is={found['partition_by'] or 'not at all'}"
-                " do=say partition_by as it was, or begin another table"
-            )
+            raise self._layout.otherwise(found["partition_by"])
 
     def _partition_words(self) -> str:
         return ", ".join(map(str, self._partitions))
@@ -109,21 +98,12 @@ class ParquetLake:
 
     def begin(self, progress: Progress) -> FilePlan:
         begun = self._noted(f"begun-{progress.query_id}")
-        begins = _begins(progress.query_id, progress.batch_id)
+        begins = begins_of(progress)
         if begun is not None and begun["batch"] == progress.batch_id:
             self._delete(each.path for each in self._listed(self._place.root) if each.base_name.startswith(begins))
         else:
             self._note(f"begun-{progress.query_id}", {"batch": progress.batch_id})
-        return FilePlan(
-            data=self._place.root,
-            begins=begins,
-            schema=to_arrow_schema(self.columns(), timezone="UTC"),
-            partitions=self._partitions,
-            values=folder_values,
-            drops=tuple(each.column for each in self._partitions if each.transform == IDENTITY),
-            is_hive=True,
-            file_size_bytes=self._file_size_bytes,
-        )
+        return folder_plan(self._place.root, self._layout, self.columns(), progress)
 
     def live_files(self, bounds: Bounds | None = None) -> list[LiveFile]:
         """All files but those of a micro-batch that isn't finished."""
@@ -142,10 +122,7 @@ class ParquetLake:
 
     def reader(self) -> FileReader:
         schema = to_arrow_schema(self.columns(), timezone="UTC")
-        for each in self._partitions:
-            if each.transform != IDENTITY:
-                schema = schema.append(pa.field(each.name, folder_type(each, schema.field(each.column).type)))
-        return FolderReader(schema=schema)
+        return FolderReader(schema=with_partitions(schema, self._partitions))
 
     def _unfinished(self) -> Iterator[str]:
         notes = fs.FileSelector(within(self._place.under(NOTES)), allow_not_found=True)
@@ -154,7 +131,7 @@ class ParquetLake:
                 query_id = each.base_name.removeprefix("begun-").removesuffix(".json")
                 begun = self._noted(f"begun-{query_id}")
                 if begun is not None and begun["batch"] != self.last_batch(query_id):
-                    yield _begins(query_id, begun["batch"])
+                    yield begins_of(Progress(query_id=query_id, batch_id=begun["batch"]))
 
     def _listed(self, root: str) -> list[fs.FileInfo]:
         selector = fs.FileSelector(within(root), recursive=True, allow_not_found=True)
@@ -182,7 +159,7 @@ class ParquetLake:
         """Whatever tasks left that Spark tried again goes; then the micro-batch is done."""
         if removed:
             raise Rejected(f"rows in Parquet files don't change; table={self._name} do=format iceberg or delta")
-        begins, kept = _begins(progress.query_id, progress.batch_id), {within(each.path) for each in written}
+        begins, kept = begins_of(progress), {within(each.path) for each in written}
         folders = {each.path.rsplit("/", 1)[0] for each in written}
         for folder in folders:
             found = self._files.get_file_info(fs.FileSelector(within(folder)))
@@ -195,12 +172,8 @@ class ParquetLake:
 
     def describe(self) -> Described:
         files = self.live_files()
-        return Described(
-            columns={each.name: each.dataType.simpleString() for each in self.columns().fields},
-            files=len(files),
-            rows=sum(_rows(self._files, within(each.token[0])) for each in files),
-            size_bytes=sum(each.size_bytes for each in files),
-        )
+        rows = sum(_rows(self._files, within(each.token[0])) for each in files)
+        return described(self.columns(), files, rows=rows)
 
     # --- notes
 
@@ -220,10 +193,6 @@ class ParquetLake:
             stream.write(msgspec.json.encode(told))
         if making != path:
             self._files.move(making, path)
-
-
-def _begins(query_id: str, batch_id: int) -> str:
-    return f"{PREFIX}{query_id[:8]}-{batch_id:08d}-"
 
 
 def _values(path: str) -> Iterator[tuple[str, str | None]]:

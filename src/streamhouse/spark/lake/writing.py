@@ -125,7 +125,9 @@ class Step:
             log.warning("clearing away failed; table=%s", self.options.name, exc_info=True)
 
     def merge_small(self, frame: DataFrame, progress: Progress) -> int:
-        """Many small files become few large ones; returns how many there were."""
+        """Many small files become few large ones, where files can go; returns how many there were."""
+        if not self.lake.can_remove:
+            return 0
         self.lake.last_batch(progress.query_id)  # the table as it is now
         small = chosen(self.lake.live_files(), self.options.file_size_bytes)
         if not small:
