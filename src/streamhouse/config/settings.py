@@ -299,6 +299,9 @@ class FlushSettings(Section, frozen=True, kw_only=True):
 
 class FetchSettings(Section, frozen=True, kw_only=True):
     max_bytes: Annotated[int, about("most bytes of one fetch answer, whatever the client asks for", gt=0)] = 55 * MIB
+    answers_bytes: Annotated[
+        int, about("records read for clients that have not taken them; one answer gets a quarter of what is left", gt=0)
+    ] = 512 * MIB
     max_wait_s: Annotated[float, about("longest long poll, whatever the client asks for", gt=0)] = 300.0
     cache_bytes: Annotated[int, about("memory for blocks read from segments", gt=0)] = 512 * MIB
     index_cache_entries: Annotated[int, about("block indexes of runs kept in memory", gt=0)] = 4096
@@ -337,6 +340,7 @@ class CompactionSettings(Section, frozen=True, kw_only=True):
         int, about("keys that one pass over a partition holds in memory, 140 bytes each; the next pass goes on", gt=0)
     ] = 500_000
     segment_bytes: Annotated[int, about("records, decompressed, that are rewritten together", gt=0)] = 64 * MIB
+    max_runs: Annotated[int, about("runs that are rewritten together, however small", gt=0)] = 1000
     read_bytes: Annotated[int, about("bytes of one ranged read of runs that are rewritten", gt=0)] = 8 * MIB
     merge_runs: Annotated[int, about("so many small neighbouring runs of a partition become one; 0: never", ge=0)] = 16
     merge_below_bytes: Annotated[int, about("a run below this size is small", gt=0)] = 16 * MIB

@@ -1,4 +1,4 @@
-"""Retention of records that came without times: their object tells how old they are, and nobody takes them for ancient."""
+"""Retention of records that came without times: their object tells how old they are."""
 
 import pytest
 

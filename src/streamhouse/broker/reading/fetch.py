@@ -115,24 +115,33 @@ class Fetcher:
         with LongPoll() as poll:
             while True:
                 poll.rearm()
-                found = await self._pass(wanted, limit, poll)
+                found, is_cut = await self._pass(wanted, limit, poll)
                 size = sum(item.size_bytes for item in found)
                 left = deadline - self._clock.monotonic()
-                is_enough = size >= min(min_bytes, limit) or not wanted
+                is_enough = size >= min(min_bytes, limit) or not wanted or (is_cut and size > 0)
                 if is_enough or left <= 0 or any(item.error is not None or stops_short(item) for item in found):
                     return found
                 await poll.wait(left)
 
-    async def _pass(self, wanted: Sequence[Wanted], limit: int, poll: LongPoll) -> list[Fetched]:
+    async def _pass(self, wanted: Sequence[Wanted], limit: int, poll: LongPoll) -> tuple[list[Fetched], bool]:
+        """What there is now, and whether it was cut because all answers together have no more room."""
         found: list[Fetched] = []
-        left = limit
-        any_yet = False
-        for item in wanted:
-            got = await self._fetch_one(item, min(item.max_bytes, left), poll, at_least_one=not any_yet)
-            left -= got.size_bytes
-            any_yet = any_yet or bool(got.records)
-            found.append(got)
-        return found
+        answers = self._reader.answers
+        size = held = 0
+        is_cut = False
+        try:
+            for item in wanted:
+                most, room = min(item.max_bytes, limit - size), answers.room_bytes(own_bytes=size)
+                allowed = max(min(most, room), 0)
+                held = answers.resize(held, size + allowed)  # before it is read: others read at the same time
+                got = await self._fetch_one(item, allowed, poll, at_least_one=size == 0)
+                found.append(got)
+                size += got.size_bytes
+                held = answers.resize(held, size)
+                is_cut = is_cut or room < most
+        finally:
+            answers.resize(held, 0)
+        return found, is_cut
 
     async def _fetch_one(self, item: Wanted, max_bytes: int, poll: LongPoll, *, at_least_one: bool) -> Fetched:
         try:

@@ -24,6 +24,7 @@ from streamhouse.model.segment import Run
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
 
+from .answers import AnswerBytes
 from .cache import Block, SingleFlightCache
 from .runs import RunIndex
 from .tier.disk import DiskTier, open_disk_tier
@@ -46,6 +47,7 @@ class SegmentReader:
     ) -> None:
         self._settings = settings
         self._objects = objects
+        self.answers = AnswerBytes(settings.answers_bytes)
         self.runs = RunIndex(metadata, limit=settings.run_cache_entries)
         self.blocks: SingleFlightCache[tuple[str, int], Block] = SingleFlightCache(settings.cache_bytes)
         self.indexes: SingleFlightCache[tuple[str, int], _Index] = SingleFlightCache(settings.index_cache_entries)

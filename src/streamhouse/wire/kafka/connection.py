@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         "_arrived",
         "_drained",
         "_granted_bytes",
+        "_held_bytes",
         "_is_lost",
         "_is_over",
         "_is_reading",
@@ -106,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self._drained: asyncio.Future[None] | None = None
         self._unanswered = 0
         self._granted_bytes = 0
+        self._held_bytes = 0
         self._kept_bytes = 0
         self._sent_bytes = 0
         self._waits_for_bytes = False
@@ -153,9 +155,15 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._serving.metrics.paused("slow_reader").inc()
         self._drained = self._loop.create_future()
+        self._hold(self._transport.get_write_buffer_size())
         self._read_on()
 
+    def _hold(self, size_bytes: int) -> None:
+        """What a slow client has not taken counts among the answers of all, so that those to come are smaller."""
+        self._held_bytes = self._serving.broker.reader.answers.resize(self._held_bytes, size_bytes)
+
     def resume_writing(self) -> None:
+        self._hold(0)
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         self._drained = None
@@ -164,6 +172,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: what waits for it ends; what it produced is appended all the same."""
         self._is_lost = True
+        self._hold(0)
         serving = self._serving
         if self in serving.connections:
             serving.connections.discard(self)
