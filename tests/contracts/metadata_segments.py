@@ -228,6 +228,31 @@ class SegmentContract(MetadataScene):
         assert await spans(ready, part(0), 30) == []
         assert [run.base for run in await ready.runs(part(0), from_offset=5, limit=2)] == [0, 10]
 
+    async def test_pages_of_runs_leave_nothing_out(self, ready: MetadataStore) -> None:
+        many = 2500
+        [state] = await lead(ready, ALICE, part(0))
+        await ready.commit_segments(ALICE, [commit_of("k", *(run_of(state, n, n + 1, "k") for n in range(many)))])
+        for page in (999, 1250):
+            found: list[int] = []
+            while runs := await ready.runs(part(0), from_offset=len(found), limit=page):
+                assert len(runs) <= page
+                found += [run.base for run in runs]
+            assert found == list(range(many))
+
+    async def test_pages_of_runs_go_on_while_those_behind_are_replaced(self, ready: MetadataStore) -> None:
+        [state] = await lead(ready, ALICE, part(0))
+        await publish(ready, ALICE, state, *range(10, 70, 10))
+        first = await ready.runs(part(0), from_offset=0, limit=2)
+        whole = run_of(state, 0, 20, "whole")
+        assert await ready.replace_runs(ALICE, first, commit_of("whole", whole))
+        second = await ready.runs(part(0), from_offset=first[-1].end, limit=2)
+        assert [(run.base, run.end) for run in second] == [(20, 30), (30, 40)]
+        across = run_of(state, 30, 50, "across")
+        expected = await ready.runs(part(0), from_offset=30, limit=2)
+        assert await ready.replace_runs(ALICE, expected, commit_of("across", across))
+        third = await ready.runs(part(0), from_offset=second[-1].end, limit=2)
+        assert [(run.base, run.end) for run in third] == [(30, 50), (50, 60)]  # the one across is told again
+
     async def test_runs_below_the_first_that_is_left_are_skipped(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))
         await publish(ready, ALICE, state, 10, 20, 30)

@@ -5,32 +5,74 @@ Leaves      which records stay to `format.compaction`, the work to `broker.maint
             `spark.maintenance.compacting`
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from streamhouse.model.merging import MergeLimits
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
 
 
-def compact_up_to(runs: Sequence[Run], config: TopicConfig, *, cleaned_to: int, now_ms: int) -> int | None:
-    """The offset up to which a partition should be compacted now; None when it isn't due.
+class Dirt:
+    """How much of a partition is new, told run by run, oldest first; of any number of runs it keeps sums alone.
 
-    `runs` are all that the partition has, oldest first. All below `cleaned_to` was compacted before.
+    All below `cleaned_to` was compacted before. What is new ends before the first run that has a record which must
+    stay as it is for a while.
     """
-    dirty = _dirty(runs, config, cleaned_to, now_ms)
-    if not dirty:
-        return None
-    dirty_bytes = sum(_bytes_above(run, cleaned_to) for run in dirty)
-    clean_bytes = sum(run.length - _bytes_above(run, cleaned_to) for run in runs if run.base < cleaned_to)
-    is_dirty_enough = dirty_bytes > config.min_cleanable_dirty_ratio * (dirty_bytes + clean_bytes)
-    has_waited_enough = dirty[0].max_timestamp_ms < now_ms - config.max_compaction_lag_ms
-    return dirty[-1].end if is_dirty_enough or has_waited_enough else None
+
+    __slots__ = ("_clean_bytes", "_cleaned_to", "_config", "_dirty_bytes", "_ended", "_first_ms", "_now_ms", "_up_to")
+
+    def __init__(self, config: TopicConfig, *, cleaned_to: int, now_ms: int) -> None:
+        self._config = config
+        self._cleaned_to = cleaned_to
+        self._now_ms = now_ms
+        self._clean_bytes = self._dirty_bytes = 0
+        self._ended = not config.compacts
+        self._first_ms = 0
+        self._up_to: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Dirt dirty={self._dirty_bytes} clean={self._clean_bytes} up_to={self._up_to}>"
+
+    def add(self, run: Run) -> None:
+        above = _bytes_above(run, self._cleaned_to)
+        if run.base < self._cleaned_to:
+            self._clean_bytes += run.length - above
+        if run.end <= self._cleaned_to or self._ended:
+            return
+        if self._is_young(run):
+            self._ended = True
+            return
+        if self._up_to is None:
+            self._first_ms = run.max_timestamp_ms
+        self._dirty_bytes += above
+        self._up_to = run.end
+
+    def _is_young(self, run: Run) -> bool:
+        lag_ms = self._config.min_compaction_lag_ms
+        return bool(lag_ms) and run.max_timestamp_ms > self._now_ms - lag_ms
+
+    @property
+    def up_to(self) -> int | None:
+        """The offset up to which the partition may be compacted now, however little is new; None where nothing is."""
+        return self._up_to
+
+    @property
+    def due_up_to(self) -> int | None:
+        """The offset up to which the partition should be compacted now; None when it isn't due."""
+        ratio = self._config.min_cleanable_dirty_ratio
+        is_dirty_enough = self._dirty_bytes > ratio * (self._dirty_bytes + self._clean_bytes)
+        has_waited_enough = self._first_ms < self._now_ms - self._config.max_compaction_lag_ms
+        return self._up_to if is_dirty_enough or has_waited_enough else None
 
 
-def compactable_up_to(runs: Sequence[Run], config: TopicConfig, *, cleaned_to: int, now_ms: int) -> int | None:
+def compact_up_to(runs: Iterable[Run], config: TopicConfig, *, cleaned_to: int, now_ms: int) -> int | None:
+    """The offset up to which a partition with these runs should be compacted now; None when it isn't due."""
+    return _dirt(runs, config, cleaned_to, now_ms).due_up_to
+
+
+def compactable_up_to(runs: Iterable[Run], config: TopicConfig, *, cleaned_to: int, now_ms: int) -> int | None:
     """The offset up to which a partition may be compacted now, however little is new; None where nothing is."""
-    dirty = _dirty(runs, config, cleaned_to, now_ms)
-    return dirty[-1].end if dirty else None
+    return _dirt(runs, config, cleaned_to, now_ms).up_to
 
 
 def rewritten_together(
@@ -56,20 +98,11 @@ def rewritten_together(
         yield runs[start:]
 
 
-def _dirty(runs: Sequence[Run], config: TopicConfig, cleaned_to: int, now_ms: int) -> Sequence[Run]:
-    """What was not compacted yet and may be, oldest first."""
-    if not config.compacts:
-        return ()
-    return _old_enough([run for run in runs if run.end > cleaned_to], config, now_ms)
-
-
-def _old_enough(dirty: Sequence[Run], config: TopicConfig, now_ms: int) -> Sequence[Run]:
-    """Those before the first run that has a record which must stay as it is for a while."""
-    if not config.min_compaction_lag_ms:
-        return dirty
-    newest_ms = now_ms - config.min_compaction_lag_ms
-    count = next((n for n, run in enumerate(dirty) if run.max_timestamp_ms > newest_ms), len(dirty))
-    return dirty[:count]
+def _dirt(runs: Iterable[Run], config: TopicConfig, cleaned_to: int, now_ms: int) -> Dirt:
+    dirt = Dirt(config, cleaned_to=cleaned_to, now_ms=now_ms)
+    for run in runs:
+        dirt.add(run)
+    return dirt
 
 
 def _bytes_above(run: Run, offset: int) -> int:

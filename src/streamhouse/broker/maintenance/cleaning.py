@@ -7,24 +7,25 @@ Leaves      when a partition is due to `model.compaction`, which records stay to
 Invariant   runs are replaced oldest first: when a tombstone gets the horizon after which it goes, nothing older of its
             key is left
 
-A pass reads the new part first, until the key map is full, then everything up to there. What it decides is right
-whoever appends, deletes or compacts meanwhile: a record goes only because of a later one, which nobody takes away
-except for a later one still.
+A pass looks at the rows, reads the new part, until the key map is full, then everything up to there; each time page
+by page, so that of a million runs few are in memory. What it decides is right whoever appends, deletes or compacts
+meanwhile: a record goes only because of a later one, which nobody takes away except for a later one still.
 """
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
+from typing import Final
 
 from streamhouse.broker.doors import Doors
+from streamhouse.errors import Unavailable
 from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.compaction import KeyMap, Rules, compacted
 from streamhouse.format.rewriting import Rewritten, Source, batches_of
-from streamhouse.model.compaction import compact_up_to
+from streamhouse.model.compaction import Dirt
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.merging import Extent, merge_limits
-from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
 
@@ -32,7 +33,8 @@ from .rewriting import Rewriter
 
 log = logging.getLogger(__name__)
 
-PAGE = 1000
+PAGE: Final = 1000
+"""Runs that are in memory at a time; a partition may have a million."""
 
 
 class Cleaner:
@@ -49,12 +51,11 @@ class Cleaner:
 
     async def clean(self, state: PartitionState, config: TopicConfig, *, cleaned_to: int) -> bool:
         """Compact the partition if it is due; whether a pass was made to its end."""
-        runs = [run for run in await self._runs(state.partition, state.log_start) if run.end <= state.flushed_end]
         now_ms = self._doors.clock.now_ms()
-        up_to = compact_up_to(runs, config, cleaned_to=cleaned_to, now_ms=now_ms)
-        if up_to is None:
+        dirt, last_end = await self._look(state, Dirt(config, cleaned_to=cleaned_to, now_ms=now_ms))
+        if dirt.due_up_to is None:
             return False
-        keys, reached = await self._map_keys(runs, max(cleaned_to, state.log_start), up_to)
+        keys, reached = await self._map_keys(state, max(cleaned_to, state.log_start), dirt.due_up_to)
         rules = Rules(
             latest=keys.latest,
             end=reached,
@@ -62,9 +63,9 @@ class Cleaner:
             delete_retention_ms=config.delete_retention_ms,
             limit_bytes=self._limit_bytes,
         )
-        async with aclosing(self._groups([run for run in runs if run.base < reached], config)) as groups:
+        async with aclosing(self._groups(state, reached, config)) as groups:
             async for group in groups:
-                if not await self._rewrite(group, rules, last_end=runs[-1].end):
+                if not await self._rewrite(group, rules, last_end=last_end):
                     return False
         await self._doors.metadata.mark_cleaned(state.partition, reached)
         self.passes += 1
@@ -74,41 +75,60 @@ class Cleaner:
         )
         return True
 
-    async def _runs(self, partition: PartitionId, log_start: int) -> list[Run]:
-        runs: list[Run] = []
-        offset = log_start
-        while page := await self._doors.metadata.runs(partition, from_offset=offset, limit=PAGE):
-            runs.extend(page)
-            offset = page[-1].end
-            if len(page) < PAGE:
-                break
-        return runs
+    async def _runs(self, state: PartitionState, start: int, up_to: int | None = None) -> AsyncGenerator[Run, None]:
+        """The flushed runs that reach above `start` and begin below `up_to`, oldest first, a page in memory.
 
-    async def _map_keys(self, runs: Sequence[Run], start: int, up_to: int) -> tuple[KeyMap, int]:
+        Raises `Unavailable` when one was merged with what was given already, while the pages were turned.
+        """
+        offset = start
+        while page := await self._doors.metadata.runs(state.partition, from_offset=offset, limit=PAGE):
+            if offset > start and page[0].base < offset:
+                raise Unavailable(f"runs changed while they were read; partition={state.partition} offset={offset}")
+            for run in page:
+                if run.end > state.flushed_end or (up_to is not None and run.base >= up_to):
+                    return
+                yield run
+            if len(page) < PAGE:
+                return
+            offset = page[-1].end
+
+    async def _look(self, state: PartitionState, dirt: Dirt) -> tuple[Dirt, int]:
+        """How dirty the partition is, and where its last run ends."""
+        last_end = state.log_start
+        async with aclosing(self._runs(state, state.log_start)) as runs:
+            async for run in runs:
+                dirt.add(run)
+                last_end = run.end
+        return dirt, last_end
+
+    async def _map_keys(self, state: PartitionState, start: int, up_to: int) -> tuple[KeyMap, int]:
         """The latest offset of each key at and above `start`, and how far it was possible to look."""
         keys = KeyMap(max_keys=self._settings.max_keys, limit_bytes=self._limit_bytes)
-        for run in runs:
-            if run.end <= start or run.base >= up_to:
-                continue
-            source = await self._rewriter.open(run)
-            async with aclosing(self._rewriter.pieces(source)) as pieces:
-                async for piece in pieces:
-                    if not await self._rewriter.in_thread(partial(_add_keys, keys, piece, start)):
-                        return keys, keys.end
+        async with aclosing(self._runs(state, start, up_to)) as runs:
+            async for run in runs:
+                source = await self._rewriter.open(run)
+                async with aclosing(self._rewriter.pieces(source)) as pieces:
+                    async for piece in pieces:
+                        if not await self._rewriter.in_thread(partial(_add_keys, keys, piece, start)):
+                            return keys, keys.end
         return keys, up_to
 
-    async def _groups(self, runs: Sequence[Run], config: TopicConfig) -> AsyncGenerator[list[Source], None]:
+    async def _groups(
+        self, state: PartitionState, up_to: int, config: TopicConfig
+    ) -> AsyncGenerator[list[Source], None]:
         """Runs that are rewritten together: as many as memory may hold, and retention may delete, as one."""
         limits = merge_limits(config, at_least=1, below_bytes=0, max_bytes=self._settings.segment_bytes)
         group: list[Source] = []
         extent, raw_bytes = Extent(), 0
-        for run in runs:
-            source = await self._rewriter.open(run)
-            extent, raw_bytes = extent.plus(run), raw_bytes + source.raw_bytes
-            if group and (raw_bytes > self._settings.segment_bytes or not extent.may_be_one(limits)):
-                yield group
-                group, extent, raw_bytes = [], Extent().plus(run), source.raw_bytes
-            group.append(source)
+        async with aclosing(self._runs(state, state.log_start, up_to)) as runs:
+            async for run in runs:
+                source = await self._rewriter.open(run)
+                extent, raw_bytes = extent.plus(run), raw_bytes + source.raw_bytes
+                is_full = raw_bytes > self._settings.segment_bytes or len(group) >= self._settings.max_runs
+                if group and (is_full or not extent.may_be_one(limits)):
+                    yield group
+                    group, extent, raw_bytes = [], Extent().plus(run), source.raw_bytes
+                group.append(source)
         if group:
             yield group
 
