@@ -1,7 +1,9 @@
 """A topic made with a Kafka client and `table.format` is a table that PyIceberg reads, until the setting is gone."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,21 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import StaticTable
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import app
+from streamhouse.client.http import Http
 from streamhouse.client.sync import SyncClient
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.spark.lake.following import Following
+from streamhouse.spark.lake.topic_columns import topic_columns
+from streamhouse.spark.pipelines.building import Builder
 from tests.live import LiveAgent
+from tests.spark.lake.conftest import job, run
 from tests.spark.pipelines.live import LiveSupervisor, until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 api: Any = confluent_kafka.admin  # whose types are not all exported
 SETTINGS = {
@@ -59,6 +68,44 @@ def altered(admin: Any, *changes: tuple[str, str | None]) -> None:
     future.result(10)
 
 
+def produced(client: SyncClient) -> None:
+    """Of order 1 nothing is left."""
+    with client.producer("shop.orders") as producer:
+        for key, value in (("1", {"id": 1, "amount": 30}), ("2", {"id": 2, "amount": 5}), ("1", None)):
+            producer.enqueue(None if value is None else json.dumps(value), key=key)
+
+
+def looked(agent: LiveAgent, times: int) -> None:
+    """As a supervisor does, now and then."""
+
+    async def look() -> None:
+        async with Http(agent.http) as http:
+            columns = partial(topic_columns, agent.http)
+            following = Following(http, columns, every_s=1, clock=SystemClock(), ids=Ids())
+            for _ in range(times):
+                await following.look()
+
+    asyncio.run(look())
+
+
+def test_the_table_that_a_setting_makes_is_filled_and_stays_when_the_setting_goes(
+    spark: SparkSession, own_agent: LiveAgent, tmp_path: Path
+) -> None:
+    builder = Builder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
+    location = own_agent.data / "lake" / "shop_orders_lake"
+    with SyncClient(own_agent.http) as client:
+        client.topics.create("shop.orders", partitions=1, config=SETTINGS)
+        produced(client)
+        looked(own_agent, times=1)
+        run(builder, job(own_agent, "shop_orders_lake", dead_letters="none"))
+        assert rows_of(location) == {2: 5}
+        client.topics.configure("shop.orders", {"table.format": None})
+        looked(own_agent, times=2)
+    assert tables(own_agent) == {}
+    assert rows_of(location) == {2: 5}
+
+
+@pytest.mark.slow
 def test_a_topic_is_a_table_for_as_long_as_its_settings_say_so(agent: LiveAgent, tmp_path: Path) -> None:
     admin, location = api.AdminClient({"bootstrap.servers": agent.bootstrap}), agent.data / "lake" / "shop_orders_lake"
     new = NewTopic("shop.orders", num_partitions=1, replication_factor=1, config=SETTINGS)
@@ -67,9 +114,7 @@ def test_a_topic_is_a_table_for_as_long_as_its_settings_say_so(agent: LiveAgent,
         SyncClient(agent.http) as client,
         LiveSupervisor(agent, tmp_path, "first", {"STREAMHOUSE_TABLES_FOLLOW_S": "0.5"}) as supervisor,
     ):
-        with client.producer("shop.orders") as producer:
-            for key, value in (("1", {"id": 1, "amount": 30}), ("2", {"id": 2, "amount": 5}), ("1", None)):
-                producer.enqueue(None if value is None else json.dumps(value), key=key)
+        produced(client)
         until(lambda: rows_of(location) == {2: 5}, f"the table has the rows:\n{supervisor.output}")
         altered(admin, ("table.format", "delta"))
         until(lambda: "format is iceberg, not delta" in supervisor.output, "a change that can't be is said")
