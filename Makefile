@@ -136,6 +136,10 @@ bench-maintenance: $(STAMP) ## what merging costs, and what cold readers and the
 bench-compaction: $(STAMP) ## key compaction on Spark, checked against what was sent; ARGS='--updates 10000000 --keys 1000000'
 	$(BIN)/python -m benchmarks.key_compaction $(ARGS)
 
+.PHONY: bench-replay
+bench-replay: $(STAMP) ## copying a topic and restoring it from Parquet, beside Spark's sink; ARGS='--records 2000000'
+	$(BIN)/python -m benchmarks.replay $(ARGS)
+
 # --- what is generated --------------------------------------------------------------------------------------------
 
 .PHONY: messages
