@@ -36,6 +36,7 @@ from streamhouse.model.names import PartitionId, SessionId
 
 from .base import WalCosts
 from .commits import GroupCommit, fail_quietly
+from .ending import Ending
 from .files import Files, Lock
 from .ledger import LOCK_NAME, Ledger, LogFile, session_dir
 
@@ -118,28 +119,23 @@ class DiskWal:
         self._dirty = asyncio.Event()
         self._sync_job: asyncio.Future[None] | None = None
         self._syncer: asyncio.Task[None] | None = None
-        self._failed: Exception | None = None
-        self._has_failed = asyncio.Event()
-        self._is_closing = False
+        self._ending = Ending(session)
         if settings.fsync == "interval":
             self._syncer = self._loop.create_task(self._sync_dirty_files(), name="wal-sync")
             self._syncer.add_done_callback(self._syncer_ended)
 
     def __repr__(self) -> str:
-        state = "failed" if self._failed else "closing" if self._is_closing else "open"
         return (
-            f"<DiskWal {self._session} {state} fsync={self._settings.fsync} files={len(self._ledger.files)} "
-            f"bytes={self.size_bytes} pending={self._queued_bytes}>"
+            f"<DiskWal {self._session} {self._ending.state} fsync={self._settings.fsync} "
+            f"files={len(self._ledger.files)} bytes={self.size_bytes} pending={self._queued_bytes}>"
         )
 
     @property
     def failed(self) -> Exception | None:
-        return self._failed
+        return self._ending.error
 
     async def wait_failed(self) -> Exception:
-        await self._has_failed.wait()
-        assert self._failed is not None
-        return self._failed
+        return await self._ending.wait_failed()
 
     @property
     def size_bytes(self) -> int:
@@ -167,8 +163,8 @@ class DiskWal:
     # --- appending
 
     def append(self, entries: Sequence[WalEntry]) -> asyncio.Future[None]:
-        if self._failed is not None or self._is_closing:
-            return self._refused()
+        if self._ending.is_over:
+            return self._ending.refused()
         size = sum([len(entry[4]) for entry in entries]) + ENTRY_HEADER_BYTES * len(entries)
         limit = self._settings.max_pending_bytes
         # An empty append only asks when everything before it is done.
@@ -209,12 +205,6 @@ class DiskWal:
                 ends[partition] = end
         file.size_bytes = position
         group.size_bytes += position - start
-
-    def _refused(self) -> asyncio.Future[None]:
-        why = "closed" if self._failed is None else self._failed
-        refused = self._loop.create_future()
-        fail_quietly(refused, AppendFailed(f"write-ahead log is over; session={self._session} why={why}"))
-        return refused
 
     # --- writing, one group at a time
 
@@ -265,10 +255,7 @@ class DiskWal:
 
     def _fail(self, error: Exception, *groups: _Group) -> None:
         """The log is over: everything that waits fails, and nothing is tried again."""
-        if self._failed is None:
-            self._failed = error
-            self._has_failed.set()
-            log.error("wal failed", extra={"session": self._session, "why": str(error)})
+        self._ending.fail(error)
         waiting = [*groups, *([self._writing] if self._writing else []), *self._queue]
         self._queue.clear()
         self._queued_bytes = self._writing.size_bytes if self._writing else 0
@@ -283,7 +270,7 @@ class DiskWal:
         while True:
             await self._dirty.wait()
             await self._clock.sleep(self._settings.fsync_interval_ms / 1000)
-            if self._failed is not None:
+            if self._ending.error is not None:
                 return
             self._dirty.clear()
             # In a job of its own, which outlives a cancelled syncer: `aclose` must know how the sync ended.
@@ -312,7 +299,7 @@ class DiskWal:
 
     async def truncate(self, flushed: Mapping[PartitionId, int]) -> None:
         dropped = self._ledger.drop(flushed)
-        if self._is_closing or not (dropped or self._leftover):
+        if self._ending.is_closing or not (dropped or self._leftover):
             return
         to_close = [file for file in dropped if self._let_go(file)]
         names, self._leftover = [*self._leftover, *(file.name for file in dropped)], []
@@ -346,14 +333,14 @@ class DiskWal:
         self._files.remove(self._directory, names)
 
     async def aclose(self, *, remove: bool) -> None:
-        if self._is_closing:
+        if self._ending.is_closing:
             return
-        self._is_closing = True
+        self._ending.close()
         self._write_next()
         while jobs := [*self._removals, *([self._job] if self._job else [])]:
             await asyncio.wait(jobs)
         await self._stop_syncing()
-        must_sync = self._settings.fsync == "interval" and self._failed is None and not remove
+        must_sync = self._settings.fsync == "interval" and self._ending.error is None and not remove
         retired, current = self._retired, self._current
         try:
             await self._loop.run_in_executor(self._executor, self._finish, retired, current, must_sync, remove)

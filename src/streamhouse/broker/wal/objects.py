@@ -28,6 +28,7 @@ from streamhouse.stores.objects.base import ObjectStore
 
 from .base import WalCosts
 from .commits import fail_quietly
+from .ending import Ending
 from .object_ledger import ObjectLedger
 from .object_removal import delete_all
 from .object_upload import Uploader
@@ -98,25 +99,20 @@ class ObjectWal:
         self._windows = self._object_bytes = self._batch_bytes = self._deletes = 0
         self._deleted_below = self._forgotten_below = 0
         self._forgetting: asyncio.Task[None] | None = None
-        self._failed: Exception | None = None
-        self._has_failed = asyncio.Event()
-        self._is_closing = False
+        self._ending = Ending(session)
 
     def __repr__(self) -> str:
-        state = "failed" if self._failed else "closing" if self._is_closing else "open"
         return (
-            f"<ObjectWal {self._session} {state} next={self._next_sequence} needed={self.needed_from} "
+            f"<ObjectWal {self._session} {self._ending.state} next={self._next_sequence} needed={self.needed_from} "
             f"uploads={len(self._uploads)} bytes={self.size_bytes} pending={self._pending_bytes}>"
         )
 
     @property
     def failed(self) -> Exception | None:
-        return self._failed
+        return self._ending.error
 
     async def wait_failed(self) -> Exception:
-        await self._has_failed.wait()
-        assert self._failed is not None
-        return self._failed
+        return await self._ending.wait_failed()
 
     @property
     def size_bytes(self) -> int:
@@ -148,8 +144,8 @@ class ObjectWal:
     # --- appending
 
     def append(self, entries: Sequence[WalEntry]) -> asyncio.Future[None]:
-        if self._failed is not None or self._is_closing:
-            return self._refused()
+        if self._ending.is_over:
+            return self._ending.refused()
         if not entries:
             return self._last_commit()
         size = sum([len(entry[4]) for entry in entries]) + ENTRY_HEADER_BYTES * len(entries)
@@ -188,12 +184,6 @@ class ObjectWal:
         self._look_soon()
         return window
 
-    def _refused(self) -> asyncio.Future[None]:
-        why = "closed" if self._failed is None else self._failed
-        refused: asyncio.Future[None] = self._loop.create_future()
-        fail_quietly(refused, AppendFailed(f"write-ahead log is over; session={self._session} why={why}"))
-        return refused
-
     # --- sending
 
     def _look_soon(self) -> None:
@@ -230,7 +220,7 @@ class ObjectWal:
         while self._queue and not self._queue[-1].is_over:
             window = self._queue[-1]
             left_s = self._sent_at + self._settings.window_ms / 1000 - self._clock.monotonic()
-            if left_s > 0 and not self._is_closing:
+            if left_s > 0 and not self._ending.is_closing:
                 await self._clock.sleep(left_s)
             else:
                 window.is_over = True
@@ -242,7 +232,7 @@ class ObjectWal:
     def _uploaded(self, window: Window, upload: asyncio.Task[None]) -> None:
         self._uploads.pop(upload, None)
         error = RuntimeError("upload was stopped") if upload.cancelled() else upload.exception()
-        if self._failed is not None:
+        if self._ending.error is not None:
             return
         if error is not None:
             self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
@@ -266,11 +256,8 @@ class ObjectWal:
 
     def _fail(self, error: Exception) -> None:
         """The log is over: everything that waits fails, and nothing is tried again."""
-        if self._failed is not None:
+        if not self._ending.fail(error):
             return
-        self._failed = error
-        self._has_failed.set()
-        log.error("wal failed", extra={"session": self._session, "why": str(error)})
         waiting = (*self._unacknowledged, *self._queue)
         self._unacknowledged.clear()
         self._queue.clear()
@@ -290,7 +277,7 @@ class ObjectWal:
 
     async def forget_below(self, sequence: int) -> None:
         self._forgotten_below = max(self._forgotten_below, min(sequence, self.needed_from))
-        if self._forgetting is None and not self._is_closing and self._deleted_below < self._forgotten_below:
+        if self._forgetting is None and not self._ending.is_closing and self._deleted_below < self._forgotten_below:
             self._forgetting = self._loop.create_task(self._forget(), name="wal-forget")
 
     async def _forget(self) -> None:
@@ -317,9 +304,9 @@ class ObjectWal:
     # --- closing
 
     async def aclose(self, *, remove: bool) -> None:
-        if self._is_closing:
+        if self._ending.is_closing:
             return
-        self._is_closing = True
+        self._ending.close()
         try:
             await self._finish_queue()
         finally:
@@ -328,11 +315,11 @@ class ObjectWal:
             await self._stop()
         if remove:
             # Only what is known to be ours: above it there may be a seal.
-            await self._delete_below(self._next_sequence if self._failed is None else self._ledger.durable_below)
+            await self._delete_below(self._next_sequence if self._ending.error is None else self._ledger.durable_below)
 
     async def _finish_queue(self) -> None:
         """Wait until all is durable, for a while: a store that is away must not keep the session from ending."""
-        if self._failed is not None:
+        if self._ending.error is not None:
             return
         last = self._last_commit()
         for window in self._queue:
