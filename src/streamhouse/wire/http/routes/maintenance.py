@@ -24,6 +24,7 @@ from streamhouse.model.topic import topic_values
 from streamhouse.wire.http.exchange import json_answer
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, QUERY_PATTERN, Call, NoQuery, Operation
 from streamhouse.wire.http.places import Cursor, read_place, write_place
+from streamhouse.wire.http.runs import RunView, run_view
 
 TAG: Final = "maintenance"
 
@@ -39,22 +40,6 @@ class MaintenanceQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     cursor: Cursor | None = None
 
 
-class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets [base, end) of a partition under one epoch; in the object they count from `stored_base`."""
-
-    key: str
-    base: int
-    end: int
-    epoch: int
-    stored_base: int
-    position: int
-    length: int
-    index_position: int
-    index_length: int
-    records: int
-    max_timestamp_ms: int
-
-
 class PartitionUpkeepView(msgspec.Struct, frozen=True, kw_only=True):
     """Below `cleaned_to` the partition was compacted; runs reach up to `flushed_end`."""
 
@@ -62,7 +47,7 @@ class PartitionUpkeepView(msgspec.Struct, frozen=True, kw_only=True):
     log_start: int
     flushed_end: int
     cleaned_to: int
-    runs: list[StoredRun]
+    runs: list[RunView]
 
 
 class MaintenancePlanView(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,23 +165,7 @@ def _view(upkeep: PartitionUpkeep) -> PartitionUpkeepView:
         log_start=plan.log_start,
         flushed_end=plan.flushed_end,
         cleaned_to=upkeep.cleaned_to,
-        runs=[_stored(run) for run in plan.runs],
-    )
-
-
-def _stored(run: Run) -> StoredRun:
-    return StoredRun(
-        key=run.object_key,
-        base=run.base,
-        end=run.end,
-        epoch=run.epoch,
-        stored_base=run.stored_base,
-        position=run.position,
-        length=run.length,
-        index_position=run.index_position,
-        index_length=run.index_length,
-        records=run.records,
-        max_timestamp_ms=run.max_timestamp_ms,
+        runs=[run_view(run) for run in plan.runs],
     )
 
 

@@ -18,10 +18,10 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.reading.plans import PartitionPlan, Span
 from streamhouse.errors import UnknownTopic
 from streamhouse.model.names import TopicPartition
-from streamhouse.model.segment import Run
 from streamhouse.wire.http.exchange import json_answer
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation
 from streamhouse.wire.http.places import Cursor, read_place, write_place
+from streamhouse.wire.http.runs import RunView, run_view
 
 TAG: Final = "plans"
 QUESTIONS_AT_ONCE: Final = 16
@@ -48,24 +48,6 @@ class WantedTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ReadPlanQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topics: list[WantedTopic]
     cursor: Cursor | None = None
-
-
-class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets [base, end) of a partition, in `length` bytes of an object from `position` on.
-
-    Offsets in the object count from `stored_base`: add `base - stored_base` to each.
-    """
-
-    key: str
-    base: int
-    end: int
-    stored_base: int
-    position: int
-    length: int
-    index_position: int
-    index_length: int
-    records: int
-    max_timestamp_ms: int
 
 
 class PartitionPlanView(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,20 +168,5 @@ def _view(plan: PartitionPlan) -> PartitionPlanView:
         log_start=plan.log_start,
         end=plan.end,
         flushed_end=plan.flushed_end,
-        runs=[_run(run) for run in plan.runs],
-    )
-
-
-def _run(run: Run) -> RunView:
-    return RunView(
-        key=run.object_key,
-        base=run.base,
-        end=run.end,
-        stored_base=run.stored_base,
-        position=run.position,
-        length=run.length,
-        index_position=run.index_position,
-        index_length=run.index_length,
-        records=run.records,
-        max_timestamp_ms=run.max_timestamp_ms,
+        runs=[run_view(run) for run in plan.runs],
     )
