@@ -6,7 +6,7 @@ Leaves      the settings of topics to `model.topic_settings`, the agent's to `br
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Final, Protocol
 
@@ -20,6 +20,9 @@ from .answer import Context
 
 MAX_NAMED: Final = 100
 """Characters of a wrong name that an answer repeats."""
+
+
+Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 class ResourceType(IntEnum):
@@ -112,3 +115,17 @@ def no_settings(resource: Resource) -> Rejected:
     kind = resource.resource_type
     known = {each.value: each.name.lower().replace("_", " ") for each in ResourceType}
     return Rejected(f"only topics and brokers have settings here; resource={known.get(kind, kind)}")
+
+
+async def alter_resource(
+    context: Context, resource: Resource, *, of_topic: Change, of_agent: Change, dry_run: bool
+) -> None:
+    """Change the settings that a topic or a broker has of its own, by a function of those that it has now."""
+    if resource.resource_type == ResourceType.TOPIC:
+        await find_topic(context, resource.resource_name)
+        await context.broker.administration.alter_topic(resource.resource_name, of_topic, dry_run=dry_run)
+    elif resource.resource_type == ResourceType.BROKER:
+        node_id = node_of(context, resource.resource_name)
+        await context.broker.administration.alter_agent(node_id, of_agent, dry_run=dry_run)
+    else:
+        raise no_settings(resource)

@@ -23,15 +23,7 @@ from streamhouse.wire.kafka.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from streamhouse.wire.kafka.resources import (
-    MAX_NAMED,
-    ResourceType,
-    count_names,
-    find_topic,
-    no_settings,
-    node_of,
-    require_once,
-)
+from streamhouse.wire.kafka.resources import MAX_NAMED, alter_resource, count_names, require_once
 from streamhouse.wire.kafka.support import serves
 
 
@@ -54,14 +46,7 @@ async def _alter(
     try:
         require_once(resource, named)
         wanted = _wanted(resource)
-        if resource.resource_type == ResourceType.TOPIC:
-            await find_topic(context, resource.resource_name)
-            await context.broker.administration.alter_topic(resource.resource_name, lambda _: wanted, dry_run=dry_run)
-        elif resource.resource_type == ResourceType.BROKER:
-            node_id = node_of(context, resource.resource_name)
-            await context.broker.administration.alter_agent(node_id, lambda _: wanted, dry_run=dry_run)
-        else:
-            raise no_settings(resource)
+        await alter_resource(context, resource, of_topic=lambda _: wanted, of_agent=lambda _: wanted, dry_run=dry_run)
     except StreamhouseError as error:
         result.error_code, result.error_message = context.refused(error), str(error)
     return result

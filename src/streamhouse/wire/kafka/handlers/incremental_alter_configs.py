@@ -33,15 +33,7 @@ from streamhouse.wire.kafka.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from streamhouse.wire.kafka.resources import (
-    MAX_NAMED,
-    ResourceType,
-    count_names,
-    find_topic,
-    no_settings,
-    node_of,
-    require_once,
-)
+from streamhouse.wire.kafka.resources import MAX_NAMED, alter_resource, count_names, require_once
 from streamhouse.wire.kafka.support import serves
 
 
@@ -76,21 +68,13 @@ async def _alter(
     try:
         require_once(resource, named)
         _check(resource.configs)
-        if resource.resource_type == ResourceType.TOPIC:
-            await find_topic(context, resource.resource_name)
-            await context.broker.administration.alter_topic(
-                resource.resource_name,
-                lambda overrides: apply(resource.configs, overrides, find=find_setting),
-                dry_run=dry_run,
-            )
-        elif resource.resource_type == ResourceType.BROKER:
-            await context.broker.administration.alter_agent(
-                node_of(context, resource.resource_name),
-                lambda changed: apply(resource.configs, changed, find=find_agent_setting),
-                dry_run=dry_run,
-            )
-        else:
-            raise no_settings(resource)
+        await alter_resource(
+            context,
+            resource,
+            of_topic=lambda overrides: apply(resource.configs, overrides, find=find_setting),
+            of_agent=lambda changed: apply(resource.configs, changed, find=find_agent_setting),
+            dry_run=dry_run,
+        )
     except StreamhouseError as error:
         result.error_code, result.error_message = context.refused(error), str(error)
     return result
