@@ -1,6 +1,8 @@
 """A supervisor follows the settings of topics: tables come, change and go with them, whoever looks how often."""
 
+import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -59,10 +61,15 @@ class MadeUpAgents:
 class Pausing(SystemClock):
     """Time goes on when somebody says so."""
 
-    now_s = 0.0
+    now_s, sleeps = 0.0, 0
 
     def monotonic(self) -> float:
         return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps -= 1
+        if self.sleeps < 0:
+            raise asyncio.CancelledError
 
 
 class Followed:
@@ -200,3 +207,21 @@ async def test_agents_that_are_away_change_nothing(agents: MadeUpAgents, followe
     agents.is_away = False
     assert await followed.look() == []
     assert "orders_lake" in agents.kept["tables"]
+
+
+async def test_the_looks_go_on_while_agents_are_away_and_that_is_said_once(
+    agents: MadeUpAgents, followed: Followed, caplog: pytest.LogCaptureFixture
+) -> None:
+    agents.is_away, followed.clock.sleeps = True, 5
+    with caplog.at_level(logging.WARNING), pytest.raises(asyncio.CancelledError):
+        await followed.following.run()
+    assert agents.asked.count(("GET", "/v1/tables")) >= 6
+    assert len([each for each in caplog.records if "settings of topics" in each.message]) == 1
+
+
+async def test_one_topics_trouble_is_not_the_next_ones(agents: MadeUpAgents, followed: Followed) -> None:
+    agents.topics = {"clicks": {**ICEBERG, "table.partition.by": "day(ts)"}, "orders": ICEBERG}
+    followed.columns = ("page",)
+    said = await followed.look()
+    assert [each.partition(":")[0] for each in said] == ["orders_lake", "clicks"]
+    assert "table.partition.by names no column" in said[1]

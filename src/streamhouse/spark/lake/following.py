@@ -8,14 +8,14 @@ Any number of supervisors do this at once: the same table asked for again is unc
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from streamhouse.client.http import Http
 from streamhouse.clock import Clock, Ids
-from streamhouse.errors import Rejected, StreamhouseError
-from streamhouse.format.lake_deciding import decide
+from streamhouse.errors import Rejected, Retriable, StreamhouseError
+from streamhouse.format.lake_deciding import Kept, decide
 from streamhouse.format.lake_tables import TopicAsTable
 from streamhouse.spark.lake.creating import Columns, asked, create_table, drop_table, kept_by
 
@@ -76,14 +76,24 @@ class Following:
         topics = (await asked(self._http, "GET", "/v1/topics"))["topics"]  # last: no setting is older than its table
         decision = decide(topics, kept, unwanted_before=self._unwanted)
         self._unwanted = decision.unwanted
-        for name in decision.drop:
-            is_written = kept.pipelines.get(name, {}).get("target") == name
-            await drop_table(self._http, name, pipeline=name if is_written else None)
-            self._news(name, "dropped: its topic's settings don't ask for it any more; files stay")
+        refused = {**decision.refused, **await self._drop(decision.drop, kept)}
         self._refused = {each.topic: self._refused[each.topic] for each in decision.make if each.topic in self._refused}
         for wanted in decision.make:
             await self._make(wanted)
-        self._say({**decision.refused, **{topic: each.why for topic, each in self._refused.items()}})
+        self._say({**refused, **{topic: each.why for topic, each in self._refused.items()}})
+
+    async def _drop(self, names: Iterable[str], kept: Kept) -> dict[str, str]:
+        """Returns which could not be dropped, and why; the next look tries again."""
+        refused: dict[str, str] = {}
+        for name in names:
+            is_written = kept.pipelines.get(name, {}).get("target") == name
+            try:
+                await drop_table(self._http, name, pipeline=name if is_written else None)
+            except Rejected as error:
+                refused[name] = str(error)
+            else:
+                self._news(name, "dropped: its topic's settings don't ask for it any more; files stay")
+        return refused
 
     async def _make(self, wanted: TopicAsTable) -> None:
         before, now = self._refused.get(wanted.topic), self._clock.monotonic()
@@ -91,7 +101,9 @@ class Following:
             return
         try:
             created = await create_table(self._http, wanted, self._columns)
-        except Rejected as error:
+        except Retriable:
+            raise
+        except StreamhouseError as error:  # one topic's trouble is not the next one's
             self._refused[wanted.topic] = _Refused(wanted=wanted, why=str(error), again_at=now + REFUSED_AGAIN_S)
             return
         self._refused.pop(wanted.topic, None)
