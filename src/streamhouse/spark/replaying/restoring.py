@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 SPLIT_BYTES: Final = 32 * 1024 * 1024
 """Of compressed files, for a task."""
 TIMES: Final = ("timestamp", "timestamp_ntz", "bigint")
+PARTITION: Final = "partition"
+KEPT: Final = ("key", "value", "timestamp", "headers", PARTITION)
+"""Of the columns of records; where they were before is not theirs any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,15 +96,18 @@ def run(
     on_progress(STARTING)
     spark = start()
 
-    def rows(pieces: range) -> "DataFrame":
+    def rows(pieces: range, columns: Sequence[str] | None) -> "DataFrame":
         tasks = -(-sum(sizes[piece] for piece in pieces) // SPLIT_BYTES)
-        return rows_of(spark, reference, schema, pieces, tasks=tasks)
+        return rows_of(spark, reference, schema, pieces, tasks=tasks, columns=columns)
 
     def records(step: int) -> "DataFrame":
-        return records_of(rows(step_pieces(sizes, step, memory.steps)), asked, written)
+        return records_of(rows(step_pieces(sizes, step, memory.steps), needed_columns(schema, asked)), asked, written)
+
+    def highest() -> int | None:
+        return highest_partition(rows(range(len(sizes)), [PARTITION])) if keeps_partition(schema, asked) else None
 
     check_rows(lambda: records(memory.done), topic=asked.topic)
-    topic = loop.run(_prepared(asked, agents, lambda: highest_partition(rows(range(len(sizes))))))
+    topic = loop.run(_prepared(asked, agents, highest))
     return job.run(memory, records, on_progress=on_progress, topic=topic)
 
 
@@ -135,7 +141,7 @@ async def _prepared(asked: RestoreAsked, address: str, highest: Callable[[], int
     async with Agents(address) as agents:
         found = await find_topic(agents, asked.topic)
         if found is None:
-            named = highest() if asked.partitions is None and asked.key is None else None
+            named = highest()
             partitions = asked.partitions if named is None else named + 1
             found = await made_topic(agents, asked.topic, partitions=partitions, settings={})
         check_partitions(found, asked.partitions)
@@ -154,19 +160,37 @@ def step_pieces(sizes: Sequence[int], step: int, steps: int) -> range:
 
 
 def rows_of(
-    spark: "SparkSession", reference: Reference, schema: StructType, pieces: range, *, tasks: int
+    spark: "SparkSession",
+    reference: Reference,
+    schema: StructType,
+    pieces: range,
+    *,
+    tasks: int,
+    columns: Sequence[str] | None = None,
 ) -> "DataFrame":
     """Rows of pieces, in their order: a task has neighbours, and tasks are in order."""
     numbers = spark.range(pieces.start, pieces.stop, 1, max(1, min(len(pieces), tasks)))
-    return numbers.mapInArrow(_reading(reference, to_arrow_schema(schema, timezone="UTC")), schema)
+    wanted = schema if columns is None else StructType([schema[name] for name in columns])
+    names = None if columns is None else list(columns)
+    return numbers.mapInArrow(_reading(reference, to_arrow_schema(wanted, timezone="UTC"), names), wanted)
 
 
-def _reading(reference: Reference, shape: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def needed_columns(schema: StructType, asked: RestoreAsked) -> list[str] | None:
+    """What of records becomes records again; None, all columns, where an expression may name any of them."""
+    has_expressions = any(text is not None for text in (asked.where, asked.key, asked.value, asked.timestamp))
+    if has_expressions or asked.subject is not None or not is_records(schema):
+        return None
+    return [name for name in schema.fieldNames() if name in KEPT]
+
+
+def _reading(
+    reference: Reference, shape: pa.Schema, columns: list[str] | None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = opened(reference)
         for batch in batches:
             for piece in batch.column(0).to_pylist():
-                for rows in source.read(piece):
+                for rows in source.read(piece, columns):
                     if rows.num_rows:
                         yield shaped(rows, shape)
 
@@ -203,17 +227,15 @@ def is_records(schema: StructType) -> bool:
 
 
 def keeps_partition(schema: StructType, asked: RestoreAsked) -> bool:
-    kind = schema["partition"].dataType if "partition" in schema.fieldNames() else None
+    kind = schema[PARTITION].dataType if PARTITION in schema.fieldNames() else None
     is_number = isinstance(kind, IntegerType | LongType | ShortType)
     return is_records(schema) and is_number and asked.key is None and asked.partitions is None
 
 
 def highest_partition(frame: "DataFrame") -> int | None:
-    """The largest partition that rows name, where they are records."""
-    if not is_records(frame.schema) or "partition" not in frame.columns:
-        return None
+    """The largest partition that rows name."""
     with told_plainly():
-        (row,) = frame.select(functions.max("partition")).collect()
+        (row,) = frame.select(functions.max(PARTITION)).collect()
     return None if row[0] is None else int(row[0])
 
 

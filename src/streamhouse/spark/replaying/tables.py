@@ -49,7 +49,9 @@ class Source(Protocol):
         """Bytes of each piece."""
         ...
 
-    def read(self, piece: int) -> Iterator[pa.RecordBatch]: ...
+    def read(self, piece: int, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Rows of a piece; only these columns of them, where some are named."""
+        ...
 
 
 def find_kind(url: str) -> Kind:
@@ -115,8 +117,9 @@ class ParquetFiles:
     def sizes(self) -> Sequence[int]:
         return [size for _, size in self.found]
 
-    def read(self, piece: int) -> Iterator[pa.RecordBatch]:
-        yield from _dataset(self.files, self.root, [self.found[piece][0]], self.schema).to_batches(batch_size=ROWS)
+    def read(self, piece: int, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        file = _dataset(self.files, self.root, [self.found[piece][0]], self.schema)
+        yield from file.to_batches(columns=columns, batch_size=ROWS)
 
 
 def _first_schema(files: Any, root: str, path: str) -> pa.Schema:
@@ -177,12 +180,13 @@ class IcebergTable:
     def sizes(self) -> Sequence[int]:
         return [task.file.file_size_in_bytes for task in self.tasks]
 
-    def read(self, piece: int) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: int, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
-        columns = self.table.scan(snapshot_id=self.snapshot).projection()
-        scan = ArrowScan(self.table.metadata, self.table.io, columns, AlwaysTrue())
+        selected = ("*",) if columns is None else tuple(columns)
+        projected = self.table.scan(snapshot_id=self.snapshot, selected_fields=selected).projection()
+        scan = ArrowScan(self.table.metadata, self.table.io, projected, AlwaysTrue())
         yield from scan.to_record_batches([self.tasks[piece]])
 
 
@@ -260,8 +264,8 @@ class DeltaTable:
     def schema(self) -> pa.Schema:
         return self.whole.schema
 
-    def read(self, piece: int) -> Iterator[pa.RecordBatch]:
-        yield from self.fragments[piece].to_batches(schema=self.whole.schema, batch_size=ROWS)
+    def read(self, piece: int, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        yield from self.fragments[piece].to_batches(schema=self.whole.schema, columns=columns, batch_size=ROWS)
 
 
 def _file_bytes(table: Any) -> Iterator[tuple[str, int]]:
