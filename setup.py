@@ -10,13 +10,14 @@ setup(
                 f"src/streamhouse/format/{name}.c"
                 for name in ("_records", "_record_codec", "_record_columns", "_column_batches", "_compaction")
             ],
-            depends=["src/streamhouse/format/_records.h"],
+            depends=["src/streamhouse/format/_records.h", "src/streamhouse/format/_varint.h"],
             extra_compile_args=["-O3"],
             optional=True,
         ),
         Extension(
             "streamhouse.format._schema_columns",
             sources=["src/streamhouse/format/_schema_columns.c"],
+            depends=["src/streamhouse/format/_varint.h"],
             extra_compile_args=["-O3"],
             optional=True,
         ),

@@ -9,6 +9,8 @@
 #include <Python.h>
 #include <stdint.h>
 
+#include "_varint.h"
+
 /* As in format/record_walk.py, class Flaw. */
 enum flaw {
     FLAW_NONE = 0,
@@ -69,30 +71,6 @@ static inline int read_varint(const uint8_t **at, const uint8_t *end, int32_t *o
             return 0;
     }
     *out = (int32_t)((uint32_t)(value >> 1) ^ (0u - (uint32_t)(value & 1)));
-    *at = p;
-    return 1;
-}
-
-/* Reads a zigzag number of at most 64 bits; 0 when the bytes end inside it or it is too long. */
-static inline int read_varlong(const uint8_t **at, const uint8_t *end, int64_t *out)
-{
-    const uint8_t *p = *at;
-    uint64_t value = 0;
-    unsigned shift = 0;
-    for (;;) {
-        uint8_t byte;
-        if (p >= end || shift > 63)
-            return 0;
-        byte = *p++;
-        /* The tenth byte has room for one bit. */
-        if (shift == 63 && byte > 1 && byte < 0x80)
-            return 0;
-        value |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80)
-            break;
-        shift += 7;
-    }
-    *out = (int64_t)((value >> 1) ^ (UINT64_C(0) - (value & 1)));
     *at = p;
     return 1;
 }

@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "_varint.h"
+
 /* As in format/schema_columns.py, class Op. */
 enum op {
     OP_NULL = 0,
@@ -72,28 +74,6 @@ typedef struct {
     column *columns;
     int writes;
 } walker;
-
-static int read_long(const uint8_t **at, const uint8_t *end, int64_t *out)
-{
-    const uint8_t *p = *at;
-    uint64_t value = 0;
-    unsigned shift = 0;
-    for (;;) {
-        uint8_t byte;
-        if (p >= end || shift > 63)
-            return 0;
-        byte = *p++;
-        if (shift == 63 && (byte & 0x7e))
-            return 0;
-        value |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80)
-            break;
-        shift += 7;
-    }
-    *out = (int64_t)((value >> 1) ^ (UINT64_C(0) - (value & 1)));
-    *at = p;
-    return 1;
-}
 
 /* Bytes that a value of a node takes in its data buffer; -1 where that is told by offsets. */
 static int width_of(const node *n)
@@ -246,12 +226,12 @@ static int walk_blocks(walker *w, int32_t index, const uint8_t **at, const uint8
     const node *n = &w->nodes[index];
     int64_t count, size;
     for (;;) {
-        if (!read_long(at, end, &count))
+        if (!read_varlong(at, end, &count))
             return 0;
         if (count == 0)
             break;
         if (count < 0) {
-            if (count == INT64_MIN || !read_long(at, end, &size))
+            if (count == INT64_MIN || !read_varlong(at, end, &size))
                 return 0;
             count = -count;
         }
@@ -285,7 +265,7 @@ static int walk_scalar(walker *w, int32_t index, const uint8_t **at, const uint8
         return 1;
     case OP_INT:
     case OP_ENUM:
-        if (!read_long(at, end, &number) || number < INT32_MIN || number > INT32_MAX)
+        if (!read_varlong(at, end, &number) || number < INT32_MIN || number > INT32_MAX)
             return 0;
         if (n->op == OP_ENUM && (number < 0 || number >= n->param))
             return 0;
@@ -293,7 +273,7 @@ static int walk_scalar(walker *w, int32_t index, const uint8_t **at, const uint8
         put_fixed(w, index, &small, 4);
         return 1;
     case OP_LONG:
-        if (!read_long(at, end, &number))
+        if (!read_varlong(at, end, &number))
             return 0;
         put_fixed(w, index, &number, 8);
         return 1;
@@ -309,7 +289,7 @@ static int walk_scalar(walker *w, int32_t index, const uint8_t **at, const uint8
     default: /* bytes, fixed, decimal */
         if (n->param >= 0 && n->op != OP_BYTES)
             number = n->param;
-        else if (!read_long(at, end, &number))
+        else if (!read_varlong(at, end, &number))
             return 0;
         if (number < 0 || number > end - *at)
             return 0;
@@ -340,11 +320,11 @@ static int walk_avro(walker *w, int32_t index, const uint8_t **at, const uint8_t
         put_whole(w, index, 0);
         return 1;
     case OP_UNION:
-        if (!read_long(at, end, &branch) || branch < 0 || branch >= n->count)
+        if (!read_varlong(at, end, &branch) || branch < 0 || branch >= n->count)
             return 0;
         return walk_avro(w, n->first + (int32_t)branch, at, end);
     case OP_OPTION:
-        if (!read_long(at, end, &branch) || branch < 0 || branch > 1)
+        if (!read_varlong(at, end, &branch) || branch < 0 || branch > 1)
             return 0;
         if (branch != n->param)
             return walk_avro(w, n->first, at, end);
@@ -361,28 +341,6 @@ static int walk_avro(walker *w, int32_t index, const uint8_t **at, const uint8_t
 /* --- Protobuf -------------------------------------------------------------------------------------------------- */
 
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
-
-static int read_unsigned(const uint8_t **at, const uint8_t *end, uint64_t *out)
-{
-    const uint8_t *p = *at;
-    uint64_t value = 0;
-    unsigned shift = 0;
-    for (;;) {
-        uint8_t byte;
-        if (p >= end || shift > 63)
-            return 0;
-        byte = *p++;
-        if (shift == 63 && (byte & 0x7e))
-            return 0;
-        value |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80)
-            break;
-        shift += 7;
-    }
-    *out = value;
-    *at = p;
-    return 1;
-}
 
 static int wire_of(int32_t op)
 {
