@@ -290,3 +290,31 @@ def test_what_was_told_of_the_revision_before_ends_no_waiting(
     assert result.exit_code == 0, result.stderr
     assert "running big" in result.stdout
     assert agents.shown["/v1/pipelines/big"] == []
+
+
+@pytest.mark.parametrize(("wish", "told"), [("run", "restarted pipeline copies"), ("pause", "")])
+def test_a_pipeline_begins_again_when_only_its_lake_table_was_changed(
+    agents: MadeUpAgents, tmp_path: Path, wish: str, told: str
+) -> None:
+    file = tmp_path / "lake.sql"
+    agents.pipelines = [{**RUNNING, "target": "lake", "wish": wish}, {**RUNNING, "name": "other", "wish": "run"}]
+    for size in ("1MiB", "1MiB", "2MiB"):
+        agents.asked.clear()
+        file.write_text(f"CREATE TABLE lake WITH (connector = 'delta', location = '/lake', file_size = '{size}');")
+        shown = call(agents, "apply", str(file), "--no-validate").stdout
+    assert shown.splitlines() == ["changed table lake", *filter(None, [told])]
+    restarts = [path for method, path, _ in agents.asked if method == "POST"]
+    assert restarts == (["/v1/pipelines/copies/restart"] if told else [])
+
+
+def test_a_pipeline_that_was_changed_with_its_lake_table_begins_once(agents: MadeUpAgents, tmp_path: Path) -> None:
+    file = tmp_path / "lake.sql"
+    for size in ("1MiB", "2MiB"):
+        agents.pipelines = [{**RUNNING, "target": "lake"}]
+        file.write_text(
+            f"CREATE TABLE lake WITH (connector = 'delta', location = '/lake', file_size = '{size}');\n"
+            f"CREATE PIPELINE copies WITH (trigger = '{size[0]} seconds') AS INSERT INTO lake SELECT * FROM STREAM(a);"
+        )
+        shown = call(agents, "apply", str(file), "--no-validate").stdout
+    assert shown.splitlines() == ["changed table lake", "changed pipeline copies"]
+    assert not [path for method, path, _ in agents.asked if method == "POST"]

@@ -154,7 +154,7 @@ def apply(
         raise typer.Exit(1)
     if wait:
         names = [each.name for each in outcomes if each.what != "table" and each.outcome not in ("deleted", "absent")]
-        run(until_running(doors_of(context), http_addresses(agents), names))
+        run(until_running(doors_of(context), http_addresses(agents), list(dict.fromkeys(names))))
 
 
 async def _apply(
@@ -163,7 +163,8 @@ async def _apply(
     async with doors.http(agents) as http:
         files = await _checked(doors, paths, agents, validate_first, as_json)
         applier = doors.applier(http, begin)
-        return [await applier.apply(change) for file in files for change in file.changes]
+        outcomes = [await applier.apply(change) for file in files for change in file.changes]
+        return outcomes + await applier.settle()
 
 
 async def _checked(

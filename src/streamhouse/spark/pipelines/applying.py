@@ -16,10 +16,13 @@ import msgspec
 
 from streamhouse.client.http import Answer, Http
 from streamhouse.errors import Rejected, StatementError, Unavailable
+from streamhouse.model.pipeline import Wish
+from streamhouse.model.table import LAKE
 from streamhouse.spark.agents import told_why
 from streamhouse.spark.pipelines.defining import Change, changes_of
 
 SUFFIXES: Final = (".sql", ".py")
+OK: Final = 200
 CONFLICT: Final = 409
 
 Validate = Callable[[str], Awaitable[Sequence[Mapping[str, Any]]]]
@@ -49,7 +52,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one definition: created, changed, unchanged, deleted, absent, refused."""
+    """What became of one definition: created, changed, unchanged, restarted, deleted, absent, refused."""
 
     what: str
     name: str
@@ -147,6 +150,8 @@ class Applier:
 
     def __init__(self, http: Http, *, begin: str | None = None) -> None:
         self._http, self._begin = http, begin
+        self._changed: set[str] = set()
+        self._begun: set[str] = set()
 
     async def apply(self, change: Change) -> Outcome:
         """Never raises for what agents refuse."""
@@ -159,6 +164,19 @@ class Applier:
             return await self._table(change)
         return await self._pipeline(change, change.body)
 
+    async def settle(self) -> list[Outcome]:
+        """Pipelines read the definition of a lake table that they write when they start: those that run start again."""
+        answer = await self._http.ask("GET", "/v1/pipelines") if self._changed else None
+        kept = msgspec.json.decode(answer.content)["pipelines"] if answer and answer.status == OK else []
+        found: list[Outcome] = []
+        for each in kept:
+            name, target = each["name"], each.get("target")
+            if target in self._changed and name not in self._begun and each.get("wish") == Wish.RUN:
+                change = Change(what="pipeline", name=name, body={}, line=0)
+                again = await self._http.ask("POST", f"{change.path}/restart", body={"from": None})
+                found.append(self._outcome(change, again, "restarted"))
+        return found
+
     async def _table(self, change: Change) -> Outcome:
         found = await self._http.ask("GET", change.path)
         was = msgspec.json.decode(found.content) if found.status == 200 else None
@@ -166,7 +184,10 @@ class Applier:
         if text is not None and (change.is_optional or text == (change.body or {}).get("text")):
             return Outcome(what="table", name=change.name, outcome="unchanged")
         answer = await self._http.ask("PUT", change.path, body=change.body)
-        return self._outcome(change, answer, "created" if text is None else "changed")
+        outcome = self._outcome(change, answer, "created" if text is None else "changed")
+        if outcome.outcome == "changed" and (change.body or {}).get("connector") in LAKE:
+            self._changed.add(change.name)
+        return outcome
 
     async def _pipeline(self, change: Change, body: Mapping[str, Any]) -> Outcome:
         found = await self._http.ask("GET", change.path)
@@ -178,7 +199,10 @@ class Applier:
         if answer.status == CONFLICT and self._begin is not None:
             fresh = {"starting": self._begin, "fresh": True}
             answer = await self._http.ask("PUT", change.path, body={**body, **fresh})
-        return self._outcome(change, answer, "changed")
+        outcome = self._outcome(change, answer, "changed")
+        if outcome.outcome in ("created", "changed"):
+            self._begun.add(change.name)
+        return outcome
 
     def _outcome(self, change: Change, answer: Answer, usual: str) -> Outcome:
         if answer.status >= 500:
