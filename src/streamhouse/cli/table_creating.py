@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamhouse.spark.lake.creating import Created
 
 PLACES: Final = "a folder or s3://bucket/prefix"
-NOBODY_YET: Final = "no supervisor has made it yet; start one with: streamhouse pipelines run"
+NOBODY_YET: Final = "it isn't made yet; a supervisor does that, or says why it can't: streamhouse pipelines run"
 
 
 async def create_table(doors: Doors, address: str, wanted: TopicAsTable) -> "Created":

@@ -236,7 +236,7 @@ def describe(context: typer.Context, name: Name, agents: Agents = None, as_json:
             ("lag", UNKNOWN if status.get("lag_records") is None else f"{count(status['lag_records'])} records"),
             ("dead letters", count(status.get("dead_letters") or 0)),
             *([("asked for by", f"the settings of {table['asked_by']}")] if table["asked_by"] else []),
-            *([("refused", str(table["refused"]))] if table["refused"] else []),
+            *([("not as asked", str(table["refused"]))] if table["refused"] else []),
             *([("error", str(status["error"]))] if status.get("error") else []),
             *_contents(described_),
         ]
