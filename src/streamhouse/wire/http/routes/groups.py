@@ -112,31 +112,36 @@ class ResetDone(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[Moved]
 
 
-def operations(broker: Broker) -> list[Operation[Any, Any]]:
-    async def list_groups(_: Call[NoQuery, None]) -> Response:
-        found = await broker.records.groups()
+class GroupCalls:
+    """What is asked of groups, answered by the broker, wherever they are coordinated."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def list_groups(self, _: Call[NoQuery, None]) -> Response:
+        found = await self._broker.records.groups()
         views = [GroupView(group=each.group_id, state=each.state, protocol_type=each.protocol_type) for each in found]
         return json_answer(Groups(groups=views))
 
-    async def get_group(call: Call[NoQuery, None]) -> Response:
-        return json_answer(_details(await broker.records.describe_group(call.path["group"])))
+    async def get_group(self, call: Call[NoQuery, None]) -> Response:
+        return json_answer(_details(await self._broker.records.describe_group(call.path["group"])))
 
-    async def get_lag(call: Call[NoQuery, None]) -> Response:
+    async def get_lag(self, call: Call[NoQuery, None]) -> Response:
         group = call.path["group"]
-        committed = await broker.records.committed(group)
-        ends = await ends_of(broker, committed)
+        committed = await self._broker.records.committed(group)
+        ends = await ends_of(self._broker, committed)
         standings = [_standing(name, committed[name], ends[name]) for name in sorted(committed)]
         return json_answer(Lag(group=group, lag=sum(each.lag or 0 for each in standings), partitions=standings))
 
-    async def reset_group(call: Call[NoQuery, Reset]) -> Response:
+    async def reset_group(self, call: Call[NoQuery, Reset]) -> Response:
         group, asked = call.path["group"], call.body
         check_reset(asked)
-        committed = await _committed(broker, group)
-        names = await _named(broker, asked, committed)
-        places = await each_of(names, lambda name: _target(broker, name, asked, committed.get(name)))
+        committed = await _committed(self._broker, group)
+        names = await _named(self._broker, asked, committed)
+        places = await each_of(names, lambda name: _target(self._broker, name, asked, committed.get(name)))
         moves = {name: place for name, place in places.items() if place is not None}
         if moves and not asked.dry_run:
-            outcomes = await broker.records.commit(
+            outcomes = await self._broker.records.commit(
                 group, {name: OffsetToCommit(offset=offset) for name, offset in moves.items()}
             )
             for error in outcomes.values():
@@ -145,16 +150,19 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         told = [_moved(name, committed.get(name), moves[name]) for name in sorted(moves)]
         return json_answer(ResetDone(group=group, partitions=told))
 
-    async def delete_group(call: Call[NoQuery, None]) -> Response:
-        await broker.records.delete_group(call.path["group"])
+    async def delete_group(self, call: Call[NoQuery, None]) -> Response:
+        await self._broker.records.delete_group(call.path["group"])
         return Response(status_code=204)
 
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    calls = GroupCalls(broker)
     one = "/v1/groups/{group:path}"
     return [
         Operation(
             method="GET",
             path="/v1/groups",
-            handler=list_groups,
+            handler=calls.list_groups,
             summary="All consumer groups",
             tag=TAG,
             query=NoQuery,
@@ -163,7 +171,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="GET",
             path=one + "/lag",
-            handler=get_lag,
+            handler=calls.get_lag,
             summary="What a group has committed, and how far behind that is",
             tag=TAG,
             query=NoQuery,
@@ -173,7 +181,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="POST",
             path=one + "/reset",
-            handler=reset_group,
+            handler=calls.reset_group,
             summary="Move a group without members to other offsets",
             about="A group that isn't there yet is made by it; then `topics` are needed.",
             tag=TAG,
@@ -186,7 +194,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="GET",
             path=one,
-            handler=get_group,
+            handler=calls.get_group,
             summary="A group with its members and what each one reads",
             tag=TAG,
             query=NoQuery,
@@ -196,7 +204,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="DELETE",
             path=one,
-            handler=delete_group,
+            handler=calls.delete_group,
             summary="Delete a group without members, with all that it committed",
             tag=TAG,
             query=NoQuery,

@@ -46,35 +46,42 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="how many lines at most")] = DEFAULT_LIMIT
 
 
-def operations(broker: Broker) -> list[Operation[Any, Any]]:
-    pipelines = broker.pipelines
+class PipelineCalls:
+    """What is asked of pipelines, answered by the broker."""
 
-    async def list_pipelines(call: Call[NoQuery, None]) -> Response:
-        return json_answer(PipelinesAnswer(pipelines=[pipeline_view(each) for each in await pipelines.all()]))
+    def __init__(self, broker: Broker) -> None:
+        self._pipelines = broker.pipelines
 
-    async def get_pipeline(call: Call[NoQuery, None]) -> Response:
-        return json_answer(pipeline_view(await pipelines.find(_name(call))))
+    async def list_pipelines(self, call: Call[NoQuery, None]) -> Response:
+        return json_answer(PipelinesAnswer(pipelines=[pipeline_view(each) for each in await self._pipelines.all()]))
 
-    async def put_pipeline(call: Call[NoQuery, PipelineDefinition]) -> Response:
-        outcome, kept = await pipelines.put(wanted_of(_name(call), call.body))
+    async def get_pipeline(self, call: Call[NoQuery, None]) -> Response:
+        return json_answer(pipeline_view(await self._pipelines.find(_name(call))))
+
+    async def put_pipeline(self, call: Call[NoQuery, PipelineDefinition]) -> Response:
+        outcome, kept = await self._pipelines.put(wanted_of(_name(call), call.body))
         return json_answer(PutAnswer(outcome=outcome, pipeline=pipeline_view(kept)))
 
-    async def delete_pipeline(call: Call[NoQuery, None]) -> Response:
-        await pipelines.drop(_name(call))
+    async def delete_pipeline(self, call: Call[NoQuery, None]) -> Response:
+        await self._pipelines.drop(_name(call))
         return Response(status_code=204)
 
-    async def pause_pipeline(call: Call[NoQuery, None]) -> Response:
-        return json_answer(pipeline_view(await pipelines.pause(_name(call))))
+    async def pause_pipeline(self, call: Call[NoQuery, None]) -> Response:
+        return json_answer(pipeline_view(await self._pipelines.pause(_name(call))))
 
-    async def resume_pipeline(call: Call[NoQuery, None]) -> Response:
-        return json_answer(pipeline_view(await pipelines.resume(_name(call))))
+    async def resume_pipeline(self, call: Call[NoQuery, None]) -> Response:
+        return json_answer(pipeline_view(await self._pipelines.resume(_name(call))))
 
-    async def restart_pipeline(call: Call[NoQuery, Restart]) -> Response:
-        return json_answer(pipeline_view(await pipelines.restart(_name(call), call.body.from_)))
+    async def restart_pipeline(self, call: Call[NoQuery, Restart]) -> Response:
+        return json_answer(pipeline_view(await self._pipelines.restart(_name(call), call.body.from_)))
 
-    async def pipeline_events(call: Call[EventsQuery, None]) -> Response:
-        events = await pipelines.events(_name(call), call.query.limit)
+    async def pipeline_events(self, call: Call[EventsQuery, None]) -> Response:
+        events = await self._pipelines.events(_name(call), call.query.limit)
         return json_answer(EventsAnswer(events=[event_view(each) for each in events]))
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    calls = PipelineCalls(broker)
 
     def on_one(handler: Any, method: str, tail: str, summary: str, **told: Any) -> Operation[Any, Any]:
         given = {"query": NoQuery, "answer": PipelineView, "problems": (404,), **told}
@@ -91,14 +98,14 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="GET",
             path="/v1/pipelines",
-            handler=list_pipelines,
+            handler=calls.list_pipelines,
             summary="List pipelines, with who runs them and how",
             tag=TAG,
             query=NoQuery,
             answer=PipelinesAnswer,
         ),
         on_one(
-            put_pipeline,
+            calls.put_pipeline,
             "PUT",
             "",
             "Create or change a pipeline",
@@ -107,9 +114,9 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             answer=PutAnswer,
             problems=(409,),
         ),
-        on_one(get_pipeline, "GET", "", "Look at a pipeline"),
+        on_one(calls.get_pipeline, "GET", "", "Look at a pipeline"),
         on_one(
-            delete_pipeline,
+            calls.delete_pipeline,
             "DELETE",
             "",
             "Delete a pipeline",
@@ -117,10 +124,10 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             answer=None,
             status=204,
         ),
-        on_one(pause_pipeline, "POST", "/pause", "Pause a pipeline"),
-        on_one(resume_pipeline, "POST", "/resume", "Resume a pipeline"),
+        on_one(calls.pause_pipeline, "POST", "/pause", "Pause a pipeline"),
+        on_one(calls.resume_pipeline, "POST", "/resume", "Resume a pipeline"),
         on_one(
-            restart_pipeline,
+            calls.restart_pipeline,
             "POST",
             "/restart",
             "Restart a pipeline, here or at another place",
@@ -128,7 +135,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             max_body_bytes=MAX_BODY_BYTES,
         ),
         on_one(
-            pipeline_events,
+            calls.pipeline_events,
             "GET",
             "/events",
             "The last lines of a pipeline's log, newest last",

@@ -58,65 +58,74 @@ class PublishedBatches(msgspec.Struct, frozen=True, kw_only=True):
     batches: list[Published]
 
 
-def operations(broker: Broker, bodies: Bodies, registry: Registry) -> list[Operation[Any, Any]]:
-    settings = broker.settings.http
+class PublishingCalls:
+    """Records and batches, published as they come."""
 
-    async def publish(call: Call[Any, Any], records: Sequence[NewRecord], acks: Acks) -> Response:
-        answers = await broker.records.publish(
+    def __init__(self, broker: Broker, bodies: Bodies, registry: Registry) -> None:
+        self._broker = broker
+        self._bodies = bodies
+        self._registry = registry
+        self._settings = broker.settings.http
+
+    async def _publish(self, call: Call[Any, Any], records: Sequence[NewRecord], acks: Acks) -> Response:
+        answers = await self._broker.records.publish(
             call.topic,
             records,
             acks=acks,
             idempotency_key=call.header(IDEMPOTENCY_KEY.name),
-            timeout_s=settings.publish_timeout_s,
+            timeout_s=self._settings.publish_timeout_s,
         )
         return all_failed(answers, "records") or json_answer(PublishedRecords(records=published(answers)))
 
-    async def publish_records(call: Call[PublicationQuery, Publication]) -> Response:
+    async def publish_records(self, call: Call[PublicationQuery, Publication]) -> Response:
         if call.media_type == JSON:
-            defaults = await with_writers(registry, call.query, call.body)
-            return await publish(call, new_records(call.body.records, defaults), defaults.acks)
+            defaults = await with_writers(self._registry, call.query, call.body)
+            return await self._publish(call, new_records(call.body.records, defaults), defaults.acks)
         if call.media_type == NDJSON:
-            return await upload(call, await with_writers(registry, call.query))
+            return await self._upload(call, await with_writers(self._registry, call.query))
         check_plain(call.query)
         defaults = defaults_of(call.query)
-        value = await bodies.read(call.request)
+        value = await self._bodies.read(call.request)
         record = NewRecord(value, defaults.key, (), defaults.timestamp_ms, defaults.partition)
-        return await publish(call, [record], defaults.acks)
+        return await self._publish(call, [record], defaults.acks)
 
-    async def upload(call: Call[PublicationQuery, Publication], defaults: Defaults) -> Response:
-        await broker.topic(call.topic, create=True)  # before the client sends for hours
+    async def _upload(self, call: Call[PublicationQuery, Publication], defaults: Defaults) -> Response:
+        await self._broker.topic(call.topic, create=True)  # before the client sends for hours
         running = Upload(
-            broker.records,
-            settings,
+            self._broker.records,
+            self._settings,
             topic=call.topic,
             defaults=defaults,
             idempotency_key=call.header(IDEMPOTENCY_KEY.name),
         )
-        told = await running.run(bodies.pieces(call.request))
+        told = await running.run(self._bodies.pieces(call.request))
         if told.records or running.first_error is None:
             return json_answer(told)
         flaws = [Flaw(path="$", reason=f"line {each.line}: {each.reason}") for each in told.errors]
         problem = msgspec.structs.replace(problem_of(running.first_error), errors=flaws)
         return answer_problem(problem, headers_of_error(running.first_error))
 
-    async def publish_batches(call: Call[BatchesQuery, None]) -> Response:
-        body = memoryview(await bodies.read(call.request))
+    async def publish_batches(self, call: Call[BatchesQuery, None]) -> Response:
+        body = memoryview(await self._bodies.read(call.request))
         batches = [body[span.position : span.position + span.size_bytes] for span in spans(body)]
         if not batches:
             raise InvalidRecord("no record batch in the body")
-        answers = await broker.records.publish_batches(
+        answers = await self._broker.records.publish_batches(
             TopicPartition(call.topic, call.partition),
             batches,
             acks=call.query.acks,
-            timeout_s=settings.publish_timeout_s,
+            timeout_s=self._settings.publish_timeout_s,
         )
         return all_failed(answers, "batches") or json_answer(PublishedBatches(batches=published(answers)))
 
+
+def operations(broker: Broker, bodies: Bodies, registry: Registry) -> list[Operation[Any, Any]]:
+    calls = PublishingCalls(broker, bodies, registry)
     return [
         Operation(
             method="POST",
             path="/v1/topics/{topic}/records",
-            handler=publish_records,
+            handler=calls.publish_records,
             summary="Publish records",
             about="JSON carries many records, NDJSON as many as there are, text and bytes one. The query says what "
             "holds for records that don't say otherwise. An NDJSON upload is answered with a summary in its end.",
@@ -136,7 +145,7 @@ def operations(broker: Broker, bodies: Bodies, registry: Registry) -> list[Opera
         Operation(
             method="POST",
             path="/v1/topics/{topic}/partitions/{partition}/batches",
-            handler=publish_batches,
+            handler=calls.publish_batches,
             summary="Publish whole Kafka record batches",
             about="Batches of format 2, one after the other, as producers send them: compressed or not.",
             tag=TAG,

@@ -101,29 +101,40 @@ class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str
 
 
-def operations(broker: Broker, registry: Registry, streams: Streams) -> list[Operation[Any, Any]]:
-    settings = broker.settings.http
+class ReadingCalls:
+    """Reads, answered as pages, as streams or as they are stored."""
 
-    async def read_partition(call: Call[PageQuery, None]) -> Response:
+    def __init__(self, broker: Broker, registry: Registry, streams: Streams) -> None:
+        self._broker = broker
+        self._registry = registry
+        self._streams = streams
+        self._settings = broker.settings.http
+
+    async def read_partition(self, call: Call[PageQuery, None]) -> Response:
         query, name = call.query, TopicPartition(call.topic, call.partition)
-        offset = await start_of(broker, name, query)
+        offset = await start_of(self._broker, name, query)
         found = await partition_page(
-            broker, name, offset=offset, limit=query.limit, max_bytes=query.max_bytes, max_wait_s=query.wait_ms / 1000
+            self._broker,
+            name,
+            offset=offset,
+            limit=query.limit,
+            max_bytes=query.max_bytes,
+            max_wait_s=query.wait_ms / 1000,
         )
         page = Page(
             topic=call.topic,
             partition=call.partition,
-            records=await query.viewer(registry).views(call.partition, found.records),
+            records=await query.viewer(self._registry).views(call.partition, found.records),
             next_offset=found.next_offset,
             high_watermark=found.high_watermark,
             log_start=found.log_start,
         )
         return json_answer(page)
 
-    async def read_batches(call: Call[RawQuery, None]) -> Response:
+    async def read_batches(self, call: Call[RawQuery, None]) -> Response:
         query, name = call.query, TopicPartition(call.topic, call.partition)
-        offset = await start_of(broker, name, query)
-        found = await fetch(broker, name, offset, max_bytes=query.max_bytes, max_wait_s=query.wait_ms / 1000)
+        offset = await start_of(self._broker, name, query)
+        found = await fetch(self._broker, name, offset, max_bytes=query.max_bytes, max_wait_s=query.wait_ms / 1000)
         ends = [span.end for buffer in found.records for span in spans(buffer)]
         headers = {
             "streamhouse-next-offset": str(max(ends, default=offset)),
@@ -132,19 +143,21 @@ def operations(broker: Broker, registry: Registry, streams: Streams) -> list[Ope
         }
         return Response(b"".join(found.records), media_type=BATCHES, headers=headers)
 
-    async def read_topic(call: Call[TopicQuery, None]) -> Response:
+    async def read_topic(self, call: Call[TopicQuery, None]) -> Response:
         query = call.query
-        topic = await broker.topic(call.topic)
+        topic = await self._broker.topic(call.topic)
         streaming = call.accepted != JSON
         if streaming:
-            streams.check()
+            self._streams.check()
         cursor = call.header(LAST_EVENT_ID.name) or query.cursor
-        tail = await open_tail(broker, topic, cursor=cursor, start=query.start)
+        tail = await open_tail(self._broker, topic, cursor=cursor, start=query.start)
         limit = None if query.limit is UNSET else query.limit
         if streaming:
-            framing = Lines() if call.accepted == NDJSON else Events(reconnect_s=settings.reconnect_s)
-            return StreamAnswer(tail, query.viewer(registry), framing, streams=streams, settings=settings, limit=limit)
-        viewer, records = query.viewer(registry), list[RecordView]()
+            framing = Lines() if call.accepted == NDJSON else Events(reconnect_s=self._settings.reconnect_s)
+            return StreamAnswer(
+                tail, query.viewer(self._registry), framing, streams=self._streams, settings=self._settings, limit=limit
+            )
+        viewer, records = query.viewer(self._registry), list[RecordView]()
         async for piece in topic_page(
             tail,
             limit=min(limit or DEFAULT_RECORDS, MAX_RECORDS),
@@ -154,12 +167,15 @@ def operations(broker: Broker, registry: Registry, streams: Streams) -> list[Ope
             records += await viewer.views(piece.partition, piece.records)
         return json_answer(TopicPage(topic=topic.name, records=records, cursor=tail.cursor))
 
+
+def operations(broker: Broker, registry: Registry, streams: Streams) -> list[Operation[Any, Any]]:
+    calls = ReadingCalls(broker, registry, streams)
     one = "/v1/topics/{topic}/partitions/{partition}"
     return [
         Operation(
             method="GET",
             path="/v1/topics/{topic}/records",
-            handler=read_topic,
+            handler=calls.read_topic,
             summary="Read all partitions of a topic, a page at a time or as a stream",
             about="As JSON it is a page with a cursor for the next one. As NDJSON or server-sent events it is a stream "
             "that waits for new records; ids of events are cursors, so a browser goes on where it was.",
@@ -176,7 +192,7 @@ def operations(broker: Broker, registry: Registry, streams: Streams) -> list[Ope
         Operation(
             method="GET",
             path=one + "/records",
-            handler=read_partition,
+            handler=calls.read_partition,
             summary="Read a page of one partition",
             about="Give an offset or a timestamp, or neither: then it begins with the first record.",
             tag=TAG,
@@ -187,7 +203,7 @@ def operations(broker: Broker, registry: Registry, streams: Streams) -> list[Ope
         Operation(
             method="GET",
             path=one + "/batches",
-            handler=read_batches,
+            handler=calls.read_batches,
             summary="Read record batches as they are stored",
             about="The first batch may begin before the offset that was asked for.",
             tag=TAG,

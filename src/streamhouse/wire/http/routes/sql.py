@@ -103,33 +103,39 @@ class WorkersAnswer(msgspec.Struct, frozen=True, kw_only=True):
     workers: list[WorkerView]
 
 
-def operations(broker: Broker) -> list[Operation[Any, Any]]:
-    settings = broker.settings.sql
-    proxy = SqlProxy(settings, broker.sql)
+class SqlCalls:
+    """Questions, passed to SQL workers."""
 
-    async def ask_sql(call: Call[NoQuery, Question]) -> Response:
+    def __init__(self, broker: Broker) -> None:
+        self._settings = broker.settings.sql
+        self._proxy = SqlProxy(self._settings, broker.sql)
+
+    async def ask_sql(self, call: Call[NoQuery, Question]) -> Response:
         told = msgspec.structs.asdict(call.body)
-        told["max_rows"] = min(call.body.max_rows or settings.rows, settings.max_rows)
-        told["timeout_s"] = min(call.body.timeout_s or settings.timeout_s, settings.timeout_s)
+        told["max_rows"] = min(call.body.max_rows or self._settings.rows, self._settings.max_rows)
+        told["timeout_s"] = min(call.body.timeout_s or self._settings.timeout_s, self._settings.timeout_s)
         body = msgspec.json.encode({name: value for name, value in told.items() if value is not None})
-        return await proxy.ask(call.request, "/v1/sql", body, timeout_s=told["timeout_s"])
+        return await self._proxy.ask(call.request, "/v1/sql", body, timeout_s=told["timeout_s"])
 
-    async def validate_sql(call: Call[NoQuery, Text]) -> Response:
+    async def validate_sql(self, call: Call[NoQuery, Text]) -> Response:
         body = msgspec.json.encode(call.body)
-        return await proxy.ask(call.request, "/v1/sql/validate", body, timeout_s=settings.timeout_s)
+        return await self._proxy.ask(call.request, "/v1/sql/validate", body, timeout_s=self._settings.timeout_s)
 
-    async def complete_sql(call: Call[NoQuery, None]) -> Response:
-        return await proxy.ask(call.request, "/v1/sql/complete", None, timeout_s=settings.timeout_s)
+    async def complete_sql(self, call: Call[NoQuery, None]) -> Response:
+        return await self._proxy.ask(call.request, "/v1/sql/complete", None, timeout_s=self._settings.timeout_s)
 
-    async def cancel_sql(call: Call[NoQuery, None]) -> Response:
-        await proxy.cancel(str(call.path["sql_query"]))
+    async def cancel_sql(self, call: Call[NoQuery, None]) -> Response:
+        await self._proxy.cancel(str(call.path["sql_query"]))
         return Response(status_code=204)
 
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    calls, settings = SqlCalls(broker), broker.settings.sql
     return [
         Operation(
             method="POST",
             path="/v1/sql",
-            handler=ask_sql,
+            handler=calls.ask_sql,
             summary="Ask in SQL",
             about="Passed to a SQL worker. `FROM STREAM(t)` is a live tail: rows as lines, until the client leaves.",
             tag=TAG,
@@ -144,7 +150,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="POST",
             path="/v1/sql/validate",
-            handler=validate_sql,
+            handler=calls.validate_sql,
             summary="Check the statements of a text",
             about="Says which column, topic or function is wrong, with line and column.",
             tag=TAG,
@@ -157,7 +163,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="GET",
             path="/v1/sql/complete",
-            handler=complete_sql,
+            handler=calls.complete_sql,
             summary="Names that may be written: tables, columns, functions",
             tag=TAG,
             query=NoQuery,
@@ -167,7 +173,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="DELETE",
             path="/v1/sql/queries/{sql_query}",
-            handler=cancel_sql,
+            handler=calls.cancel_sql,
             summary="End a question",
             tag=TAG,
             query=NoQuery,

@@ -79,22 +79,27 @@ class FlushQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     everywhere: Annotated[bool, Meta(description="also what other agents lead")] = True
 
 
-def operations(broker: Broker) -> list[Operation[Any, Any]]:
-    async def details(topic: Topic) -> TopicDetails:
-        sizes = await broker.administration.sizes([topic])
+class TopicCalls:
+    """What is asked of topics, answered by the broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def _details(self, topic: Topic) -> TopicDetails:
+        sizes = await self._broker.administration.sizes([topic])
         return TopicDetails(
             **msgspec.structs.asdict(_view(topic)),
             bytes=sum(sizes.values()),
-            effective_settings=dict(topic_values(topic.overrides, broker.catalogue.dynamic.topic_defaults)),
+            effective_settings=dict(topic_values(topic.overrides, self._broker.catalogue.dynamic.topic_defaults)),
         )
 
-    async def list_topics(call: Call[ListQuery, None]) -> Response:
-        found = [_view(topic) for topic in await broker.topics()]
+    async def list_topics(self, call: Call[ListQuery, None]) -> Response:
+        found = [_view(topic) for topic in await self._broker.topics()]
         return json_answer(Topics(topics=[each for each in found if call.query.internal or not each.internal]))
 
-    async def create_topic(call: Call[ChangeQuery, NewTopic]) -> Response:
+    async def create_topic(self, call: Call[ChangeQuery, NewTopic]) -> Response:
         asked = call.body
-        made = await broker.create_topic(
+        made = await self._broker.create_topic(
             asked.name,
             partitions=asked.partitions,
             overrides={name: setting_text(value) for name, value in asked.settings.items()},
@@ -104,43 +109,45 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             return json_answer(_view(made))
         return json_answer(_view(made), status=201, headers={"location": f"/v1/topics/{made.name}"})
 
-    async def get_topic(call: Call[NoQuery, None]) -> Response:
-        return json_answer(await details(await broker.topic(call.topic)))
+    async def get_topic(self, call: Call[NoQuery, None]) -> Response:
+        return json_answer(await self._details(await self._broker.topic(call.topic)))
 
-    async def change_topic(call: Call[ChangeQuery, TopicChange]) -> Response:
+    async def change_topic(self, call: Call[ChangeQuery, TopicChange]) -> Response:
         asked, dry_run = call.body, call.query.dry_run
-        topic = await broker.topic(call.topic)
+        topic = await self._broker.topic(call.topic)
         if asked.settings:
-            topic = await broker.administration.alter_topic(
+            topic = await self._broker.administration.alter_topic(
                 call.topic, lambda before: changed_settings(before, asked.settings), dry_run=dry_run
             )
         if asked.partitions is not None and asked.partitions != topic.partitions:
-            topic = await broker.administration.grow_topic(call.topic, asked.partitions, dry_run=dry_run)
-        return json_answer(await details(topic))
+            topic = await self._broker.administration.grow_topic(call.topic, asked.partitions, dry_run=dry_run)
+        return json_answer(await self._details(topic))
 
-    async def delete_topic(call: Call[NoQuery, None]) -> Response:
-        await broker.delete_topic(await broker.topic(call.topic))
+    async def delete_topic(self, call: Call[NoQuery, None]) -> Response:
+        await self._broker.delete_topic(await self._broker.topic(call.topic))
         return Response(status_code=204)
 
-    async def flush_topic(call: Call[FlushQuery, None]) -> Response:
-        await broker.upkeep.flushing.flush(call.topic, everywhere=call.query.everywhere)
+    async def flush_topic(self, call: Call[FlushQuery, None]) -> Response:
+        await self._broker.upkeep.flushing.flush(call.topic, everywhere=call.query.everywhere)
         return Response(status_code=204)
 
-    async def topic_partitions(call: Call[NoQuery, None]) -> Response:
-        found = await broker.oversight.partitions([await broker.topic(call.topic)], local=False)
-        ends = await ends_of(broker, [each.name for each in found if each.high_watermark is None])
+    async def topic_partitions(self, call: Call[NoQuery, None]) -> Response:
+        found = await self._broker.oversight.partitions([await self._broker.topic(call.topic)], local=False)
+        ends = await ends_of(self._broker, [each.name for each in found if each.high_watermark is None])
         views = [
             msgspec.structs.replace(view(each), high_watermark=ends.get(each.name, each.high_watermark))
             for each in found
         ]
         return json_answer(Partitions(partitions=views))
 
-    one = "/v1/topics/{topic}"
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    calls = TopicCalls(broker)
     return [
         Operation(
             method="GET",
             path="/v1/topics",
-            handler=list_topics,
+            handler=calls.list_topics,
             summary="All topics",
             tag=TAG,
             query=ListQuery,
@@ -149,7 +156,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="POST",
             path="/v1/topics",
-            handler=create_topic,
+            handler=calls.create_topic,
             summary="Make a topic",
             about="A dry run answers with 200.",
             tag=TAG,
@@ -162,10 +169,17 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             answer_headers={"Location": "where the topic is"},
             problems=(409,),
         ),
+        *_of_one(calls),
+    ]
+
+
+def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
+    one = "/v1/topics/{topic}"
+    return [
         Operation(
             method="GET",
             path=one,
-            handler=get_topic,
+            handler=calls.get_topic,
             summary="A topic, with every setting in force",
             tag=TAG,
             query=NoQuery,
@@ -175,7 +189,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="PATCH",
             path=one,
-            handler=change_topic,
+            handler=calls.change_topic,
             summary="Give a topic more partitions or other settings",
             about="Settings change first. What is not named stays as it is; null gives a setting its default again.",
             tag=TAG,
@@ -188,7 +202,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="DELETE",
             path=one,
-            handler=delete_topic,
+            handler=calls.delete_topic,
             summary="Delete a topic with all its records",
             tag=TAG,
             query=NoQuery,
@@ -198,7 +212,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="POST",
             path=one + "/flush",
-            handler=flush_topic,
+            handler=calls.flush_topic,
             summary="Have all that was acknowledged in segments",
             about="Agents do it by themselves, when there is enough or it has waited. Answered when it is done; what is"
             " published meanwhile may or may not be in it.",
@@ -210,7 +224,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         Operation(
             method="GET",
             path=one + "/partitions",
-            handler=topic_partitions,
+            handler=calls.topic_partitions,
             summary="Where each partition of a topic begins and ends, and who leads it",
             about="The high watermark is null where its leader could not be asked.",
             tag=TAG,
