@@ -169,6 +169,11 @@ class Doors:
     holders: Holders = field(default_factory=no_holders)
     store_url: str = "memory:"
 
+    async def agreed_now_ms(self) -> int:
+        """For whoever deletes by age what users wrote: the earlier of the agent's clock and the metadata store's, so
+        that one of them that runs ahead deletes nothing."""
+        return min(self.clock.now_ms(), await self.metadata.now_ms())
+
     def wals_of(self, kind: str) -> WalRecovery | None:
         """Where logs of this kind can be read; None when this agent can't."""
         return self.wals if kind == self.wals.kind else self.other_wals.get(kind)

@@ -59,6 +59,7 @@ def expired_offsets(
 
 class Expiry:
     def __init__(self, doors: Doors, *, coordinator: Coordinator, catalogue: Catalogue) -> None:
+        self._doors = doors
         self._settings = doors.settings.groups
         self._metadata = doors.metadata
         self._clock = doors.clock
@@ -82,7 +83,7 @@ class Expiry:
 
     async def sweep(self) -> int:
         """One look at every group held; returns how many offsets went."""
-        now_ms = self._clock.now_ms()
+        now_ms = await self._doors.agreed_now_ms()
         shards = list(self._coordinator.shards)
         due = await self._metadata.groups_to_review(
             [shard.partition for shard in shards], before_ms=now_ms - self._retention_ms, now_ms=now_ms

@@ -113,11 +113,12 @@ class Collector:
             {each.partition: each.log_start for each in states if _has_leftovers(each, oldest.get(each.partition))}
         )
         moved: set[PartitionId] = set()
-        due = await self._due(states, oldest, configs)
+        now_ms = await self._doors.agreed_now_ms()
+        due = await self._due(states, oldest, configs, now_ms)
         for first in range(0, len(due), TOGETHER):
             some: Sequence[Due] = due[first : first + TOGETHER]
             while some:
-                starts, some = await self._next_starts(some)
+                starts, some = await self._next_starts(some, now_ms)
                 await self._advance(starts)
                 moved |= starts.keys()
         return len(moved)
@@ -136,12 +137,12 @@ class Collector:
         states: Sequence[PartitionState],
         oldest: Mapping[PartitionId, Run],
         configs: Mapping[TopicId, TopicConfig],
+        now_ms: int,
     ) -> list[Due]:
         """The partitions that have something to lose: found in a few questions, because nearly none of them has."""
         limited = [topic_id for topic_id, config in configs.items() if config.deletes and config.retention_bytes >= 0]
         # Asked last: rows below a log start that just moved would count, so those that had any wait for the next look.
         sizes = await self._doors.metadata.sizes(limited) if limited else {}
-        now_ms = self._doors.clock.now_ms()
         found: list[Due] = []
         for state in states:
             run, config = oldest.get(state.partition), configs[state.partition.topic_id]
@@ -152,12 +153,11 @@ class Collector:
                 found.append(Due(state.partition, config, state.log_start, size))
         return found
 
-    async def _next_starts(self, some: Sequence[Due]) -> tuple[dict[PartitionId, int], list[Due]]:
+    async def _next_starts(self, some: Sequence[Due], now_ms: int) -> tuple[dict[PartitionId, int], list[Due]]:
         """How far log starts move, as far as a page of runs tells; and those of which the next page may tell more."""
         limit = max(1, PAGE // len(some))
         runs = await self._doors.metadata.runs_of({due.partition: due.log_start for due in some}, limit=limit)
         pages = {partition: list(page) for partition, page in groupby(runs, key=lambda run: run.partition)}
-        now_ms = self._doors.clock.now_ms()
         starts: dict[PartitionId, int] = {}
         more: list[Due] = []
         for due in some:
