@@ -19,7 +19,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -33,7 +33,7 @@ from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import Settings, parse_address
 from streamhouse.errors import Misconfigured
-from streamhouse.model.lease import Address
+from streamhouse.model.lease import Address, Session
 from streamhouse.model.names import NodeId, SessionId
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
@@ -134,93 +134,140 @@ class Agent:
                 await self._grpc.stop()
 
 
+class _Places(NamedTuple):
+    """Where an agent keeps things."""
+
+    data: Path
+    metadata_url: str
+    store_url: str
+
+
+class _Listeners(NamedTuple):
+    kafka: socket.socket
+    http: socket.socket
+
+
 @asynccontextmanager
 async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
     """Open everything, in the order in which it is needed; close it in reverse."""
-    data = _data_folder(settings)
-    clock, ids, registry = SystemClock(), Ids(), CollectorRegistry()
-    metadata_url = settings.metadata.url or f"sqlite:///{data / 'metadata.db'}"
-    store_url = settings.store.url or f"file://{data / 'objects'}"
-    settings = _with_wal_kind(settings, metadata_url=metadata_url, store_url=store_url)
+    places, registry = _places(settings), CollectorRegistry()
+    settings = _with_wal_kind(settings, metadata_url=places.metadata_url, store_url=places.store_url)
     async with AsyncExitStack() as stack:
         files = LocalFiles()
         if _needs_folder(settings):
-            stack.callback(_take_folder(files, data).release)
-        kafka_listener = bind(parse_address(settings.kafka.listen), flag="--kafka")
-        stack.callback(kafka_listener.close)
-        http_listener = bind(parse_address(settings.http.listen), flag="--http")
-        stack.callback(http_listener.close)
+            stack.callback(_take_folder(files, places.data).release)
+        listeners = _listen(settings, stack)
         grpc = _open_grpc(settings)
         if grpc is not None:
             stack.push_async_callback(grpc.stop)
-        waits = partial(patiently, clock=clock, ids=ids, limit_s=settings.metadata.start_wait_s)
-        metadata = await waits(partial(open_metadata_store, metadata_url, clock=clock, settings=settings.metadata))
-        stack.push_async_callback(metadata.aclose)
-        objects = open_object_store(store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
-        stack.push_async_callback(objects.aclose)
-        await prove_store(objects, ids)
-        cluster_id = await waits(partial(metadata.cluster_id, _written_as_kafka_does(ids.uuid())))
-        # Only the database in the folder that we have locked is ours for certain.
-        alone = not settings.metadata.url
-        local = LocalWals(data / "wal", settings.wal, files=files, clock=clock, ids=ids)
-        if not alone and not _is_postgres(metadata_url):
-            await _require_no_other_agent(metadata, local)
-        remote = ObjectWals(objects, settings.wal, clock=clock, ids=ids)
-        peers = KafkaPeers(settings.peers, clock=clock)
-        stack.push_async_callback(peers.aclose)
-        holders = HttpHolders(settings.peers)
-        stack.push_async_callback(holders.aclose)
-        broker = Broker(
-            Doors(
-                settings=settings,
-                objects=objects,
-                metadata=metadata,
-                wals=local if settings.wal.kind == "disk" else remote,
-                other_wals={"object": remote, **({"disk": local} if _needs_folder(settings) else {})},
-                clock=clock,
-                ids=ids,
-                kafka=_advertised("kafka", settings.kafka.advertise, kafka_listener, alone=alone),
-                http=_advertised("http", settings.http.advertise, http_listener, alone=alone),
-                alone=alone,
-                peers=peers,
-                holders=holders,
-                store_url=store_url,
-            )
-        )
+        doors, cluster_id = await _open_doors(settings, places, listeners, files=files, registry=registry, stack=stack)
+        broker = Broker(doors)
         await broker.start()
         tenure = broker.tenure
         assert tenure is not None
         _register_metrics(registry, broker)
         kafka = KafkaServer(
-            settings.kafka, broker, listener=kafka_listener, clock=clock, registry=registry, cluster_id=cluster_id
+            settings.kafka,
+            broker,
+            listener=listeners.kafka,
+            clock=doors.clock,
+            registry=registry,
+            cluster_id=cluster_id,
         )
         await kafka.start()
         stack.push_async_callback(kafka.stop)
         told = _grpc_told(grpc, tenure.session.http)
         app = make_app(broker, registry, cluster_id=cluster_id, grpc=str(told) if told is not None else None)
-        http = HttpServer(settings.http, app, http_listener)
+        http = HttpServer(settings.http, app, listeners.http)
         http.start()
         stack.push_async_callback(http.stop)
         if grpc is not None and told is not None:
-            await grpc.start(broker, clock=clock, registry=registry, cluster_id=cluster_id, told=told)
-        yield Agent(
-            broker,
-            kafka,
-            http,
-            grpc,
-            AgentReady(
-                kafka=Address(*kafka_listener.getsockname()[:2]),
-                http=Address(*http_listener.getsockname()[:2]),
-                grpc=grpc.address if grpc is not None else None,
-                node_id=tenure.session.node_id,
-                session_id=tenure.session.session_id,
-                data=data,
-                metadata_url=metadata_url,
-                store_url=store_url,
-                wal=settings.wal.kind,
-                recovered_records=broker.recovered.records,
-            ),
-        )
+            await grpc.start(broker, clock=doors.clock, registry=registry, cluster_id=cluster_id, told=told)
+        yield Agent(broker, kafka, http, grpc, _ready(broker, tenure.session, places, listeners, grpc, settings))
+
+
+def _places(settings: Settings) -> _Places:
+    data = _data_folder(settings)
+    return _Places(
+        data=data,
+        metadata_url=settings.metadata.url or f"sqlite:///{data / 'metadata.db'}",
+        store_url=settings.store.url or f"file://{data / 'objects'}",
+    )
+
+
+def _listen(settings: Settings, stack: AsyncExitStack) -> _Listeners:
+    kafka = bind(parse_address(settings.kafka.listen), flag="--kafka")
+    stack.callback(kafka.close)
+    http = bind(parse_address(settings.http.listen), flag="--http")
+    stack.callback(http.close)
+    return _Listeners(kafka, http)
+
+
+async def _open_doors(
+    settings: Settings,
+    places: _Places,
+    listeners: _Listeners,
+    *,
+    files: LocalFiles,
+    registry: CollectorRegistry,
+    stack: AsyncExitStack,
+) -> tuple[Doors, str]:
+    """Everything that the broker reaches the world with, and the id of the cluster that it is in."""
+    clock, ids = SystemClock(), Ids()
+    waits = partial(patiently, clock=clock, ids=ids, limit_s=settings.metadata.start_wait_s)
+    metadata = await waits(partial(open_metadata_store, places.metadata_url, clock=clock, settings=settings.metadata))
+    stack.push_async_callback(metadata.aclose)
+    objects = open_object_store(places.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
+    stack.push_async_callback(objects.aclose)
+    await prove_store(objects, ids)
+    cluster_id = await waits(partial(metadata.cluster_id, _written_as_kafka_does(ids.uuid())))
+    # Only the database in the folder that we have locked is ours for certain.
+    alone = not settings.metadata.url
+    local = LocalWals(places.data / "wal", settings.wal, files=files, clock=clock, ids=ids)
+    if not alone and not _is_postgres(places.metadata_url):
+        await _require_no_other_agent(metadata, local)
+    remote = ObjectWals(objects, settings.wal, clock=clock, ids=ids)
+    peers, holders = KafkaPeers(settings.peers, clock=clock), HttpHolders(settings.peers)
+    stack.push_async_callback(peers.aclose)
+    stack.push_async_callback(holders.aclose)
+    doors = Doors(
+        settings=settings,
+        objects=objects,
+        metadata=metadata,
+        wals=local if settings.wal.kind == "disk" else remote,
+        other_wals={"object": remote, **({"disk": local} if _needs_folder(settings) else {})},
+        clock=clock,
+        ids=ids,
+        kafka=_advertised("kafka", settings.kafka.advertise, listeners.kafka, alone=alone),
+        http=_advertised("http", settings.http.advertise, listeners.http, alone=alone),
+        alone=alone,
+        peers=peers,
+        holders=holders,
+        store_url=places.store_url,
+    )
+    return doors, cluster_id
+
+
+def _ready(
+    broker: Broker,
+    session: Session,
+    places: _Places,
+    listeners: _Listeners,
+    grpc: "GrpcServer | None",
+    settings: Settings,
+) -> AgentReady:
+    return AgentReady(
+        kafka=Address(*listeners.kafka.getsockname()[:2]),
+        http=Address(*listeners.http.getsockname()[:2]),
+        grpc=grpc.address if grpc is not None else None,
+        node_id=session.node_id,
+        session_id=session.session_id,
+        data=places.data,
+        metadata_url=places.metadata_url,
+        store_url=places.store_url,
+        wal=settings.wal.kind,
+        recovered_records=broker.recovered.records,
+    )
 
 
 def _open_grpc(settings: Settings) -> "GrpcServer | None":
