@@ -24,11 +24,12 @@ import typer
 from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import described
 from streamhouse.cli.options import AsJson, Bootstrap, HttpAddress, TopicName, bootstrap_address, http_address, pairs
-from streamhouse.cli.output import fail, note, print_json, say
+from streamhouse.cli.output import console, fail, note, print_json, say
 from streamhouse.cli.records_in import LineSplitter, Shape, chunks
 from streamhouse.cli.schema_files import chosen_schema
 from streamhouse.cli.words import count, counted, seconds, size
 from streamhouse.client.nouns import Acks, Compression
+from streamhouse.client.serde import SchemaWriter, Write
 from streamhouse.clock import SystemClock
 from streamhouse.errors import InvalidPartitions, InvalidRecordValue, Rejected, Retriable, StreamhouseError
 from streamhouse.model.record import NewRecord
@@ -36,7 +37,6 @@ from streamhouse.model.record import NewRecord
 if TYPE_CHECKING:
     from streamhouse.client.delivery import Delivery
     from streamhouse.client.producer import Producer
-    from streamhouse.client.serde import Write
 
 HELP: Final = described(
     "Write records to a topic: the values given, else the lines of --file or of standard input.",
@@ -236,7 +236,7 @@ async def _produce(doors: Doors, bootstrap: str, work: _Work, source: _Source, t
 
 
 def _producer(
-    doors: Doors, bootstrap: str, work: _Work, write: "Write | None"
+    doors: Doors, bootstrap: str, work: _Work, write: Write | None
 ) -> "AbstractAsyncContextManager[Producer]":
     from streamhouse.client.producer import ProducerSettings
 
@@ -245,13 +245,11 @@ def _producer(
 
 
 @asynccontextmanager
-async def _writer(doors: Doors, work: _Work) -> "AsyncIterator[Write | None]":
+async def _writer(doors: Doors, work: _Work) -> AsyncIterator[Write | None]:
     """How values are written: by a schema, where one was named."""
     if work.schema is None:
         yield None
         return
-    from streamhouse.client.serde import SchemaWriter
-
     async with doors.http(work.http) as http:
         schema = chosen_schema(work.schema)
         yield JsonLines(SchemaWriter(doors.schemas(http), schema, subject=f"{work.topic}-value"))
@@ -260,7 +258,7 @@ async def _writer(doors: Doors, work: _Work) -> "AsyncIterator[Write | None]":
 class JsonLines:
     """Lines of JSON, written by a schema."""
 
-    def __init__(self, write: "Write") -> None:
+    def __init__(self, write: Write) -> None:
         self._write = write
 
     async def open(self) -> None:
@@ -328,8 +326,6 @@ class Progress:
     def __enter__(self) -> "Progress":
         if self._wanted:
             from rich import progress as rich
-
-            from streamhouse.cli.output import console
 
             columns = [rich.TextColumn("sending"), rich.BarColumn(), rich.DownloadColumn(), rich.TransferSpeedColumn()]
             self._bar = rich.Progress(*columns, console=console(stderr=True), transient=True)

@@ -11,16 +11,14 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import typer
 
 from streamhouse.cli.doors import Doors
 from streamhouse.cli.words import shown, when
 from streamhouse.client.nouns import Record
-
-if TYPE_CHECKING:
-    from streamhouse.client.serde import SchemaReader
+from streamhouse.client.serde import SchemaReader
 
 OFFSET_WIDTH: Final = 8
 KEY_WIDTH: Final = 12
@@ -115,12 +113,10 @@ def write_out(records: Iterable[Record], render: Render) -> None:
 
 
 @asynccontextmanager
-async def schema_reader(doors: Doors, http: str, schema: str | None) -> "AsyncIterator[SchemaReader | None]":
+async def schema_reader(doors: Doors, http: str, schema: str | None) -> AsyncIterator[SchemaReader | None]:
     """What reads values by the schemas that they name, where that was asked for."""
     if schema is None:
         yield None
         return
-    from streamhouse.client.serde import SchemaReader
-
     async with doors.http(http) as asked:
         yield SchemaReader(doors.schemas(asked), lenient=True)
