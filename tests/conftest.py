@@ -1,6 +1,21 @@
-"""Property tests say nothing about time: the machine may be busy."""
+"""For all tests: property tests say nothing about time, the machine may be busy; a Spark lives shortly."""
+
+import os
+import sys
 
 from hypothesis import settings
 
+SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Hardly a query of a test runs twice: compiling it well takes longer than running it, about half of Spark's time."""
+
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+# Read by `spark-submit`, whoever starts it: a fixture, a page's command, a supervisor, a driver that will be killed.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIFE)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: half as many again as there are processors, since many tests wait: for agents, Sparks and kills."""
+    processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return processors * 3 // 2

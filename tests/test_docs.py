@@ -83,7 +83,6 @@ def environment(agent: LiveAgent) -> Iterator[dict[str, str]]:
         "STREAMHOUSE_KAFKA_LISTEN": agent.bootstrap,
         "STREAMHOUSE_HTTP_LISTEN": agent.http,
         "STREAMHOUSE_SQL_FOLDER": str(agent.data.parent / "sql"),
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # Spark lives shortly here: compiling it well takes longer
     }
     yield found
     subprocess.run(["streamhouse", "sql", "stop"], env=found, capture_output=True, timeout=60, check=False)

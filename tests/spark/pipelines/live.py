@@ -63,8 +63,7 @@ class LiveSupervisor:
         command = [sys.executable, "-m", "streamhouse", "pipelines", "run", "--agents", self._agent.http]
         command += ["--checkpoints", str(self.checkpoints), "--name", self.name, "--log", str(self.log)]
         command += ["--master", self._master, *(part for setting in CONF for part in ("--conf", setting))]
-        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-        environment |= self._environment
+        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **self._environment}
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
 

@@ -29,7 +29,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveAgent,
     folder = tmp_path_factory.mktemp("sql")
     with pytest.MonkeyPatch.context() as patch, LiveAgent(folder / "data") as agent:
         patch.setenv("STREAMHOUSE_SQL_FOLDER", str(folder / "homes"))
-        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
         with SyncClient(agent.http) as client:
             client.topics.create("payments", partitions=2)
             with client.producer("payments") as producer:
