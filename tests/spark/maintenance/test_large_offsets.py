@@ -32,7 +32,7 @@ from tests.spark.maintenance.support import (
     trickle,
 )
 
-STARTS = [2**31 - 2, 2**32 - 2, 2**53 - 2, 2**62]
+STARTS = [2**31 - 2, 2**32 - 2, 2**53 - 2, 2**62 + 1]
 """Where the partitions begin: each but the last passes an edge after two records."""
 FLUSHES = 4
 
