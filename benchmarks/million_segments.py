@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ from streamhouse.config import Settings
 from streamhouse.model.lease import Address, PartitionState
 from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
-from streamhouse.model.topic import Topic, parse_topic_config
+from streamhouse.model.topic import Topic, TopicConfig, parse_topic_config
 from streamhouse.stores.metadata.base import MetadataStore, NewSession
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.memory import MemoryObjectStore
@@ -235,8 +235,7 @@ async def expiry(doors: Doors, log: Log, times: Times, name: str, **limits: int)
     config = parse_topic_config({"retention.ms": "-1", **asked})
     collector = Collector(
         doors,
-        topics=_answer([log.topic]),
-        config_of=lambda _: config,
+        configs=_answer({log.topic.topic_id: config}),
         moved=lambda _, __: None,
         cluster=cast(Cluster, AlwaysHere()),
     )
@@ -249,9 +248,9 @@ async def expiry(doors: Doors, log: Log, times: Times, name: str, **limits: int)
     times.add(log, f"{name}: a heartbeat meanwhile", "longest", longest)
 
 
-def _answer(topics: Sequence[Topic]) -> Callable[[], Awaitable[Sequence[Topic]]]:
-    async def answer() -> Sequence[Topic]:
-        return topics
+def _answer(configs: Mapping[TopicId, TopicConfig]) -> Callable[[], Awaitable[Mapping[TopicId, TopicConfig]]]:
+    async def answer() -> Mapping[TopicId, TopicConfig]:
+        return configs
 
     return answer
 

@@ -78,11 +78,7 @@ class Broker:
         self.views = Views(doors)
         self.sql = SqlWorkers(doors)
         self.collector = Collector(
-            doors,
-            topics=self.topics,
-            config_of=self.catalogue.config_of,
-            moved=self._log_start_moved,
-            cluster=self.cluster,
+            doors, configs=self.catalogue.configs, moved=self._log_start_moved, cluster=self.cluster
         )
         self.offsets = Offsets(doors.settings.producers, reader=self.reader, metadata=doors.metadata)
         self._fetcher = Fetcher(
@@ -139,9 +135,7 @@ class Broker:
             tenancy=self._current,
             reader=self.reader,
         )
-        self.compactor = Compactor(
-            doors, topics=self.topics, config_of=self.catalogue.config_of, tenancy=self._current, reader=self.reader
-        )
+        self.compactor = Compactor(doors, configs=self.catalogue.configs, tenancy=self._current, reader=self.reader)
 
     def __repr__(self) -> str:
         return f"<Broker tenure={self._tenure!r} budget={self.budget!r}>"

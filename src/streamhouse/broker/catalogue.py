@@ -7,6 +7,7 @@ Leaves      the rows to the metadata store, logs and objects of a deleted topic 
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple
 
 from streamhouse.config import TopicSettings
 from streamhouse.errors import (
+    InvalidConfig,
     InvalidPartitions,
     InvalidTopicName,
     Rejected,
@@ -30,6 +32,8 @@ from streamhouse.model.topic import Topic, TopicConfig, check_topic_config, pars
 from .doors import Doors
 from .settings.configs import Changed
 from .settings.dynamic import Dynamic, Values
+
+log: Final = logging.getLogger(__name__)
 
 FRESH_S: Final = 300.0
 MISS_S: Final = 1.0
@@ -86,6 +90,17 @@ class Catalogue:
             self._configs.clear()
         self._configs[topic.topic_id] = _Parsed(newest, defaults, config)
         return config
+
+    async def configs(self) -> dict[TopicId, TopicConfig]:
+        """The settings in force of every topic, for whoever looks after all of them. A topic whose settings can't be
+        read, because another version wrote them, must not keep the others from being looked after."""
+        configs: dict[TopicId, TopicConfig] = {}
+        for topic in await self.all():
+            try:
+                configs[topic.topic_id] = self.config_of(topic)
+            except InvalidConfig as error:
+                log.warning("topic is left as it is", extra={"topic": topic.name, "why": str(error)})
+        return configs
 
     def known(self, topic_id: TopicId) -> Topic | None:
         """The topic as it is in the cache, however old that is."""

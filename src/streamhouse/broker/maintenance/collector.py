@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from streamhouse.broker.cluster.cluster import Cluster
 from streamhouse.broker.doors import Doors
-from streamhouse.errors import InvalidConfig, SessionLost, StreamhouseError, Unavailable
+from streamhouse.errors import SessionLost, StreamhouseError, Unavailable
 from streamhouse.format.keys import (
     PLACED_PREFIX,
     SEGMENTS_PREFIX,
@@ -32,7 +32,7 @@ from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, SessionId, TopicId
 from streamhouse.model.retention import is_past, is_undated, retention_step
 from streamhouse.model.segment import Run
-from streamhouse.model.topic import Topic, TopicConfig
+from streamhouse.model.topic import TopicConfig
 
 log = logging.getLogger(__name__)
 
@@ -57,15 +57,13 @@ class Collector:
         self,
         doors: Doors,
         *,
-        topics: Callable[[], Awaitable[Sequence[Topic]]],
-        config_of: Callable[[Topic], TopicConfig],
+        configs: Callable[[], Awaitable[Mapping[TopicId, TopicConfig]]],
         moved: Callable[[PartitionId, int], None],
         cluster: Cluster,
     ) -> None:
         self._doors = doors
         self._settings = doors.settings.retention
-        self._topics = topics
-        self._config_of = config_of
+        self._configs = configs
         self._moved = moved
         self._cluster = cluster
         self._written: dict[str, int] = {}
@@ -192,16 +190,6 @@ class Collector:
                 log.warning("nobody tells how old a run is, so it stays", extra={"run": str(run), "why": str(error)})
                 self._written[key] = now_ms
         return self._written[key]
-
-    async def _configs(self) -> dict[TopicId, TopicConfig]:
-        configs: dict[TopicId, TopicConfig] = {}
-        for topic in await self._topics():
-            try:
-                configs[topic.topic_id] = self._config_of(topic)
-            except InvalidConfig as error:
-                # Written by another version; it must not keep the other topics from being cleaned.
-                log.warning("topic is not cleaned", extra={"topic": topic.name, "why": str(error)})
-        return configs
 
     async def _oldest(self, states: Sequence[PartitionState]) -> dict[PartitionId, Run]:
         found: dict[PartitionId, Run] = {}

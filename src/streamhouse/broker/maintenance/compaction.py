@@ -19,10 +19,10 @@ from streamhouse.broker.doors import Doors
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.reading.reader import SegmentReader
 from streamhouse.broker.tenure import Tenure
-from streamhouse.errors import InvalidConfig, Retriable, SessionLost, StreamhouseError
+from streamhouse.errors import Retriable, SessionLost, StreamhouseError
 from streamhouse.model.lease import PartitionState, Session, SessionState
 from streamhouse.model.names import PartitionId, TopicId
-from streamhouse.model.topic import Topic, TopicConfig
+from streamhouse.model.topic import TopicConfig
 
 from .cleaning import Cleaner
 from .merging import Merger
@@ -74,15 +74,13 @@ class Compactor:
         self,
         doors: Doors,
         *,
-        topics: Callable[[], Awaitable[Sequence[Topic]]],
-        config_of: Callable[[Topic], TopicConfig],
+        configs: Callable[[], Awaitable[Mapping[TopicId, TopicConfig]]],
         tenancy: Callable[[], Tenure],
         reader: SegmentReader,
     ) -> None:
         self._doors = doors
         self._settings = doors.settings.compaction
-        self._topics = topics
-        self._config_of = config_of
+        self._configs = configs
         self._tenancy = tenancy
         self.rewriter = Rewriter(doors, session=lambda: tenancy().session.session_id, reader=reader)
         self.cleaner = Cleaner(doors, rewriter=self.rewriter)
@@ -110,13 +108,7 @@ class Compactor:
         await self._merge(partitions)
 
     async def _partitions(self) -> list[Due]:
-        configs: dict[TopicId, TopicConfig] = {}
-        for topic in await self._topics():
-            try:
-                configs[topic.topic_id] = self._config_of(topic)
-            except InvalidConfig as error:
-                # Written by another version; it must not keep the other topics from being looked after.
-                log.warning("topic is not compacted", extra={"topic": topic.name, "why": str(error)})
+        configs = await self._configs()
         settled = {item.partition: item.flushed_end for item in self._tenancy().logs()}
         states = [
             as_settled(state, settled.get(state.partition))
