@@ -55,6 +55,8 @@ WORDS = [
 def full(unit: str, head: str = "", tail: str = "", limit: int = MAX_TEXT_BYTES) -> str:
     """A text as large as it may be, of one thing again and again; `#` is a number."""
     parts, room = [head], limit - len(head) - len(tail)
+    if "#" not in unit:
+        return head + unit * (room // len(unit)) + tail
     at = 1
     while room > len(unit) + 8:
         parts.append(unit.replace("#", str(at)))
