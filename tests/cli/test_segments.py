@@ -74,6 +74,14 @@ def test_segments_are_listed_by_topic_partition_and_offset(run: Run, world: Worl
     assert lines[5] == "4,000 records, 6.0 KiB in 1 object; --json names them"
 
 
+def test_a_listing_that_stops_at_its_limit_says_so(run: Run, world: World) -> None:
+    world.segments = [segment("a", 0, base) for base in (0, 1000, 2000)]
+    told = run("segments", "list", "--limit", "2").stdout.splitlines()
+    assert [line.split()[2] for line in told[1:3]] == ["[0,", "[1000,"]
+    assert told[-1] == "the first 2; --limit for more, --topic for one topic's"
+    assert "the first" not in run("segments", "list", "--limit", "4").stdout
+
+
 def test_segments_of_one_topic_as_json(run: Run, world: World) -> None:
     world.topics = {"a": 1}
     world.segments = [segment("b", 0, 0), segment("a", 1, 5)]
