@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 import httpx
+import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
@@ -118,8 +119,8 @@ class Bench:
         ended = threading.Event()
 
         def consume() -> None:
-            for record in self._client.consume(name, decode=True):
-                found.append(time.time() * 1000 - record.value["sent_ms"])
+            for record in self._client.consume(name):
+                found.append(time.time() * 1000 - msgspec.json.decode(record.value)["sent_ms"])
                 if ended.is_set():
                     return
 

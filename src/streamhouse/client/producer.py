@@ -114,8 +114,12 @@ class Producer:
         self._unseen: list[Batch] = []
 
     def __repr__(self) -> str:
-        state = "open" if self._admin else "closed"
+        state = "open" if self.is_open else "closed"
         return f"<Producer {self.topic} {state} buffered={self._buffered_bytes // 1024}KiB>"
+
+    @property
+    def is_open(self) -> bool:
+        return self._admin is not None
 
     async def __aenter__(self) -> Self:
         request_s = min(MAX_REQUEST_S, self._settings.timeout_s / 2)
@@ -200,13 +204,10 @@ class Producer:
             partition,
         )
 
-    def check_open(self) -> None:
-        if self._admin is None:
-            raise Rejected("the producer is not open; do=use it in a block: with client.producer(…) as producer")
-
     async def put(self, record: NewRecord) -> Delivery:
         """`enqueue` for a record in bytes."""
-        self.check_open()
+        if not self.is_open:
+            raise Rejected("the producer is not open; use it in: async with client.producer(...) as producer")
         while self._buffered_bytes >= self._settings.buffer_bytes:
             self._room.clear()
             self._hurry()

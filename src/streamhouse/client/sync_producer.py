@@ -19,7 +19,7 @@ from streamhouse.client.delivery import Delivery
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.producer import Producer, size_of
 from streamhouse.client.serde import AnyHeaders
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.record import NewRecord, Receipt
 
 MAX_REFUSED: Final = 1000
@@ -98,6 +98,7 @@ class SyncProducer:
         partition: int | None = None,
     ) -> Receipt:
         """Store a record; returns where it is."""
+        self._check_open()
         sending = self._producer.send(value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
         return self._loop.run(sending)
 
@@ -111,7 +112,7 @@ class SyncProducer:
         partition: int | None = None,
     ) -> SyncDelivery:
         """Hand a record over; waits only while the memory is full. `result()` waits for the receipt."""
-        self._producer.check_open()
+        self._check_open()
         record = self._producer.record(value, key, headers, timestamp_ms, partition)
         delivery = SyncDelivery(self._wait_for)
         with self._changed:
@@ -123,6 +124,10 @@ class SyncProducer:
                 self._is_woken = True
                 self._loop.loop.call_soon_threadsafe(self._begin)
         return delivery
+
+    def _check_open(self) -> None:
+        if not self._producer.is_open:
+            raise Rejected("the producer is not open; use it in: with client.producer(...) as producer")
 
     def flush(self) -> None:
         """Wait until nothing is under way; raises the first failure that nobody has looked at."""
