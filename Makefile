@@ -127,6 +127,10 @@ bench-cluster: $(STAMP) ## failover, hand-over, rates and upkeep of a cluster, a
 bench-spark: $(STAMP) ## Spark's reads of a topic beside Parquet and Spark's Kafka connector, as tables, in benchmarks/results/spark
 	$(BIN)/python -m benchmarks.spark_read $(ARGS)
 
+.PHONY: bench-spark-write
+bench-spark-write: $(STAMP) ## Spark's writes to a topic beside Parquet and Spark's Kafka connector, in benchmarks/results/spark-write
+	$(BIN)/python -m benchmarks.spark_write $(ARGS)
+
 .PHONY: bench-nexmark
 bench-nexmark: $(STAMP) ## Nexmark's queries as pipelines: events a second per core, micro-batches, delay, in benchmarks/results/nexmark
 	$(BIN)/python -m benchmarks.nexmark $(ARGS)

@@ -9,7 +9,6 @@ too old and once with a limit of size; meanwhile the session's heartbeat is time
 
 import argparse
 import asyncio
-import os
 import tempfile
 import time
 import uuid
@@ -22,10 +21,10 @@ from typing import Any, Final, cast
 import uvloop
 from rich.console import Console
 
-from benchmarks import readme, results, table
-from benchmarks.process import busy_cores
+from benchmarks import readme, results
 from benchmarks.results import Run as Numbers
 from benchmarks.results import Sample
+from benchmarks.script import Frame, add_flags, load_at_the_end, show
 from streamhouse.broker.cluster.cluster import Cluster
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.maintenance.collector import Collector
@@ -331,25 +330,13 @@ def words(runs: int) -> str:
 
 
 def run(asked: argparse.Namespace, console: Console) -> Numbers:
-    began_at, began, commit = results.now(), time.perf_counter(), results.commit()
-    busy, samples = busy_cores(), []
+    frame, samples = Frame(), list[Sample]()
     with ExitStack() as stack:
         for engine, url in engines(asked, stack):
             for runs in (FEW, asked.runs):
                 samples += uvloop.run(measure(url(), f"{engine} {words(runs)}", runs, asked.calls, console))
-    load = os.getloadavg()[0]
-    return Numbers(
-        began_at=began_at,
-        plan="full" if asked.runs >= 1_000_000 else "small",
-        commit=commit,
-        machine=results.machine(),
-        peers={sample.peer: sample.peer for sample in samples},
-        notes=[f"the machine's load was {load:.1f} at the end, of which this makes about 1; PostgreSQL without fsync"],
-        took_s=round(time.perf_counter() - began, 1),
-        busy_cores=[round(busy, 2)],
-        samples=samples,
-        curves=[],
-    )
+    plan = "full" if asked.runs >= 1_000_000 else "small"
+    return frame.run(samples, plan=plan, notes=[load_at_the_end("about 1"), "PostgreSQL without fsync"])
 
 
 def main() -> None:
@@ -357,16 +344,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1_000_000, help="in place of a million")
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--engine", choices=["sqlite", "postgres"], help="only this one")
-    parser.add_argument("--write-readme", action="store_true", help="put the newest numbers into benchmarks/README.md")
-    parser.add_argument("--no-run", action="store_true", help="show and write the newest results; measure nothing")
+    add_flags(parser)
     asked, console = parser.parse_args(), Console(width=200)
-    path = results.newest(FOLDER) if asked.no_run else results.save(run(asked, console), FOLDER)
-    if path is None:
-        raise SystemExit("no results yet: run without --no-run first")
-    shown = results.load(path)
-    table.show(shown, console)
-    if asked.write_readme:
-        readme.write(shown, marks=readme.SEGMENTS)
+    show(asked, lambda: run(asked, console), folder=FOLDER, marks=readme.SEGMENTS, console=console)
 
 
 if __name__ == "__main__":

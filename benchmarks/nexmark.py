@@ -30,10 +30,10 @@ from rich.console import Console
 from rich.progress import track
 
 import streamhouse.spark
-from benchmarks import readme, results, table
+from benchmarks import readme, results
 from benchmarks.pace import quantile
-from benchmarks.process import busy_cores
 from benchmarks.results import Run, Sample
+from benchmarks.script import Frame, add_flags, load_at_the_end, show
 from examples.nexmark.generate import TOPICS, Event, events
 from streamhouse.client.sync import SyncClient
 from streamhouse.format.statements import CreatePipeline, CreateTable, CreateView, Statement, parse
@@ -234,21 +234,11 @@ def measure(asked: argparse.Namespace, folder: Path, console: Console) -> list[S
 
 
 def run(asked: argparse.Namespace, console: Console) -> Run:
-    began_at, began, commit, busy = results.now(), time.perf_counter(), results.commit(), busy_cores()
+    frame = Frame()
     with tempfile.TemporaryDirectory(prefix="streamhouse-nexmark-") as folder:
         samples = measure(asked, Path(folder), console)
-    return Run(
-        began_at=began_at,
-        plan="full" if asked.events >= EVENTS else "small",
-        commit=commit,
-        machine=results.machine(),
-        peers={PEER: f"{asked.events:,} events"},
-        notes=[f"the machine's load was {os.getloadavg()[0]:.1f} at the end, of which this makes up to 3"],
-        took_s=round(time.perf_counter() - began, 1),
-        busy_cores=[round(busy, 2)],
-        samples=samples,
-        curves=[],
-    )
+    plan, about = "full" if asked.events >= EVENTS else "small", f"{asked.events:,} events"
+    return frame.run(samples, plan=plan, peers={PEER: about}, notes=[load_at_the_end("up to 3")])
 
 
 def main() -> None:
@@ -258,17 +248,10 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--write-readme", action="store_true", help="put the newest numbers into benchmarks/README.md")
-    parser.add_argument("--no-run", action="store_true", help="show and write the newest results; measure nothing")
+    add_flags(parser)
     asked, console = parser.parse_args(), Console()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    path = results.newest(RESULTS) if asked.no_run else results.save(run(asked, console), RESULTS)
-    if path is None:
-        raise SystemExit("no results yet: run without --no-run first")
-    shown = results.load(path)
-    table.show(shown, console)
-    if asked.write_readme:
-        readme.write(shown, marks=readme.NEXMARK)
+    show(asked, lambda: run(asked, console), folder=RESULTS, marks=readme.NEXMARK, console=console)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,12 @@ SPARK: Final = Marks(
 SEGMENTS: Final = Marks(
     begin="<!-- segment numbers: begin (written by --write-readme) -->", end="<!-- segment numbers: end -->"
 )
+SPARK_WRITE: Final = Marks(
+    begin="<!-- spark write numbers: begin (written by --write-readme) -->", end="<!-- spark write numbers: end -->"
+)
+REPLAY: Final = Marks(
+    begin="<!-- replay numbers: begin (written by --write-readme) -->", end="<!-- replay numbers: end -->"
+)
 NEXMARK: Final = Marks(
     begin="<!-- nexmark numbers: begin (written by --write-readme) -->", end="<!-- nexmark numbers: end -->"
 )

@@ -1,26 +1,29 @@
 """How fast is a topic copied, and how fast is it restored from Parquet, beside Spark's sink that writes the same?
 
-    .venv/bin/python -m benchmarks.replay [--records N] [--bytes B] [--cores C] [--repeat R] [--json]
+    .venv/bin/python -m benchmarks.replay [--records N] [--bytes B] [--repeat R] [--write-readme] [--no-run]
 
 One agent (embedded stores) with topics of 4 partitions; Spark in local mode, which is there already, as are its
 Pythons. Records are a key and a value. The sink writes them out of Spark's cache; a copy reads them from their topic,
 as they are or with other keys; a restore reads Parquet files in which Spark saved the topic, as records or as rows that
-become JSON. The best of R rounds counts, each into a topic of its own. MB are those of keys and values.
+become JSON. Each goes into a topic of its own, in turns, of which the first doesn't count: Java compiles in it.
 """
 
 import argparse
-import json
+import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
 
 import streamhouse.spark
-from benchmarks.spark_write import Figure, measured, rows_of
+from benchmarks import readme, results
+from benchmarks.results import Run, Sample
+from benchmarks.script import Frame, add_flags, load_at_the_end, show
+from benchmarks.spark_write import ABOUT, CORES, Writes, rows_of, take_turns
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.sync import SyncClient
 from streamhouse.spark.replaying import copying, restoring
@@ -30,7 +33,8 @@ from tests.live import LiveAgent
 
 PARTITIONS: Final = 4
 SOURCE: Final = "source"
-MB: Final = 1e6
+RECORDS: Final = 1_000_000
+RESULTS: Final = results.FOLDER / "replay"
 DRIVER: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -48,7 +52,7 @@ class Replays:
         self._spark, self._agent, self._client, self._folder, self._loop = spark, agent, client, folder, loop
         self._topics = 0
 
-    def writes(self, rows: DataFrame, records: int) -> dict[str, Callable[[], None]]:
+    def writes(self, rows: DataFrame, records: int) -> Writes:
         def copied(key: str | None) -> None:
             asked = CopyAsked(source=SOURCE, target=self._named(), key=key)
             assert self._copy(asked) == records
@@ -93,8 +97,8 @@ class Replays:
 
 
 @contextmanager
-def session(agent: LiveAgent, cores: int) -> Iterator[SparkSession]:
-    spark = streamhouse.spark.open_session(agents=agent.http, master=f"local[{cores}]", settings=DRIVER)
+def session(agent: LiveAgent) -> Iterator[SparkSession]:
+    spark = streamhouse.spark.open_session(agents=agent.http, master=f"local[{CORES}]", settings=DRIVER)
     spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
@@ -102,38 +106,43 @@ def session(agent: LiveAgent, cores: int) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def measure(records: int, record_bytes: int, cores: int, repeat: int) -> list[Figure]:
+def measured(asked: argparse.Namespace) -> list[Sample]:
     loop = LoopThread()
     with (
         tempfile.TemporaryDirectory(prefix="streamhouse-replay-") as name,
         LiveAgent(Path(name) / "data", "--set", "wal.fsync=never") as agent,
-        session(agent, cores) as spark,
+        session(agent) as spark,
         SyncClient(agent.http) as client,
     ):
-        replays, rows = Replays(spark, agent, client, Path(name), loop), rows_of(spark, records, record_bytes)
+        replays, rows = Replays(spark, agent, client, Path(name), loop), rows_of(spark, asked.records, asked.bytes)
         replays.prepare(rows)
-        writes = replays.writes(rows, records)
-        for write in writes.values():  # what comes first would pay for the JVM's compiling
-            write()
-        found = [measured(what, write, records, agent, repeat) for what, write in writes.items()]
+        found = list(
+            take_turns(
+                f"replaying {asked.records:,} records of {asked.bytes} B",
+                replays.writes(rows, asked.records),
+                records=asked.records,
+                repeat=asked.repeat,
+                agent=agent.pid,
+            )
+        )
     loop.close()
     return found
 
 
+def run(asked: argparse.Namespace) -> Run:
+    frame = Frame()
+    plan = "full" if asked.records >= RECORDS else "small"
+    return frame.run(measured(asked), plan=plan, peers=ABOUT, notes=[load_at_the_end("up to 4")])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("records", 1_000_000), ("bytes", 100), ("cores", 2), ("repeat", 3)):
+    for name, default in (("records", RECORDS), ("bytes", 100), ("repeat", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    figures = measure(asked.records, asked.bytes, asked.cores, asked.repeat)
-    if asked.json:
-        print(json.dumps({"asked": vars(asked), "writes": [asdict(each) for each in figures]}, indent=2))
-        return
-    record_bytes = asked.bytes + len("key-5000")
-    for figure in figures:
-        speed = f"{figure.rows_per_s:12,.0f} records/s {figure.rows_per_s * record_bytes / MB:7.1f} MB/s"
-        print(f"{figure.write:17} {speed}   CPU of a million: Spark {figure.spark_cpu_s:5.2f} s")
+    add_flags(parser)
+    asked, console = parser.parse_args(), Console()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    show(asked, lambda: run(asked), folder=RESULTS, marks=readme.REPLAY, console=console)
 
 
 if __name__ == "__main__":

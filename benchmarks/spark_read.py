@@ -29,12 +29,13 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 import streamhouse.spark
-from benchmarks import readme, results, table
+from benchmarks import readme, results
 from benchmarks.kafka_jars import PeerUnavailable, spark_connector_jars
 from benchmarks.kafka_peer import KafkaPeer
 from benchmarks.peer import PeerFailed
-from benchmarks.process import busy_cores, cpu_s
+from benchmarks.process import cpu_s
 from benchmarks.results import Run, Sample
+from benchmarks.script import Frame, add_flags, show
 from benchmarks.spark_data import TOPIC, Records, fill
 from streamhouse.dev.s3 import find_weed
 from tests.live import LiveAgent
@@ -283,8 +284,7 @@ def measured(records: Records, repeat: int, is_terminal: bool) -> Found:
 
 
 def run(asked: argparse.Namespace, console: Console) -> Run:
-    began_at, began, commit = results.now(), time.perf_counter(), results.commit()
-    found, busy = Found(), busy_cores()
+    frame, found = Frame(), Found()
     wanted = [each for each in (QUICK if asked.quick else FULL) if asked.only in (None, each.record_bytes)]
     # One process for each size: a Java keeps the environment that it was started with, and so the address of the store.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as processes:
@@ -295,19 +295,8 @@ def run(asked: argparse.Namespace, console: Console) -> Run:
         found.notes.append(f"{name}: the broker used {cores:.2f} cores at most")
     load = sorted(found.loads)[len(found.loads) // 2]
     found.notes.append(f"the machine's load was {load:.1f} (median), of which a reader on two cores makes up to 4")
-    peers = {sample.peer: sample.peer for sample in found.samples}
-    return Run(
-        began_at=began_at,
-        plan="small" if asked.records else "quick" if asked.quick else "full",
-        commit=commit,
-        machine=results.machine(),
-        peers=peers,
-        notes=list(dict.fromkeys(found.notes)),
-        took_s=round(time.perf_counter() - began, 1),
-        busy_cores=[round(busy, 2)],
-        samples=found.samples,
-        curves=[],
-    )
+    plan = "small" if asked.records else "quick" if asked.quick else "full"
+    return frame.run(found.samples, plan=plan, notes=found.notes)
 
 
 def main() -> None:
@@ -316,18 +305,11 @@ def main() -> None:
     parser.add_argument("--only", type=int, choices=[100, 1000], help="records of this size only")
     parser.add_argument("--records", type=int, help="so many of each size, in place of the plan's")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--write-readme", action="store_true", help="put the newest numbers into benchmarks/README.md")
-    parser.add_argument("--no-run", action="store_true", help="show and write the newest results; measure nothing")
+    add_flags(parser)
     asked, console = parser.parse_args(), Console()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    path = results.newest(FOLDER) if asked.no_run else results.save(run(asked, console), FOLDER)
-    if path is None:
-        raise SystemExit("no results yet: run without --no-run first")
-    shown = results.load(path)
-    table.show(shown, console)
-    if asked.write_readme:
-        readme.write(shown, marks=readme.SPARK)
+    show(asked, lambda: run(asked, console), folder=FOLDER, marks=readme.SPARK, console=console)
 
 
 if __name__ == "__main__":

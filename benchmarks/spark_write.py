@@ -1,59 +1,61 @@
-"""How fast does Spark write a topic, beside `write.parquet` of the same rows? How long does a micro-batch take?
+"""How fast does Spark write a topic, beside `write.parquet` and Spark's own Kafka connector with the same rows?
 
-    .venv/bin/python -m benchmarks.spark_write [--records N] [--bytes B] [--cores C] [--repeat R] [--batches M] [--json]
+    .venv/bin/python -m benchmarks.spark_write [--records N] [--bytes B] [--repeat R] [--write-readme] [--no-run]
 
-One agent (embedded stores) with topics of 4 partitions; Spark in local mode with the settings of `streamhouse spark
-config`. Rows are a key and a value, cached by Spark before anything is measured; the best of R rounds counts. A
-micro-batch is 1,000 records from a topic to another one, of which the median of M is told (Spark's `triggerExecution`).
+One agent (embedded stores) with topics of 4 partitions, and an Apache Kafka broker; Spark in local mode with the
+settings of `streamhouse spark config`. Rows are a key and a value, cached by Spark before anything is measured. Writers
+take turns, and the first turn, in which Java compiles, doesn't count. Spark's connector writes to the agent and to
+Kafka, each row at least once; `format("streamhouse")` writes each exactly once. Where Maven is missing, the connector
+is left out, and a note says so. `CPU` is that of Spark, its Java and its Pythons, for a million rows.
 """
 
 import argparse
-import json
 import os
-import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
 
 import streamhouse.spark
+from benchmarks import readme, results
+from benchmarks.kafka_jars import PeerUnavailable, spark_connector_jars
+from benchmarks.kafka_peer import KafkaPeer
+from benchmarks.peer import PeerFailed
 from benchmarks.process import cpu_s
+from benchmarks.raw_client import Connection, create_topic
+from benchmarks.results import Run, Sample
+from benchmarks.script import Frame, add_flags, load_at_the_end, show
 from streamhouse.client.sync import SyncClient
 from tests.live import LiveAgent
 
+RESULTS: Final = results.FOLDER / "spark-write"
+CORES: Final = 2
 PARTITIONS: Final = 4
-MICRO_BATCH: Final = 1000
-LIMIT_S: Final = 300
+RECORDS: Final = 2_000_000
+TOPIC: Final = "measured"
+PEER: Final = "spark"
+ABOUT: Final = {PEER: f"Spark on {CORES} cores"}
+CODECS: Final = ("lz4", "none", "zstd")
+
+Writes = Mapping[str, Callable[[], None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    write: str
-    rows_per_s: float
-    spark_cpu_s: float
-    """Of Spark's JVM and its Pythons, for a million rows: it says more than the clock on a machine that is busy."""
-    agent_cpu_s: float
-
-
-def measured(name: str, write: Callable[[], None], rows: int, agent: LiveAgent, repeat: int) -> Figure:
-    rounds: list[Figure] = []
-    for _ in range(repeat):
-        agent_cpu, spark_cpu, began = cpu_s(agent.pid), spark_cpu_s(agent), time.perf_counter()
-        write()
-        took, million = time.perf_counter() - began, rows / 1e6
-        spark_cpu, agent_cpu = (spark_cpu_s(agent) - spark_cpu) / million, (cpu_s(agent.pid) - agent_cpu) / million
-        rounds.append(Figure(write=name, rows_per_s=rows / took, spark_cpu_s=spark_cpu, agent_cpu_s=agent_cpu))
-    return max(rounds, key=lambda figure: figure.rows_per_s)
-
-
-def spark_cpu_s(agent: LiveAgent) -> float:
-    """Of all processes that this one has begun, but the agent: Spark and its Pythons."""
-    return cpu_s(os.getpid()) - cpu_s(agent.pid)
+def session(folder: Path, jars: Sequence[Path]) -> SparkSession:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "3g",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        **({"spark.jars": ",".join(map(str, jars))} if jars else {}),
+    }
+    spark = streamhouse.spark.open_session(master=f"local[{CORES}]", settings=settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
 
 
 def rows_of(spark: SparkSession, records: int, record_bytes: int) -> DataFrame:
@@ -65,60 +67,111 @@ def rows_of(spark: SparkSession, records: int, record_bytes: int) -> DataFrame:
     return rows
 
 
-def write_batches(
-    spark: SparkSession, agent: LiveAgent, folder: Path, rows: DataFrame, records: int, repeat: int
-) -> list[Figure]:
-    def topic(compression: str) -> Callable[[], None]:
-        options = {"topic": "measured", "compression": compression}
+def writes_of(rows: DataFrame, running: Mapping[str, Any], folder: Path, *, has_connector: bool) -> Writes:
+    agent = running["agent"]
+
+    def topic(codec: str) -> Callable[[], None]:
+        options = {"agents": agent.http, "topic": TOPIC, "compression": codec}
         return lambda: rows.write.format("streamhouse").options(**options).mode("append").save()
 
-    writes = {f"topic, {codec}": topic(codec) for codec in ("lz4", "none", "zstd")}
-    writes["parquet"] = lambda: rows.write.mode("overwrite").parquet(str(folder / "parquet"))
-    for write in writes.values():  # what comes first would pay for the JVM's compiling
-        write()
-    return [measured(name, write, records, agent, repeat) for name, write in writes.items()]
+    def connector(bootstrap: str, codec: str) -> Callable[[], None]:
+        options = {"kafka.bootstrap.servers": bootstrap, "topic": TOPIC, "kafka.compression.type": codec}
+        return lambda: rows.write.format("kafka").options(**options).save()
+
+    writes = {f"topic, {codec}": topic(codec) for codec in CODECS}
+    writes["Parquet"] = lambda: rows.write.mode("overwrite").parquet(str(folder / "parquet"))
+    if has_connector:
+        writes["connector to the agent, lz4"] = connector(agent.bootstrap, "lz4")
+        if "kafka" in running:
+            writes["connector to Kafka, lz4"] = connector(running["kafka"].bootstrap, "lz4")
+    return writes
 
 
-def micro_batches(spark: SparkSession, folder: Path, batches: int) -> list[float]:
-    """How long each one took, in milliseconds, without the first few, which compile."""
-    source = spark.range(batches * MICRO_BATCH).selectExpr("string(id) AS key", "repeat('x', 100) AS value")
-    source.coalesce(1).write.format("streamhouse").option("topic", "source").mode("append").save()
-    stream = spark.readStream.format("streamhouse").option("topic", "source").option("startingOffsets", "earliest")
-    stream = stream.option("maxOffsetsPerTrigger", MICRO_BATCH)
-    writer = stream.load().select("key", "value").coalesce(1).writeStream.format("streamhouse")
-    writer = writer.option("topic", "copies").option("checkpointLocation", str(folder / "checkpoint"))
-    query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(LIMIT_S)
-    took = [progress["durationMs"] for progress in query.recentProgress if progress["numInputRows"]]
-    print(f"the last one: {dict(took[-1])}", file=sys.stderr)
-    return [float(each["triggerExecution"]) for each in took[3:]]
+@contextmanager
+def brokers(folder: Path, notes: list[str]) -> Iterator[Mapping[str, Any]]:
+    with ExitStack() as stack:
+        running: dict[str, Any] = {"agent": stack.enter_context(LiveAgent(folder / "data", "--set", "wal.fsync=never"))}
+        with SyncClient(running["agent"].http) as client:
+            client.topics.create(TOPIC, partitions=PARTITIONS)
+        try:
+            running["kafka"] = stack.enter_context(KafkaPeer())
+            host, _, port = running["kafka"].bootstrap.rpartition(":")
+            with Connection(host, int(port)) as connection:
+                create_topic(connection, TOPIC, PARTITIONS)
+        except (PeerUnavailable, PeerFailed) as error:
+            notes.append(f"no Kafka broker: {str(error).partition(': ')[0]}")
+        yield running
+
+
+def connector_jars(notes: list[str]) -> list[Path]:
+    try:
+        return spark_connector_jars()
+    except PeerUnavailable as error:
+        notes.append(f"without Spark's Kafka connector: {error}")
+        return []
+
+
+def take_turns(
+    measure: str, writes: Writes, *, records: int, repeat: int, agent: int, others: Sequence[int] = ()
+) -> Iterator[Sample]:
+    """Turn 0 is for the compilers. `agent` and `others` are processes that aren't Spark's."""
+    for turn in range(repeat + 1):
+        for scenario, write in writes.items():
+            used_s, agent_s, began = _spark_cpu_s([agent, *others]), cpu_s(agent), time.perf_counter()
+            write()
+            took = time.perf_counter() - began
+            found = {
+                "records": records / took,
+                "spark cpu": (_spark_cpu_s([agent, *others]) - used_s) / records * 1e6,
+                "agent busy": (cpu_s(agent) - agent_s) / took,
+            }
+            for metric, value in found.items() if turn else ():
+                yield Sample(
+                    measure=measure, scenario=scenario, metric=metric, peer=PEER, repetition=turn - 1, value=value
+                )
+
+
+def _spark_cpu_s(others: Sequence[int]) -> float:
+    """Of this process and what it started, brokers left out."""
+    return cpu_s(os.getpid()) - sum(map(cpu_s, others))
+
+
+def measured(asked: argparse.Namespace, folder: Path, notes: list[str]) -> list[Sample]:
+    jars = connector_jars(notes)
+    with brokers(folder, notes) as running:
+        spark = session(folder, jars)
+        try:
+            rows = rows_of(spark, asked.records, asked.bytes)
+            writes = writes_of(rows, running, folder, has_connector=bool(jars))
+            turns = take_turns(
+                f"writing {asked.records:,} rows of {asked.bytes} B",
+                writes,
+                records=asked.records,
+                repeat=asked.repeat,
+                agent=running["agent"].pid,
+                others=[each.pid for name, each in running.items() if name != "agent"],
+            )
+            return list(turns)
+        finally:
+            spark.stop()
+
+
+def run(asked: argparse.Namespace) -> Run:
+    frame, notes = Frame(), list[str]()
+    with tempfile.TemporaryDirectory(prefix="streamhouse-spark-write-") as folder:
+        samples = measured(asked, Path(folder), notes)
+    plan = "full" if asked.records >= RECORDS else "small"
+    return frame.run(samples, plan=plan, peers=ABOUT, notes=[*notes, load_at_the_end("up to 4")])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("records", 2_000_000), ("bytes", 100), ("cores", 2), ("repeat", 3), ("batches", 20)):
+    for name, default in (("records", RECORDS), ("bytes", 100), ("repeat", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="streamhouse-spark-write-"))
-    with LiveAgent(folder / "data", "--set", "wal.fsync=never") as agent:
-        with SyncClient(agent.http) as client:
-            for topic in ("measured", "source", "copies"):
-                client.topics.create(topic, partitions=PARTITIONS)
-        settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "2g"}
-        spark = streamhouse.spark.open_session(agents=agent.http, master=f"local[{asked.cores}]", settings=settings)
-        spark.sparkContext.setLogLevel("ERROR")
-        took = micro_batches(spark, folder, asked.batches)
-        rows = rows_of(spark, asked.records, asked.bytes)
-        figures = write_batches(spark, agent, folder, rows, asked.records, asked.repeat)
-        spark.stop()
-    if asked.json:
-        print(json.dumps({"writes": [asdict(each) for each in figures], "micro_batch_ms": took}))
-        return
-    for figure in figures:
-        speed, cpu = f"{figure.rows_per_s / 1e6:6.2f} M rows/s", f"Spark {figure.spark_cpu_s:5.2f} s"
-        print(f"{figure.write:14} {speed}   CPU of a million: {cpu}, agent {figure.agent_cpu_s:5.3f} s")
-    print(f"micro-batch    {statistics.median(took):6.0f} ms (fastest {min(took):.0f})")
+    add_flags(parser)
+    asked, console = parser.parse_args(), Console()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    show(asked, lambda: run(asked), folder=RESULTS, marks=readme.SPARK_WRITE, console=console)
 
 
 if __name__ == "__main__":
