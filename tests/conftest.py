@@ -14,6 +14,9 @@ settings.load_profile("unhurried")
 # Read by `spark-submit`, whoever starts it: a fixture, a page's command, a supervisor, a driver that will be killed.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIFE)
 
+# gRPC's own handlers crash a fork now and then where gRPC is at work, and pyspark starts Java by fork in this process.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: half as many again as there are processors, since many tests wait: for agents, Sparks and kills."""
