@@ -6,8 +6,9 @@
 
 Steps, each for one request: `ok`; `drop` (the connection breaks before anything is done), `lose` (after it is done);
 `hang` (no answer until the server ends); `late` (no answer, and done when the test calls `land`); `truncate` (half of
-the body); `short` (half of it, with a length that hides it); `whole` (a range was asked for, and all is sent); a number
-(that status, and nothing is done) or `409-stored` (that status, and somebody else's object is there now).
+the body); `short` (half of it, with a length that hides it); `whole` (a range was asked for, and all is sent);
+`minus-one` (nothing is sent, as a range that can't be read); a number (that status, and nothing is done) or
+`409-stored` (that status, and somebody else's object is there now).
 """
 
 import asyncio
@@ -152,6 +153,8 @@ class FakeS3:
                 reply = self._failure(409, request)
             case "whole":
                 reply = Reply(headers={"etag": '"x"'}, body=self.objects[request.key])
+            case "minus-one":
+                reply = Reply(status=206, headers={"etag": '"x"', "content-range": "bytes 0--1/0"})
             case "ok" | "truncate" | "short":
                 reply = self._do(request)
             case status:

@@ -209,6 +209,15 @@ async def test_a_server_that_knows_no_ranges_is_refused_but_may_send_all_of_noth
     assert await bare(server).get_suffix("a/2", 4) == b""
 
 
+async def test_the_end_of_nothing_may_come_as_a_range_that_no_one_can_read(server: FakeS3) -> None:
+    """MinIO: `bytes 0--1/0`. Of an object that has bytes it would be a fault, and is told at once."""
+    server.objects = {"below/it/a/1": b"0123456789", "below/it/a/2": b""}
+    server.script("GET", "minus-one", "minus-one")
+    assert await bare(server).get_suffix("a/2", 4) == b""
+    with pytest.raises(Refused, match="other bytes"):
+        await bare(server).get_suffix("a/1", 4)
+
+
 async def test_a_truncated_body_is_read_again(server: FakeS3) -> None:
     server.objects["a/1"] = b"0123456789"
     server.script("GET", "truncate", "short", "503")

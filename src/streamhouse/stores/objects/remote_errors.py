@@ -67,7 +67,7 @@ _THROTTLED_STATUS: Final = frozenset({429, 503})
 _EXISTS_CODES: Final = frozenset(
     {"BlobAlreadyExists", "PreconditionFailed", "ConditionNotMet", "TargetConditionNotMet"}
 )
-_OTHER_RANGES: Final = ("source: NotPartial", "UnexpectedRange", "InvalidRangeRequest")
+_OTHER_RANGES: Final = ("source: NotPartial", "UnexpectedRange", "InvalidRangeRequest", "source: ParseContentRange")
 
 # Words of the client and its TLS library, in the order in which they are looked for.
 _UNREACHABLE: Final = (
