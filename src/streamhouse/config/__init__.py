@@ -43,6 +43,7 @@ from streamhouse.config.settings import (
     TopicSettings,
     WalSettings,
 )
+from streamhouse.config.transactions import TransactionSettings
 
 __all__ = [
     "FLAGS",
@@ -77,6 +78,7 @@ __all__ = [
     "StoreSettings",
     "TableSettings",
     "TopicSettings",
+    "TransactionSettings",
     "ViewSettings",
     "WalSettings",
     "about",

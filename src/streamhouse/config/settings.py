@@ -16,6 +16,7 @@ from streamhouse.config.pipelines import (
     ViewSettings,
 )
 from streamhouse.config.section import MIB, Section, about
+from streamhouse.config.transactions import TransactionSettings
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):
@@ -228,6 +229,14 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     departed_listed_s: Annotated[
         float, about("how long Kafka clients are still told the address of an agent that died", ge=0)
     ] = 5.0
+    return_wait_s: Annotated[
+        float,
+        about(
+            "how long an agent that died and is back at the same address is given no partitions: clients that were "
+            "refused there wait for up to 10 s before they connect again",
+            ge=0,
+        ),
+    ] = 12.0
     reserve_offsets: Annotated[
         int, about("disk WAL: offsets that a partition's leader reserves ahead; more are asked for at half", gt=1)
     ] = 1_000_000
@@ -483,6 +492,7 @@ class Settings(Section, frozen=True, kw_only=True):
     placing: PlacingSettings = PlacingSettings()
     tables: TableSettings = TableSettings()
     pipelines: PipelineSettings = PipelineSettings()
+    transactions: TransactionSettings = TransactionSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     views: ViewSettings = ViewSettings()
     sql: SqlSettings = SqlSettings()

@@ -1,0 +1,100 @@
+"""Transactions: what is kept of a transactional producer, and what ends in a partition with its transaction.
+
+Owns        the nouns
+Leaves      which change follows which to `model.transaction_changes`, rows to the metadata store, who acts when to
+            `broker.transactions`, what a marker looks like to `format.markers`
+
+A transaction is a row, and every step of it is one guarded change of that row: whoever asks, and however often. No
+agent keeps anything of it that may not be lost, so any agent may serve any transaction.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from streamhouse.model.names import PartitionId
+
+MAX_EPOCH: Final = 2**15 - 1
+"""The last one is kept for fencing: a producer whose epoch would reach it gets another id."""
+
+
+class TransactionState(StrEnum):
+    """Kafka's names, which tools print."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is decided, and its markers are still to be written."""
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+
+class ProducerIdentity(NamedTuple):
+    """An id, and which incarnation of it."""
+
+    producer_id: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}/{self.epoch}"
+
+
+class TransactionCall(NamedTuple):
+    """Who speaks for a transaction."""
+
+    transactional_id: str
+    producer: ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """The end of a transaction in one partition.
+
+    `number` counts the transactions of a producer: a partition takes the marker of each number once, however often and
+    however late it comes again. Kafka calls the field the coordinator's epoch.
+    """
+
+    producer: ProducerIdentity
+    number: int
+    is_commit: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTransaction:
+    """A transactional id, its producer, and the transaction that is under way or was the last.
+
+    `previous` is who the producer was before its last change, so that a call that comes again is known. `marked_as` is
+    whom the markers name. Partitions are kept until every marker is written.
+    """
+
+    transactional_id: str
+    producer: ProducerIdentity
+    previous: ProducerIdentity | None
+    marked_as: ProducerIdentity
+    timeout_ms: int
+    state: TransactionState
+    number: int
+    started_at_ms: int
+    changed_at_ms: int
+    partitions: tuple[PartitionId, ...] = ()
+
+    @property
+    def marker(self) -> Marker:
+        """What its partitions are to be told; of a transaction that is decided."""
+        assert self.state.is_prepared, f"not decided; transaction={self!r}"
+        is_commit = self.state is TransactionState.PREPARE_COMMIT
+        return Marker(producer=self.marked_as, number=self.number, is_commit=is_commit)
+
+
+class AbortedTransaction(NamedTuple):
+    """In a partition: of this producer's batches of transactions, those in [first_offset, last_offset] are void; at
+    `last_offset` stands the marker that says so."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
