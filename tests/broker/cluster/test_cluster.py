@@ -34,14 +34,14 @@ class Team:
         self.agents: list[Broker] = []
         self.tasks: dict[Broker, asyncio.Task[None]] = {}
 
-    async def join(self) -> Broker:
-        number = len(self.agents) + 1
+    async def join(self, *, at: Address | None = None) -> Broker:
+        address = at or Address("127.0.0.1", 9001 + len(self.agents))
         world = self.world
         broker = Broker(
             world.doors(
                 alone=False,
                 wals=ObjectWals(world.objects, world.settings.wal, clock=world.clock, ids=world.ids),
-                kafka=Address("127.0.0.1", 9000 + number),
+                kafka=address,
             )
         )
         await broker.start()
@@ -60,7 +60,7 @@ class Team:
         told = {(await each.leaders([topic]))[partition].node_id for each in self.alive()}
         assert len(told) == 1, f"agents disagree: {told}"
         (node,) = told
-        return next(each for each in self.agents if each.node_id == node)
+        return next(each for each in reversed(self.agents) if each.node_id == node)
 
     async def led_by(self, broker: Broker) -> list[TopicPartition]:
         return [name for name in names() if await self.leader(name) is broker]
@@ -195,6 +195,76 @@ async def test_an_agent_that_left_in_order_is_not_named_any_more(team: Team) -> 
     assert team.tasks[second].done()
     assert [each.node_id for each in first.agents()] == [first.node_id]
     assert first.departed() == []
+
+
+async def test_an_agent_that_died_and_is_back_leads_nothing_until_clients_connect_to_its_address_again(
+    team: Team,
+) -> None:
+    first, second, third = await team.join(), await team.join(), await team.join()
+    await team.topic()
+    lease, wait_s = team.world.settings.lease, team.world.settings.cluster.return_wait_s
+    lost = await team.led_by(second)
+    await team.kill(second)
+    await team.pass_time(lease.ttl_s - lease.takeover_s + 1)
+    for name in names():
+        await team.produce(name, b"a")
+    back = await team.join(at=Address("127.0.0.1", 9002))
+    await team.pass_time(wait_s - 5)
+    assert back.node_id == second.node_id
+    assert await team.led_by(back) == []
+    assert (first.moves.handed_over, third.moves.handed_over) == (0, 0)
+    await team.pass_time(8)
+    assert await team.led_by(back) == lost
+    for name in names():
+        assert await team.produce(name, b"b") == 1
+
+
+async def test_an_agent_that_is_back_long_before_its_death_is_noticed_leads_again_as_soon_as_it_is(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    for name in names():
+        await team.produce(name, b"a")
+    await team.kill(second)
+    back = await team.join(at=Address("127.0.0.1", 9002))
+    lease, wait_s = team.world.settings.lease, team.world.settings.cluster.return_wait_s
+    assert lease.ttl_s - lease.takeover_s > wait_s
+    await team.pass_time(lease.ttl_s - lease.takeover_s + 1)
+    assert [each.node_id for each in first.agents()] == [first.node_id, back.node_id]
+    assert await team.led_by(back)
+
+
+async def test_a_pin_waits_for_its_agent_to_be_found_again(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    lease, wait_s = team.world.settings.lease, team.world.settings.cluster.return_wait_s
+    (name, *_) = await team.led_by(first)
+    await first.oversight.move(name, second.node_id)
+    await team.pass_time(2)
+    await team.kill(second)
+    await team.pass_time(lease.ttl_s - lease.takeover_s + 1)
+    await team.produce(name, b"a")
+    back = await team.join(at=Address("127.0.0.1", 9002))
+    await team.pass_time(2)
+    assert await team.leader(name) is first
+    await team.pass_time(wait_s)
+    assert await team.leader(name) is back
+
+
+async def test_the_last_agent_hands_over_to_one_that_has_only_just_come_back(team: Team) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    lease = team.world.settings.lease
+    await team.kill(second)
+    await team.pass_time(lease.ttl_s - lease.takeover_s + 1)
+    for name in names():
+        await team.produce(name, b"a")
+    back = await team.join(at=Address("127.0.0.1", 9002))
+    await team.pass_time(1)
+    first.stop()
+    await team.world.until_done(team.tasks[first])
+    assert back.rescue.recovered.sessions == 0
+    for name in names():
+        assert await team.produce(name, b"b") == 1
 
 
 async def test_a_paused_agent_acknowledges_nothing_after_its_lease(team: Team) -> None:

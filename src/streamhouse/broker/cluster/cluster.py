@@ -58,6 +58,7 @@ class Cluster:
         self._roll = RollCall(now_ms=0, sessions=())
         self._live: dict[SessionId, Session] = {}
         self._members: dict[NodeId, Session] = {}
+        self._takers: dict[NodeId, Session] = {}
         self._choices: dict[bytes, NodeId | None] = {}
         self._leases: dict[TopicId, _Leases] = {}
         self._loading = asyncio.Lock()
@@ -65,7 +66,7 @@ class Cluster:
         self._asked = asyncio.Event()
         self._heard_of_leases = 0
         self._topics_changed: Callable[[], None] | None = None
-        self.departed = Departed(listed_s=self._settings.departed_listed_s, clock=doors.clock)
+        self.departed = Departed(self._settings, clock=doors.clock)
         self.lease_hits = 0
         self.lease_misses = 0
 
@@ -114,7 +115,7 @@ class Cluster:
         self._asked.set()
 
     def _called(self, roll: RollCall) -> None:
-        before = self._members, set(self._live)
+        before = self._members, self._takers, set(self._live)
         self._roll = roll
         live = {
             each.session_id: each
@@ -126,11 +127,21 @@ class Cluster:
         self.departed.called(roll, before=self._live, live=live)
         self._live = live
         self._members = {each.node_id: each for each in live.values() if not each.draining}
-        if before != (self._members, set(live)):
+        self._takers = self._those_who_take(roll.now_ms)
+        if before != (self._members, self._takers, set(live)):
             if before[0].keys() != self._members.keys():
                 log.info("members of the cluster", extra={"nodes": ",".join(map(str, sorted(self._members)))})
             self._choices.clear()
             self._announce()
+
+    def _those_who_take(self, now_ms: int) -> dict[NodeId, Session]:
+        """The members without those that clients may not have found again; all of them if nobody else is there."""
+        found = {
+            node: each
+            for node, each in self._members.items()
+            if self._is_own(each) or not self.departed.keeps_waiting(each, now_ms=now_ms)
+        }
+        return found or self._members
 
     def _heard(self, change: Change) -> None:
         kind = change.kind
@@ -193,7 +204,7 @@ class Cluster:
 
     def owner_of(self, partition: PartitionId, pinned_to: NodeId | None = None) -> Session | None:
         """The agent that should lead the partition; None when nobody may."""
-        if pinned_to is not None and (pinned := self._members.get(pinned_to)) is not None:
+        if pinned_to is not None and (pinned := self._takers.get(pinned_to)) is not None:
             return pinned
         return self._choice(partition_key(partition))
 
@@ -201,9 +212,9 @@ class Cluster:
         if key not in self._choices:
             if len(self._choices) >= MAX_CHOICES:
                 self._choices.clear()
-            self._choices[key] = preferred_node(key, list(self._members))
+            self._choices[key] = preferred_node(key, list(self._takers))
         node = self._choices[key]
-        return self._members[node] if node is not None else None
+        return self._takers[node] if node is not None else None
 
     def is_ours(self, partition: PartitionId, pinned_to: NodeId | None = None) -> bool:
         return self._is_own(self.owner_of(partition, pinned_to))
