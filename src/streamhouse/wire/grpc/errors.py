@@ -84,6 +84,18 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.NonEmptyGroup: grpc.StatusCode.FAILED_PRECONDITION,
     errors.GroupSubscribed: grpc.StatusCode.FAILED_PRECONDITION,
     errors.OffsetMetadataTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
+    # transactions
+    errors.ConcurrentTransactions: grpc.StatusCode.UNAVAILABLE,
+    errors.UnstableOffsets: grpc.StatusCode.UNAVAILABLE,
+    errors.InvalidTransactionState: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.TransactionAbortable: grpc.StatusCode.ABORTED,
+    errors.ProducerFenced: grpc.StatusCode.ABORTED,
+    errors.UnknownProducerId: grpc.StatusCode.NOT_FOUND,
+    errors.InvalidTransactionTimeout: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.TransactionalIdInvalid: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.TransactionalIdNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.TransactionTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.MarkerFenced: grpc.StatusCode.ABORTED,
     # schemas
     errors.InvalidSchema: grpc.StatusCode.INVALID_ARGUMENT,
     errors.InvalidRecordValue: grpc.StatusCode.INVALID_ARGUMENT,

@@ -94,6 +94,18 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.NonEmptyGroup: 409,
     errors.GroupSubscribed: 422,
     errors.OffsetMetadataTooLarge: 422,
+    # transactions
+    errors.ConcurrentTransactions: 503,
+    errors.UnstableOffsets: 503,
+    errors.InvalidTransactionState: 409,
+    errors.TransactionAbortable: 409,
+    errors.ProducerFenced: 409,
+    errors.UnknownProducerId: 404,
+    errors.InvalidTransactionTimeout: 422,
+    errors.TransactionalIdInvalid: 422,
+    errors.TransactionalIdNotFound: 404,
+    errors.TransactionTooLarge: 422,
+    errors.MarkerFenced: 409,
     # schemas
     errors.InvalidSchema: 422,
     errors.InvalidRecordValue: 422,

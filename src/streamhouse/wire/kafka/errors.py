@@ -60,8 +60,14 @@ class ErrorCode(IntEnum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
     DELEGATION_TOKEN_AUTH_DISABLED = 61
@@ -81,12 +87,19 @@ class ErrorCode(IntEnum):
     NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93
+    INVALID_UPDATE_VERSION = 95
+    FEATURE_UPDATE_FAILED = 96
     UNKNOWN_TOPIC_ID = 100
+    TRANSACTIONAL_ID_NOT_FOUND = 105
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
+    TRANSACTION_ABORTABLE = 120
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
@@ -149,6 +162,17 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.NonEmptyGroup: ErrorCode.NON_EMPTY_GROUP,
     errors.GroupSubscribed: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    errors.ConcurrentTransactions: ErrorCode.CONCURRENT_TRANSACTIONS,
+    errors.UnstableOffsets: ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    errors.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    errors.TransactionAbortable: ErrorCode.TRANSACTION_ABORTABLE,
+    errors.ProducerFenced: ErrorCode.PRODUCER_FENCED,
+    errors.UnknownProducerId: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    errors.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    errors.TransactionalIdInvalid: ErrorCode.INVALID_REQUEST,
+    errors.TransactionalIdNotFound: ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    errors.TransactionTooLarge: ErrorCode.POLICY_VIOLATION,
+    errors.MarkerFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     errors.UnknownCommit: ErrorCode.INVALID_REQUEST,
     errors.StaleCommit: ErrorCode.INVALID_REQUEST,
     errors.CommitRefused: ErrorCode.INVALID_REQUEST,
