@@ -99,6 +99,11 @@ test-java: $(STAMP) ## Kafka's Java client and command-line tools against a live
 test-spark: $(STAMP) ## topics in a real Spark on this machine, the example among them
 	$(BIN)/pytest -m spark $(ARGS)
 
+.PHONY: test-store
+test-store: $(STAMP) ## a bucket of yours: STREAMHOUSE_TEST_STORE=s3://bucket/prefix and its usual variables; cleans up behind itself
+	@test -n "$$STREAMHOUSE_TEST_STORE" || { echo "error: no store is named; set STREAMHOUSE_TEST_STORE=s3://bucket/prefix (or gs://, az://), and credentials and endpoint as for \`streamhouse up --store\` (docs/object-stores.md)"; exit 2; }
+	$(BIN)/pytest tests/stores/test_named_store.py --durations=5 $(ARGS)
+
 .PHONY: simulate
 simulate: $(STAMP) ## one agent, or a team, on a seeded event loop with faults; SEEDS=200 PROFILE=team-zombies; one again: ARGS='--seed 17 --trace'
 	$(BIN)/python -W ignore -m tests.simulation --seeds $(SEEDS) $(if $(PROFILE),--profile $(PROFILE)) $(ARGS)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from streamhouse.clock import Ids, SystemClock
@@ -12,39 +11,9 @@ from tests.contracts.object_store import keys_below
 from tests.live import LiveAgent
 from tests.seaweed import RealS3
 from tests.stores.conftest import BUCKET
+from tests.stores.records import RECORDS, consume, produce, values
 
 pytestmark = pytest.mark.s3
-
-RECORDS = 2000
-
-
-def produce(bootstrap: str) -> None:
-    failed: list[object] = []
-
-    def delivered(error: object, _: object) -> None:
-        if error is not None:
-            failed.append(error)
-
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    for n in range(RECORDS):
-        producer.produce("orders", str(n).encode() * 20, on_delivery=delivered)
-        producer.poll(0)
-    assert producer.flush(60) == 0
-    assert failed == []
-
-
-def consume(bootstrap: str) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
-    consumer.assign([TopicPartition("orders", 0, 0)])
-    values: list[bytes] = []
-    try:
-        while len(values) < RECORDS:
-            messages = consumer.consume(RECORDS, timeout=30)
-            assert messages, f"only {len(values)} records came back"
-            values += [message.value() or b"" for message in messages]
-    finally:
-        consumer.close()
-    return values
 
 
 async def test_records_go_to_the_bucket_and_come_back_from_it_after_a_restart(
@@ -55,13 +24,13 @@ async def test_records_go_to_the_bucket_and_come_back_from_it_after_a_restart(
     url = f"s3://{BUCKET}/agent-{tmp_path.name}"
     agent = LiveAgent(tmp_path / "data", "--store", url)
     with agent:
-        produce(agent.bootstrap)
+        produce(agent.bootstrap, 0)
     store = open_object_store(url, clock=SystemClock(), ids=Ids(), registry=CollectorRegistry())
     assert len(await keys_below(store, "segments/")) >= 1
     assert await keys_below(store, "proof/") == []
     assert not (tmp_path / "data" / "objects").exists()
     with agent:
-        assert consume(agent.bootstrap) == [str(n).encode() * 20 for n in range(RECORDS)]
+        assert consume(agent.bootstrap, RECORDS) == values(1)
     assert real_s3.secret_key not in agent.output
 
 
