@@ -55,7 +55,7 @@ class Reply:
 
 
 class FakeS3:
-    """No signatures are checked. `honours_create_only=False` is a store that lies."""
+    """No signatures are checked. `honours_create_only=False` is a store that lies. Google's words will do, too."""
 
     def __init__(self, *, honours_create_only: bool = True, code: str | None = None, extra: str = "") -> None:
         self.objects: dict[str, bytes] = {}
@@ -188,8 +188,8 @@ class FakeS3:
                 return self._get(request)
 
     def _put(self, request: Request) -> Reply:
-        create_only = request.headers.get("if-none-match") == "*" and self._honours_create_only
-        if create_only and request.key in self.objects:
+        asked = request.headers.get("if-none-match") == "*" or request.headers.get("x-goog-if-generation-match") == "0"
+        if asked and self._honours_create_only and request.key in self.objects:
             return self._failure(412, request)
         self.objects[request.key] = request.body
         return Reply(headers={"etag": f'"{len(request.body)}"'})

@@ -395,6 +395,34 @@ async def test_google_and_azure_addresses_open(monkeypatch: pytest.MonkeyPatch) 
         assert repr(open_remote(url, QUICK, SystemClock(), {})) == f"<RemoteObjectStore {url}>"
 
 
+# --- an emulator of Google's
+
+
+class TestGoogleEmulator(ObjectStoreContract):
+    @pytest.fixture
+    async def store(self, server: FakeS3) -> ObjectStore:
+        return open_remote("gs://bucket/x", QUICK, SystemClock(), {"STORAGE_EMULATOR_HOST": server.endpoint})
+
+    async def test_head_tells_size_and_time(self, store: ObjectStore, clock: object) -> None:
+        await store.put_new("a/1", [b"12345"])
+        meta = await store.head("a/1")
+        assert (meta.key, meta.size_bytes, meta.modified_at_ms) == ("a/1", 5, 1_700_000_000_000)
+
+
+@pytest.mark.parametrize("written", ["http://{}", "{}", "http://{}/"])
+async def test_googles_emulator_is_found_however_it_is_written_and_sees_no_credentials(
+    server: FakeS3, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    """A token of the machine's own would be asked for at these addresses, where nobody is."""
+    for name in ("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"):
+        monkeypatch.setenv(name, "127.0.0.1:9")
+    host = server.endpoint.removeprefix("http://")
+    store = open_remote("gs://bucket", QUICK, SystemClock(), {"STORAGE_EMULATOR_HOST": written.format(host)})
+    assert repr(store) == f"<RemoteObjectStore gs://bucket at http://{host}>"
+    await prove_store(store, Ids())
+    assert {request.headers["authorization"] for request in server.requests} == {"Bearer emulator"}
+
+
 # --- what is counted
 
 

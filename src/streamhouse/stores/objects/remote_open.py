@@ -23,7 +23,7 @@ from streamhouse.stores.objects.keys import is_part
 from streamhouse.stores.objects.remote import MAX_PUT_BYTES, RemoteObjectStore
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, RetryConfig, S3Config
+    from obstore.store import ClientConfig, GCSConfig, RetryConfig, S3Config
 
 SCHEMES: Final = ("s3", "gs", "az")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
@@ -72,18 +72,31 @@ def _endpoint(scheme: str, environ: Mapping[str, str]) -> str:
     """The address that replaces the cloud's own; empty: none."""
     if scheme == "s3":
         return next((environ[name] for name in _ENDPOINTS if environ.get(name)), "")
-    return environ.get("AZURE_STORAGE_ENDPOINT", "") if scheme == "az" else ""
+    if scheme == "az":
+        return environ.get("AZURE_STORAGE_ENDPOINT", "")
+    emulator = environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
+    return f"http://{emulator}" if emulator and "://" not in emulator else emulator  # Google's tools take it both ways
 
 
 def _client(parts: SplitResult, settings: StoreSettings, environ: Mapping[str, str], endpoint: str) -> Client:
     bucket, prefix = parts.netloc, parts.path.strip("/") or None
     options, retries = _options(settings, environ, endpoint), _no_retries()
     if parts.scheme == "gs":
-        return GCSStore(bucket, prefix=prefix, client_options=options, retry_config=retries)
+        google = _google_config(endpoint)
+        return GCSStore(bucket, prefix=prefix, config=google, client_options=options, retry_config=retries)
     if parts.scheme == "az":
         return AzureStore(bucket, prefix=prefix, client_options=options, retry_config=retries)
     config = _s3_config(environ, endpoint)
     return S3Store(bucket, prefix=prefix, config=config, client_options=options, retry_config=retries)
+
+
+def _google_config(endpoint: str) -> "GCSConfig":
+    """An emulator asks for no credentials, and is shown none of somebody's.
+
+    A token is given all the same: without one the client looks for it at the machine's own service, even when told
+    not to sign.
+    """
+    return {"base_url": endpoint, "bearer_token": "emulator"} if endpoint else {}
 
 
 def _s3_config(environ: Mapping[str, str], endpoint: str) -> "S3Config":
