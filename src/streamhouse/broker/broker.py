@@ -57,6 +57,7 @@ from .sql import SqlWorkers
 from .tables import Tables
 from .tenure import Tenure
 from .traffic import Traffic
+from .transactions import Transactions
 from .views import Views
 
 log = logging.getLogger(__name__)
@@ -103,6 +104,15 @@ class Broker:
         self._stopping = asyncio.Event()
         self._topics_changed = asyncio.Event()
         self._producer_ids = ProducerIds(doors.metadata)
+        self.transactions = Transactions(
+            doors,
+            catalogue=self.catalogue,
+            cluster=self.cluster,
+            leading=self._leading,
+            tenancy=self._current,
+            budget=self.budget,
+            allocate=self._producer_ids.take,
+        )
         self.recovered = Recovered()
         self.traffic = Traffic()
         self._appending = Appending(

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import Settings
-from streamhouse.errors import Unavailable
+from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.model.placing import Held, HoldAsked, Outcome
+from streamhouse.model.transaction import Marker
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
 
@@ -105,6 +106,15 @@ class Peers(Protocol):
         ...
 
     async def delete_group(self, at: Address, group_id: str, *, timeout_s: float) -> None: ...
+
+    async def mark(
+        self, at: Address, marker: Marker, partitions: Sequence[PartitionId], *, timeout_s: float
+    ) -> Mapping[PartitionId, StreamhouseError | None]:
+        """`Transactions.mark` at another agent: None for each partition whose marker is durable there.
+
+        However often a marker is sent, and however late it arrives, its partition takes it once.
+        """
+        ...
 
 
 class Holders(Protocol):

@@ -129,6 +129,7 @@ from .transactions import (
     TransactionalIdInvalid,
     TransactionalIdNotFound,
     TransactionTooLarge,
+    TransactionUnavailable,
     UnknownProducerId,
     UnstableOffsets,
 )
@@ -228,6 +229,7 @@ __all__ = [
     "TopicExists",
     "TransactionAbortable",
     "TransactionTooLarge",
+    "TransactionUnavailable",
     "TransactionalIdInvalid",
     "TransactionalIdNotFound",
     "Unavailable",

@@ -1,6 +1,7 @@
 """Errors of transactions; clients branch on them, so each stands for exactly one of Kafka's codes."""
 
 from .base import Rejected, Retriable
+from .groups import CoordinatorUnavailable
 
 
 class ConcurrentTransactions(Retriable):
@@ -8,6 +9,15 @@ class ConcurrentTransactions(Retriable):
 
     def __init__(self, transactional_id: str) -> None:
         super().__init__(f"the transaction before is still being ended; transactional_id={transactional_id!r}")
+
+
+class TransactionUnavailable(CoordinatorUnavailable):
+    """The store didn't answer: the change may have been made or not, and the same call tells."""
+
+    def __init__(self, transactional_id: str, *, why: str) -> None:
+        Retriable.__init__(
+            self, f"the transaction's coordinator can't answer now; transactional_id={transactional_id!r} why={why}"
+        )
 
 
 class UnstableOffsets(Retriable):

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import NotLeader, Unavailable
@@ -320,7 +320,7 @@ class Cluster:
             self._leases[topic_id] = _Leases(asked_at, mine)
 
 
-async def wait_either(news: "asyncio.Future[None]", other: Awaitable[None]) -> None:
+async def wait_either(news: "asyncio.Future[Any]", other: Awaitable[None]) -> None:
     """Return when one of them is done; the future is left alone."""
     waiting = asyncio.ensure_future(other)
     try:

@@ -1,0 +1,13 @@
+"""Transactions of producers: who may write what, how they end, and that every partition hears of it.
+
+Owns        the promises of transactions, behind one door: `Transactions`
+Leaves      rows and the order of their changes to the metadata store, what a partition makes of a marker to its log,
+            offsets that are committed in a transaction to `groups`, frames and codes to the wires
+
+`checks` decides without I/O; `marking` writes markers where this agent leads; `ending` tells every leader of a decided
+transaction; `watching` finds those that nobody ends.
+"""
+
+from .transactions import Transactions
+
+__all__ = ["Transactions"]

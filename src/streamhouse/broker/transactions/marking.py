@@ -1,0 +1,83 @@
+"""Marking: the ends of transactions are written into the partitions that this agent leads.
+
+Data path   WriteTxnMarkers, ending -> **marking** -> log -> WAL
+Owns        that a marker is durable, under a lease that still holds, before anybody is told so
+Leaves      which marker is taken and which one came before to `log`, leases to `leading` and `tenure`
+
+A marker isn't admitted by the memory budget as records are: it ends what holds readers back, and it is small.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from streamhouse.broker.budget import MemoryBudget
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.log import PartitionLog, Placed
+from streamhouse.broker.tenure import Tenure
+from streamhouse.errors import AppendFailed, StreamhouseError, UnknownTopic
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.transaction import Marker
+
+Outcomes = Mapping[TopicPartition, StreamhouseError | None]
+"""What became of each partition; None: its marker is durable."""
+
+
+class Marking:
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        open_log: Callable[[TopicPartition], Awaitable[PartitionLog]],
+        open_ahead: Callable[[Sequence[TopicPartition]], Awaitable[None]],
+        tenancy: Callable[[], Tenure],
+        budget: MemoryBudget,
+    ) -> None:
+        self._clock = doors.clock
+        self._open_log = open_log
+        self._open_ahead = open_ahead
+        self._tenancy = tenancy
+        self._budget = budget
+        self.written = 0
+
+    def __repr__(self) -> str:
+        return f"<Marking written={self.written}>"
+
+    async def mark(
+        self,
+        marker: Marker,
+        names: Sequence[TopicPartition],
+        *,
+        ids: Mapping[TopicPartition, PartitionId] | None = None,
+    ) -> Outcomes:
+        """Write a marker into each of these partitions; with `ids`, only where the name still means that partition."""
+        wanted = list(dict.fromkeys(names))
+        await self._open_ahead(wanted)
+        expected = ids or {}
+        answers = await asyncio.gather(*(self._try(marker, name, expected.get(name)) for name in wanted))
+        return dict(zip(wanted, answers, strict=True))
+
+    async def _try(self, marker: Marker, name: TopicPartition, expected: PartitionId | None) -> StreamhouseError | None:
+        try:
+            await self._mark(marker, name, expected)
+        except StreamhouseError as error:
+            return error
+        return None
+
+    async def _mark(self, marker: Marker, name: TopicPartition, expected: PartitionId | None) -> None:
+        opened = await self._open_log(name)
+        if not opened.gate.is_open:
+            await opened.gate.wait()
+        if expected is not None and opened.partition != expected:
+            raise UnknownTopic(name)
+        self._tenancy().require_valid(name)
+        placed = self._place(opened, marker)
+        await placed.durable()
+        if not self._tenancy().vouches_for(placed.log):
+            raise AppendFailed(f"lease ended before the marker was acknowledged; partition={name}")
+
+    def _place(self, opened: PartitionLog, marker: Marker) -> Placed:
+        before = opened.tail_bytes
+        placed = opened.append_marker(marker, now=self._clock.monotonic(), now_ms=self._clock.now_ms())
+        self._budget.take(opened.tail_bytes - before)  # the flusher gives back what leaves the tail
+        self.written += placed.commit is not None
+        return placed
