@@ -10,7 +10,7 @@ An answer that is an error is raised, or stands in the place of its part where o
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import StreamhouseError, UnstableOffsets
 from streamhouse.model.group import CommittedOffset, GroupState, OfferedProtocol
 from streamhouse.model.names import TopicPartition
 
@@ -130,6 +130,9 @@ class ListedGroup:
 
 Fetched = Mapping[TopicPartition, CommittedOffset]
 """What a group has committed; partitions without a commit are left out."""
+
+Stable = Mapping[TopicPartition, CommittedOffset | UnstableOffsets]
+"""The same for whoever wants no offset that a transaction is about to change: an error stands in its place."""
 
 Outcomes = Mapping[TopicPartition, StreamhouseError | None]
 """What became of each partition; None: it is done."""

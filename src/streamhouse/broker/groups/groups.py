@@ -10,6 +10,7 @@ error stands in the place of its part.
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, overload
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
@@ -28,6 +29,7 @@ from streamhouse.errors import (
 from streamhouse.model.group import DropGroup
 from streamhouse.model.lease import Session
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.transaction import TransactionCall
 
 from .calls import (
     Caller,
@@ -40,12 +42,14 @@ from .calls import (
     ListedGroup,
     OffsetToCommit,
     Outcomes,
+    Stable,
     Sync,
     Synced,
 )
 from .coordinator import Coordinator
 from .expiry import Expiry
 from .offsets import Offsets
+from .pending import Pending
 from .shards import Placement, Shard, Shards, Tenancy
 from .state import Group
 from .views import check_delete, describe, listed
@@ -68,6 +72,7 @@ class Groups:
         )
         self._coordinator.attach(self._shards)
         self._offsets = Offsets(doors, coordinator=self._coordinator, catalogue=catalogue)
+        self._pending = Pending(doors, coordinator=self._coordinator, offsets=self._offsets)
         self.expiry = Expiry(doors, coordinator=self._coordinator, catalogue=catalogue)
 
     def __repr__(self) -> str:
@@ -147,17 +152,43 @@ class Groups:
         self._check_id(group_id, may_be_empty=True)
         return await self._offsets.commit(group_id, caller, offsets, retention_ms=retention_ms)
 
+    async def commit_in_transaction(
+        self,
+        group_id: str,
+        caller: Caller,
+        call: TransactionCall,
+        offsets: Mapping[TopicPartition, OffsetToCommit],
+        *,
+        begins: bool,
+    ) -> Outcomes:
+        """Have offsets committed if the transaction is, which `begins` with them if none is under way; returns once
+        that is durable. Raises what the group or the transaction has against it."""
+        self._check_id(group_id)
+        return await self._pending.commit(group_id, caller, call, offsets, begins=begins)
+
+    @overload
     async def fetch(
-        self, wanted: Mapping[str, Sequence[TopicPartition] | None]
-    ) -> Mapping[str, Fetched | StreamhouseError]:
-        """What groups have committed: of the partitions named, or, with None, of all."""
-        refused: dict[str, Fetched | StreamhouseError] = {}
+        self, wanted: Mapping[str, Sequence[TopicPartition] | None], *, stable: Literal[False] = False
+    ) -> Mapping[str, Fetched | StreamhouseError]: ...
+
+    @overload
+    async def fetch(
+        self, wanted: Mapping[str, Sequence[TopicPartition] | None], *, stable: bool
+    ) -> Mapping[str, Stable | StreamhouseError]: ...
+
+    async def fetch(
+        self, wanted: Mapping[str, Sequence[TopicPartition] | None], *, stable: bool = False
+    ) -> Mapping[str, Stable | StreamhouseError]:
+        """What groups have committed: of the partitions named, or, with None, of all. With `stable`, partitions for
+        which a transaction isn't decided yet are `UnstableOffsets`."""
+        refused: dict[str, Stable | StreamhouseError] = {}
         for group_id in wanted:
             try:
                 self._check_id(group_id, may_be_empty=True)
             except StreamhouseError as error:
                 refused[group_id] = error
-        return {**await self._offsets.fetch({g: wanted[g] for g in wanted if g not in refused}), **refused}
+        accepted = {group_id: names for group_id, names in wanted.items() if group_id not in refused}
+        return {**await self._offsets.fetch(accepted, stable=stable), **refused}
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Outcomes:
         self._check_id(group_id, may_be_empty=True)

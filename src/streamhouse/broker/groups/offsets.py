@@ -8,7 +8,7 @@ Nothing is cached: the store is the truth, so that what was committed is seen by
 coordinator has nothing old to tell.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
@@ -25,6 +25,7 @@ from streamhouse.errors import (
     Unavailable,
     UnknownTopic,
     UnknownTopicId,
+    UnstableOffsets,
 )
 from streamhouse.model.group import (
     CommittedOffset,
@@ -38,7 +39,7 @@ from streamhouse.model.group import (
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.stores.metadata.base import OffsetsAsked
 
-from .calls import Caller, Fetched, OffsetToCommit, Outcomes
+from .calls import Caller, OffsetToCommit, Outcomes, Stable
 from .coordinator import Coordinator
 from .shards import Shard
 from .state import Group
@@ -70,10 +71,10 @@ class Offsets:
         retention_ms: int | None,
     ) -> Outcomes:
         """Commit what can be; raises when the group accepts nothing from this caller."""
-        places = await self._find(group_id, offsets)
+        places = await self.find(group_id, offsets)
         shard = await self._coordinator.shards.hold(group_id)
         group = self._admit(shard, group_id, caller)
-        outcomes = {name: self._refusal(name, places[name], offset) for name, offset in offsets.items()}
+        outcomes = {name: self.refusal(name, places[name], offset) for name, offset in offsets.items()}
         now_ms = self._clock.now_ms()
         expires_at_ms = now_ms + retention_ms if retention_ms is not None else None
         changes: list[GroupChange] = [
@@ -106,7 +107,7 @@ class Offsets:
         group.check_commit(self._clock.monotonic(), caller)
         return group
 
-    def _refusal(
+    def refusal(
         self, name: TopicPartition, place: PartitionId | StreamhouseError, offset: OffsetToCommit
     ) -> StreamhouseError | None:
         if isinstance(place, StreamhouseError):
@@ -123,6 +124,8 @@ class Offsets:
         if not group.is_stored and group.state is GroupState.EMPTY:
             group.changed_at_ms = self._clock.now_ms()
             changes.insert(0, PutGroup(group=replace(group.snapshot(), changed_at_ms=group.changed_at_ms)))
+        if not changes:
+            return
         group.commits += 1
         try:
             await self._coordinator.commits.put(shard, group.group_id, changes)
@@ -131,14 +134,18 @@ class Offsets:
             raise
         group.is_stored = True
 
+    async def write_group(self, shard: Shard, group: Group) -> None:
+        """Have the store know a group that is empty, before anything of it is kept there."""
+        await self._write(shard, group, [])
+
     # --- reading
 
     async def fetch(
-        self, wanted: Mapping[str, Sequence[TopicPartition] | None]
-    ) -> Mapping[str, Fetched | StreamhouseError]:
+        self, wanted: Mapping[str, Sequence[TopicPartition] | None], *, stable: bool
+    ) -> Mapping[str, Stable | StreamhouseError]:
         """What each group has committed, of some partitions or of all; an error stands for a group we can't answer
-        for."""
-        answers: dict[str, Fetched | StreamhouseError] = {}
+        for, and with `stable` for an offset that a transaction may be about to change."""
+        answers: dict[str, Stable | StreamhouseError] = {}
         asked: list[OffsetsAsked] = []
         for group_id, names in wanted.items():
             try:
@@ -148,7 +155,9 @@ class Offsets:
             except StreamhouseError as error:
                 answers[group_id] = error
         try:
-            found = await self._read(asked)
+            # First what is pending: whatever was decided before that is found among the committed.
+            pending = await self._metadata.pending_offsets(asked) if stable and asked else frozenset()
+            found = await self._read(asked, pending)
         except Unavailable as error:
             down = {each.group_id: CoordinatorUnavailable(each.group_id, why=str(error)) for each in asked}
             return answers | down
@@ -157,14 +166,23 @@ class Offsets:
     async def _places(self, group_id: str, names: Sequence[TopicPartition] | None) -> list[PartitionId] | None:
         if names is None:
             return None
-        found = (await self._find(group_id, names)).values()
+        found = (await self.find(group_id, names)).values()
         return [place for place in found if isinstance(place, PartitionId)]
 
-    async def _read(self, asked: Sequence[OffsetsAsked]) -> dict[str, Fetched | StreamhouseError]:
-        found: dict[str, dict[TopicPartition, CommittedOffset]] = {each.group_id: {} for each in asked}
+    async def _read(
+        self, asked: Sequence[OffsetsAsked], pending: Set[GroupOffset]
+    ) -> dict[str, Stable | StreamhouseError]:
+        found: dict[str, dict[TopicPartition, CommittedOffset | UnstableOffsets]] = {
+            each.group_id: {} for each in asked
+        }
         for at, committed in await self._metadata.committed_offsets(asked) if asked else ():
             if (name := await self._name(at.partition)) is not None:
                 found[at.group_id][name] = committed
+        for at in pending:
+            if (name := await self._name(at.partition)) is not None:
+                found[at.group_id][name] = UnstableOffsets(
+                    f"a transaction isn't decided; group={at.group_id!r} partition={name}"
+                )
         return dict(found)
 
     async def _name(self, partition: PartitionId) -> TopicPartition | None:
@@ -174,7 +192,7 @@ class Offsets:
             return None  # deleted a moment ago
         return TopicPartition(topic.name, partition.partition)
 
-    async def _find(
+    async def find(
         self, group_id: str, names: Collection[TopicPartition]
     ) -> dict[TopicPartition, PartitionId | StreamhouseError]:
         """The partitions behind the names, or what is wrong with each."""
@@ -198,7 +216,7 @@ class Offsets:
 
     async def delete(self, group_id: str, names: Sequence[TopicPartition]) -> Outcomes:
         """Forget what was committed, unless members read the topic."""
-        places = await self._find(group_id, names)
+        places = await self.find(group_id, names)
         shard = await self._coordinator.shards.hold(group_id)
         if (group := shard.groups.get(group_id)) is None:
             raise GroupNotFound(group_id)

@@ -307,6 +307,17 @@ class Group(Generations):
             raise RebalanceInProgress(self.group_id)
         member.touch(now)
 
+    def check_commit_in_transaction(self, caller: Caller) -> None:
+        """As `check_commit`, but anybody may who doesn't say to be a member: the transaction has a fence of its own.
+        So may members that don't know yet what they are assigned."""
+        if self.state is DEAD:
+            raise NotCoordinator(self.group_id, why="the group was dropped")
+        is_outsider = not caller.member_id and caller.instance_id is None
+        if caller.generation < 0 and (is_outsider or self.state is EMPTY):
+            return
+        self.roster.check(caller.member_id, caller.instance_id)
+        self._check_generation(caller.generation)
+
     def _check_generation(self, generation: int) -> None:
         if generation != self.generation:
             raise IllegalGeneration(self.group_id, generation=generation, current=self.generation)
