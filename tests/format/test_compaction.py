@@ -96,15 +96,6 @@ def test_records_without_a_key_go() -> None:
     assert [each.offset for each in records_of(compacted(old, rules(old)))] == [1]
 
 
-@pytest.mark.parametrize("kind", [{"is_control": True}, {"is_transactional": True}])
-def test_transactions_and_their_markers_stay_and_supersede_nothing(kind: dict[str, bool]) -> None:
-    plain = batch(record(b"a", b"1"))
-    other = batch(record(b"a", b"2"), base=1, producer_id=7, producer_epoch=0, base_sequence=0, **kind)
-    last = batch(record(b"a", b"3"), base=2)
-    assert compacted(other, rules(plain, other, last)) is other
-    assert compacted(plain, rules(plain, other)) is plain
-
-
 def test_damaged_records_are_not_guessed_at() -> None:
     old = batch(record(b"a"), record(b"b"))
     old[61] ^= 0x7F

@@ -109,3 +109,11 @@ def test_runs_that_retention_deletes_at_other_times_stay_apart() -> None:
     assert together(runs, max_span_ms=2000) == [[0, 10], [20, 30], [40]]
     late = [run(0, 10, length=1, newest_ms=5000), run(10, 20, length=1, newest_ms=100)]
     assert together(late, max_span_ms=2000) == [[0, 10]], "they are deleted in the order of their offsets"
+
+
+def test_runs_with_an_open_transaction_and_all_behind_them_stay_as_they_are() -> None:
+    runs = [run(0, 10), run(10, 20), run(20, 30)]
+    config = parse_topic_config({"cleanup.policy": "compact"})
+    for stable_end, expected in ((30, 30), (29, 20), (10, 10), (9, None)):
+        found = compact_up_to(runs, config, cleaned_to=0, now_ms=NOW_MS, stable_end=stable_end)
+        assert found == compactable_up_to(runs, config, cleaned_to=0, now_ms=NOW_MS, stable_end=stable_end) == expected

@@ -1,30 +1,46 @@
 """Compaction of batches: which records of a batch stay, by Kafka's rules, and the batch that holds them.
 
 Data path   none: segments are read, **rewritten** and replaced behind the data path's back
-Owns        the key map, what stays, the delete horizon (KIP-534) in the header of a batch with tombstones
+Owns        the key map, what stays, the delete horizon (KIP-534) in headers of batches with tombstones and of markers
 Leaves      which offsets are compacted, and when, to `model.compaction`; the keys of a batch to `format.key_hashes`,
             leaving records out to `format.filtering`; reading and replacing to `broker.maintenance` and Spark's jobs
 
 Invariants  the latest record of a key stays; a record that stays keeps its offset, timestamp, key, value and headers
             a batch keeps its base offset and last offset, its producer and sequence, its codec
-            batches of transactions and their markers are left as they are, and supersede nothing
+            records of aborted transactions go, and supersede nothing; who compacts stops where transactions are open
 
 A tombstone stays until its batch's delete horizon has passed: the time of the first compaction that met it, plus the
-topic's `delete.retention.ms`. The horizon takes the place of the base timestamp, and attribute bit 6 says so.
+topic's `delete.retention.ms`. The horizon takes the place of the base timestamp, and attribute bit 6 says so. The
+marker that ended a transaction stays as long after the first compaction that met nothing of that transaction any more:
+who reads on from the middle of one learns how it ended. Before a marker goes nobody may be told of its transaction as
+aborted, because it is the marker that ends what a consumer leaves out.
 """
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from streamhouse.format.batch import BatchHeader, Buffer, pack_batch, read_header
 from streamhouse.format.compression import compress
-from streamhouse.format.filtering import Filtered, Wanted, filter_records, wrapped
+from streamhouse.format.filtering import Filtered, Wanted, filter_records, retimed, wrapped
+from streamhouse.format.isolation import NONE_ABORTED, Aborted
 from streamhouse.format.key_hashes import NO_KEYS, KeyHash, Keys, key_hash, read_keys
 from streamhouse.format.records import stored_payload
 
-__all__ = ["KeyHash", "KeyMap", "Rules", "Terms", "batch_keys", "compacted", "filtered", "key_hash"]
+__all__ = [
+    "KeyHash",
+    "KeyMap",
+    "Rules",
+    "Terms",
+    "Traversed",
+    "batch_keys",
+    "compacted",
+    "filtered",
+    "has_offset",
+    "key_hash",
+]
 
 _NO_TIMESTAMP: Final = -1
 _LATEST_HORIZON_MS: Final = 2**62  # timestamps are written as differences to it, which must fit into 64 bits
@@ -36,12 +52,13 @@ class KeyMap:
 
     max_keys: int
     limit_bytes: int
+    aborted: Aborted = NONE_ABORTED
     latest: dict[KeyHash, int] = field(default_factory=dict)
     end: int = 0
 
     def add(self, batch: Buffer) -> bool:
         """Take all keys of a batch, or none and False when they are too many; the first batch is always taken."""
-        found = dict(batch_keys(batch, limit_bytes=self.limit_bytes).each())
+        found = dict(batch_keys(batch, limit_bytes=self.limit_bytes, aborted=self.aborted).each())
         if self.latest and len(self.latest) + sum(key not in self.latest for key in found) > self.max_keys:
             return False
         self.latest.update(found)
@@ -49,14 +66,45 @@ class KeyMap:
         return True
 
 
+class Traversed:
+    """What was met of transactions, in a pass that reads a log from its start, batch by batch.
+
+    A marker of whose transaction nothing was met on the way to it has nothing left to tell but how it ended.
+    """
+
+    __slots__ = ("_under_way", "spent")
+
+    def __init__(self) -> None:
+        self._under_way: set[int] = set()
+        self.spent: list[int] = []
+        """Offsets of markers of whose transactions nothing was left."""
+
+    def __repr__(self) -> str:
+        return f"<Traversed under_way={len(self._under_way)} spent={len(self.spent)}>"
+
+    def meet(self, header: BatchHeader) -> bool:
+        """Note the next batch; whether it is a marker that is spent."""
+        if not header.is_control:
+            if header.is_transactional:
+                self._under_way.add(header.producer_id)
+            return False
+        if header.producer_id in self._under_way:
+            self._under_way.remove(header.producer_id)
+            return False
+        self.spent.append(header.base_offset)
+        return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What decides about a record besides its key: nothing at or above `end` is touched."""
+    """What decides about a record besides its key: nothing at or above `end` is touched, where no transaction may be
+    open; of what lies below, these were aborted."""
 
     end: int
     now_ms: int
     delete_retention_ms: int
     limit_bytes: int
+    aborted: Aborted = NONE_ABORTED
 
     @property
     def horizon_ms(self) -> int:
@@ -70,20 +118,30 @@ class Rules(Terms):
     latest: Mapping[KeyHash, int]
 
 
-def batch_keys(batch: Buffer, *, limit_bytes: int) -> Keys:
-    """The keys that a batch has a say in; batches of transactions have none."""
+def batch_keys(batch: Buffer, *, limit_bytes: int, aborted: Aborted = NONE_ABORTED) -> Keys:
+    """The keys that a batch has a say in; markers and batches of aborted transactions have none."""
     header = read_header(batch)
-    if _is_of_transaction(header) or not header.record_count:
+    if header.is_control or not header.record_count or _is_void(header, aborted):
         return NO_KEYS
     return read_keys(stored_payload(batch, header, limit_bytes), header)
 
 
-def compacted(batch: Buffer, rules: Rules, *, keep_empty: bool = False) -> Buffer | None:
+def compacted(
+    batch: Buffer, rules: Rules, *, keep_empty: bool = False, traversed: Traversed | None = None
+) -> Buffer | None:
     """What stays of a batch: itself if that is all, another one, or None. With `keep_empty` a batch without records
-    stays where none does, so that readers get to its last offset."""
+    stays where none does, so that readers get to its last offset.
+
+    Markers go only in a pass that has `traversed`, and gives it every batch from the log's start.
+    """
     header = read_header(batch)
-    if header.base_offset >= rules.end or _is_of_transaction(header):
+    if header.base_offset >= rules.end:
         return batch
+    is_spent = traversed is not None and traversed.meet(header)
+    if header.is_control:
+        return _ended(batch, header, rules, keep_empty) if is_spent else batch
+    if _is_void(header, rules.aborted):
+        return _emptied(batch, header) if keep_empty else None
     payload = _payload(batch, header, rules)
     latest = rules.latest.get
     stays = array("q", [offset for key, offset in read_keys(payload, header).each() if latest(key, -1) <= offset])
@@ -91,15 +149,38 @@ def compacted(batch: Buffer, rules: Rules, *, keep_empty: bool = False) -> Buffe
 
 
 def filtered(batch: Buffer, stays: Buffer, terms: Terms, *, keep_empty: bool = False) -> Buffer | None:
-    """As `compacted`, by the offsets that are the latest of their keys: int64 numbers, ascending."""
+    """As `compacted`, by the offsets that stay: int64 numbers, ascending; those that are the latest of their keys, and
+    those of markers that are not spent."""
     header = read_header(batch)
-    if header.base_offset >= terms.end or _is_of_transaction(header):
+    if header.base_offset >= terms.end:
         return batch
+    if header.is_control:
+        return batch if has_offset(stays, header.base_offset) else _ended(batch, header, terms, keep_empty)
+    if _is_void(header, terms.aborted):
+        return _emptied(batch, header) if keep_empty else None
     return _filtered(batch, header, _payload(batch, header, terms), stays, terms, keep_empty)
 
 
-def _is_of_transaction(header: BatchHeader) -> bool:
-    return header.is_control or header.is_transactional
+def has_offset(stays: Buffer, offset: int) -> bool:
+    """Whether the offset is among int64 numbers, which ascend."""
+    numbers = memoryview(stays).cast("B").cast("q")
+    at = bisect_left(numbers, offset)
+    return at < len(numbers) and numbers[at] == offset
+
+
+def _is_void(header: BatchHeader, aborted: Aborted) -> bool:
+    return header.is_transactional and aborted.voids(header.producer_id, header.base_offset)
+
+
+def _ended(batch: Buffer, header: BatchHeader, terms: Terms, keep_empty: bool) -> Buffer | None:
+    """What stays of a marker that is spent. The last batch of a log stays as it is, for the sake of its offset."""
+    if not header.record_count:
+        return batch if keep_empty else None
+    if header.has_delete_horizon:
+        return batch if keep_empty or header.base_timestamp_ms > terms.now_ms else None
+    by_ms = wrapped(header.base_timestamp_ms - terms.horizon_ms)
+    records = retimed(_payload(batch, header, terms), header, by_ms=by_ms)
+    return pack_batch(header.with_delete_horizon(terms.horizon_ms), compress(header.codec, records))
 
 
 def _payload(batch: Buffer, header: BatchHeader, terms: Terms) -> Buffer:

@@ -58,6 +58,14 @@ def filter_records(payload: Buffer, header: BatchHeader, wanted: Wanted) -> Filt
     return found
 
 
+def retimed(payload: Buffer, header: BatchHeader, *, by_ms: int) -> bytes:
+    """All records of a batch, which are few, with timestamp deltas that are larger by that."""
+    flaw, places = locate_in_python(payload, header.record_count)
+    if flaw:
+        raise malformed(flaw, len(places))
+    return _retimed(memoryview(payload), places, by_ms=by_ms)
+
+
 def filter_in_c(payload: Buffer, count: int, base_offset: int, wanted: Wanted) -> Filtered:
     flaw, record, kept, latest, is_retimed, records = _records.filter(payload, count, base_offset, *wanted)
     return Filtered(Flaw(flaw), record, kept, latest, bool(is_retimed), records)

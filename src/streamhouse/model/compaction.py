@@ -1,30 +1,45 @@
 """Compaction: which partitions are due, and up to which offset, as pure functions.
 
-Owns        the policy (Kafka's: dirty ratio, smallest and largest lag, in whole runs)
+Owns        the policy (Kafka's: dirty ratio, smallest and largest lag, open transactions, in whole runs)
 Leaves      which records stay to `format.compaction`, the work to `broker.maintenance.compaction` and, for jobs, to
             `spark.maintenance.compacting`
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from streamhouse.model.merging import MergeLimits
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
+
+ALL_STABLE: Final = 2**63 - 1
+"""An end of what is stable that no log reaches."""
 
 
 class Dirt:
     """How much of a partition is new, told run by run, oldest first; of any number of runs it keeps sums alone.
 
     All below `cleaned_to` was compacted before. What is new ends before the first run that has a record which must
-    stay as it is for a while.
+    stay as it is for a while, or whose transaction may be open: one at or above `stable_end`.
     """
 
-    __slots__ = ("_clean_bytes", "_cleaned_to", "_config", "_dirty_bytes", "_ended", "_first_ms", "_now_ms", "_up_to")
+    __slots__ = (
+        "_clean_bytes",
+        "_cleaned_to",
+        "_config",
+        "_dirty_bytes",
+        "_ended",
+        "_first_ms",
+        "_now_ms",
+        "_stable_end",
+        "_up_to",
+    )
 
-    def __init__(self, config: TopicConfig, *, cleaned_to: int, now_ms: int) -> None:
+    def __init__(self, config: TopicConfig, *, cleaned_to: int, now_ms: int, stable_end: int = ALL_STABLE) -> None:
         self._config = config
         self._cleaned_to = cleaned_to
         self._now_ms = now_ms
+        self._stable_end = stable_end
         self._clean_bytes = self._dirty_bytes = 0
         self._ended = not config.compacts
         self._first_ms = 0
@@ -39,7 +54,7 @@ class Dirt:
             self._clean_bytes += run.length - above
         if run.end <= self._cleaned_to or self._ended:
             return
-        if self._is_young(run):
+        if run.end > self._stable_end or self._is_young(run):
             self._ended = True
             return
         if self._up_to is None:
@@ -65,14 +80,18 @@ class Dirt:
         return self._up_to if is_dirty_enough or has_waited_enough else None
 
 
-def compact_up_to(runs: Iterable[Run], config: TopicConfig, *, cleaned_to: int, now_ms: int) -> int | None:
+def compact_up_to(
+    runs: Iterable[Run], config: TopicConfig, *, cleaned_to: int, now_ms: int, stable_end: int = ALL_STABLE
+) -> int | None:
     """The offset up to which a partition with these runs should be compacted now; None when it isn't due."""
-    return _dirt(runs, config, cleaned_to, now_ms).due_up_to
+    return _dirt(runs, config, cleaned_to, now_ms, stable_end).due_up_to
 
 
-def compactable_up_to(runs: Iterable[Run], config: TopicConfig, *, cleaned_to: int, now_ms: int) -> int | None:
+def compactable_up_to(
+    runs: Iterable[Run], config: TopicConfig, *, cleaned_to: int, now_ms: int, stable_end: int = ALL_STABLE
+) -> int | None:
     """The offset up to which a partition may be compacted now, however little is new; None where nothing is."""
-    return _dirt(runs, config, cleaned_to, now_ms).up_to
+    return _dirt(runs, config, cleaned_to, now_ms, stable_end).up_to
 
 
 def rewritten_together(
@@ -98,8 +117,8 @@ def rewritten_together(
         yield runs[start:]
 
 
-def _dirt(runs: Iterable[Run], config: TopicConfig, cleaned_to: int, now_ms: int) -> Dirt:
-    dirt = Dirt(config, cleaned_to=cleaned_to, now_ms=now_ms)
+def _dirt(runs: Iterable[Run], config: TopicConfig, cleaned_to: int, now_ms: int, stable_end: int) -> Dirt:
+    dirt = Dirt(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
     for run in runs:
         dirt.add(run)
     return dirt
