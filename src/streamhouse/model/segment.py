@@ -4,9 +4,11 @@ Owns        the nouns
 Leaves      their bytes to `format.segment`, their rows to the metadata store, their making to `broker.flush`
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from streamhouse.model.names import Epoch, PartitionId
+from streamhouse.model.transaction import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,11 @@ class SegmentObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentCommit:
-    """A segment object to be published: each run follows its partition's flushed end under its epoch, or none is."""
+    """A segment object to be published: each run follows its partition's flushed end under its epoch, or none is.
+
+    `aborted` are the transactions whose abort markers stand in the runs.
+    """
 
     segment: SegmentObject
     runs: tuple[Run, ...]
+    aborted: Mapping[PartitionId, tuple[AbortedTransaction, ...]] = field(default_factory=dict)

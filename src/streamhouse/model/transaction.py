@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import PartitionId
 
 MAX_EPOCH: Final = 2**15 - 1
 """The last one is kept for fencing: a producer whose epoch would reach it gets another id."""
+
+MAX_NUMBER: Final = 2**31 - 1
+"""Markers have no room for more."""
 
 
 class TransactionState(StrEnum):
@@ -49,6 +53,27 @@ class TransactionCall(NamedTuple):
 
     transactional_id: str
     producer: ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerAsked:
+    """A client wants to be the producer of a transactional id.
+
+    `fresh_id` is a producer id that nobody ever had, for where one is needed. `known` is who the client says that it
+    is, if it was the producer before.
+    """
+
+    transactional_id: str
+    timeout_ms: int
+    fresh_id: int
+    known: ProducerIdentity | None = None
+
+
+class PendingOffset(NamedTuple):
+    """An offset that is committed if its transaction is."""
+
+    partition: PartitionId
+    committed: CommittedOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

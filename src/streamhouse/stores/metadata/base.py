@@ -21,6 +21,8 @@ from streamhouse.model.placing import Placement, QueryId, StoredCommit
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.pipelines import PipelineStore
+from streamhouse.stores.metadata.producing import OffsetsAsked as OffsetsAsked
+from streamhouse.stores.metadata.producing import TransactionStore
 from streamhouse.stores.metadata.schemas import SchemaStore
 
 
@@ -52,19 +54,12 @@ class ShardGroup(NamedTuple):
     group: StoredGroup
 
 
-class OffsetsAsked(NamedTuple):
-    """Of which partitions a group's offsets are wanted; None: of all."""
-
-    group_id: str
-    partitions: Sequence[PartitionId] | None
-
-
 class OffsetStored(NamedTuple):
     at: GroupOffset
     committed: CommittedOffset
 
 
-class MetadataStore(SchemaStore, PipelineStore, Protocol):
+class MetadataStore(SchemaStore, PipelineStore, TransactionStore, Protocol):
     @property
     def failures_in_a_row(self) -> int:
         """Calls that ended in `Unavailable` since the last one that didn't."""
@@ -282,7 +277,7 @@ class MetadataStore(SchemaStore, PipelineStore, Protocol):
         All or nothing: raise `LeaseLost` naming the partitions whose guard failed (all of them when the session is no
         longer live; an expired session that nobody has claimed may still commit). Repeating a commit that happened is a
         no-op, known by its object keys; a known key with a run that was never published under it fails the guard (one
-        that was replaced since was published).
+        that was replaced since was published). Aborted transactions are published with the runs.
         """
         ...
 
@@ -361,8 +356,9 @@ class MetadataStore(SchemaStore, PipelineStore, Protocol):
         """Move log starts forward (never back, never past the flushed end), and drop what lies below them.
 
         Runs that end at or below the log start go, except each partition's newest; objects left without runs are
-        doomed. Unknown partitions are passed over. However many runs there are, a call drops the oldest thousand or so:
-        True when more may be left, which the same call drops next.
+        doomed. Aborted transactions go when their markers lie below. Unknown partitions are passed over. However many
+        runs there are, a call drops the oldest thousand or so: True when more may be left, which the same call drops
+        next.
         """
         ...
 

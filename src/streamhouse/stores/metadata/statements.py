@@ -49,6 +49,7 @@ class Statements:
     insert_partitions: str
     partitions_of_topics: str
     find_partitions: str
+    existing_partitions: str
     partitions_held_by: str
     take_lease: str
     release_lease: str
@@ -209,6 +210,30 @@ class Statements:
     list_workers: str
     drop_worker: str
     forget_workers: str
+    # transactions
+    find_transaction: str
+    hold_transaction: str
+    transaction_of_producer: str
+    insert_transaction: str
+    update_transaction: str
+    due_transactions: str
+    list_transactions: str
+    forget_transactions: str
+    # offsets of transactions
+    put_pending_offset: str
+    commit_pending_offsets: str
+    drop_pending_offsets: str
+    pending_of_group: str
+    find_pending: str
+    drop_pending_of_group: str
+    drop_pending_of_topic: str
+    drop_pending_of_shards: str
+    # aborted transactions
+    insert_aborted: str
+    aborted_of: str
+    drop_aborted_below: str
+    forget_aborted: str
+    drop_aborted_of_topic: str
     # counters
     next_epoch: str
     reserve_producer_ids: str

@@ -3,7 +3,7 @@
 Data path   broker -> **store** -> one transaction each
 Owns        the connection between the door's calls and their transactions
 Leaves      what happens in them to `transactions`, running them to the engines, the registry's calls to `schema_store`,
-            those about pipelines to `pipeline_store`
+            those about pipelines to `pipeline_store`, those about transactions of producers to `producing_store`
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +27,7 @@ from streamhouse.stores.metadata.base import (
 from streamhouse.stores.metadata.engine import CountedEngine, Engine
 from streamhouse.stores.metadata.listeners import Heard
 from streamhouse.stores.metadata.pipeline_store import SqlPipelineStore
+from streamhouse.stores.metadata.producing_store import SqlTransactionStore
 from streamhouse.stores.metadata.schema_store import SqlSchemaStore
 from streamhouse.stores.metadata.transactions import (
     groups,
@@ -43,7 +44,7 @@ DROPPED_AT_ONCE: Final = 1000
 """Runs that one transaction drops: others wait for it, and a call has a deadline."""
 
 
-class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore):
+class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore):
     """A `MetadataStore`."""
 
     def __init__(self, engine: Engine) -> None:

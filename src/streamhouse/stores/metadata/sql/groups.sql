@@ -29,17 +29,21 @@ JOIN consumer_groups AS g ON g.topic_id = wanted.value ->> 0 AND g.partition = C
 ORDER BY g.topic_id, g.partition, g.group_id;
 
 -- name: drop_group
--- Forget a group. Its offsets were dropped before, or are a reason to keep it.
+-- Forget a group. Its offsets were dropped before, or are a reason to keep it, as are those that aren't decided yet.
 DELETE FROM consumer_groups
 WHERE topic_id = :topic_id AND partition = :partition AND group_id = :group_id
-  AND NOT EXISTS (SELECT 1 FROM committed_offsets AS o WHERE o.group_id = consumer_groups.group_id);
+  AND NOT EXISTS (SELECT 1 FROM committed_offsets AS o WHERE o.group_id = consumer_groups.group_id)
+  AND NOT EXISTS (SELECT 1 FROM pending_offsets AS o WHERE o.group_id = consumer_groups.group_id);
 
 -- name: groups_to_review
--- Groups of the shards that have an offset so old, or one whose own time is up, or none at all.
+-- Groups of the shards that have an offset so old, or one whose own time is up, or none at all, decided or not.
 SELECT g.group_id
 FROM json_each(:partitions) AS wanted
 JOIN consumer_groups AS g ON g.topic_id = wanted.value ->> 0 AND g.partition = CAST(wanted.value ->> 1 AS INTEGER)
-WHERE NOT EXISTS (SELECT 1 FROM committed_offsets AS o WHERE o.group_id = g.group_id)
+WHERE (
+       NOT EXISTS (SELECT 1 FROM committed_offsets AS o WHERE o.group_id = g.group_id)
+       AND NOT EXISTS (SELECT 1 FROM pending_offsets AS o WHERE o.group_id = g.group_id)
+   )
    OR EXISTS (
        SELECT 1 FROM committed_offsets AS o
        WHERE o.group_id = g.group_id AND (o.committed_at_ms <= :before_ms OR o.expires_at_ms <= :now_ms)

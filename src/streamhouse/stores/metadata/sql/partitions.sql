@@ -25,6 +25,13 @@ FROM json_each(:partitions) AS wanted
 JOIN partitions AS p ON p.topic_id = wanted.value ->> 0 AND p.partition = CAST(wanted.value ->> 1 AS INTEGER)
 ORDER BY p.topic_id, p.partition;
 
+-- name: existing_partitions
+-- Which of the partitions in a JSON array of [topic id, partition] there are; whoever changes them is not kept from it.
+SELECT p.topic_id, p.partition
+FROM json_each(:partitions) AS wanted
+JOIN partitions AS p ON p.topic_id = wanted.value ->> 0 AND p.partition = CAST(wanted.value ->> 1 AS INTEGER)
+ORDER BY p.topic_id, p.partition;
+
 -- name: partitions_held_by
 -- The leases of a session.
 SELECT topic_id, partition, epoch, holder, log_start, flushed_end, pinned_to, reserved_until

@@ -97,4 +97,5 @@ async def _drop_group(tx: Transaction, shard: PartitionId, change: DropGroup) ->
     named = {"group_id": change.group_id}
     if not change.unless_offsets:
         await tx.change(tx.sql.drop_offsets_of_group, named)
+        await tx.change(tx.sql.drop_pending_of_group, named)
     await tx.change(tx.sql.drop_group, {**partition_params(shard), **named})

@@ -30,6 +30,7 @@ from streamhouse.stores.metadata.rows import (
     text_list,
 )
 from streamhouse.stores.metadata.transaction import Lock, Transaction
+from streamhouse.stores.metadata.transaction_rows import aborted_params
 
 
 async def commit_segments(tx: Transaction, session_id: SessionId, commits: Sequence[SegmentCommit]) -> None:
@@ -91,7 +92,8 @@ async def epoch_end(tx: Transaction, partition: PartitionId, epoch: int) -> Epoc
 
 
 async def advance_log_start(tx: Transaction, starts: Mapping[PartitionId, int], limit: int) -> bool:
-    """Whether runs may be left below the log starts: at most about `limit` are dropped, a share of each partition."""
+    """Whether anything may be left below the log starts: about `limit` runs go at most, a share of each partition, and
+    as many aborted transactions."""
     share = max(1, limit // max(1, len(starts)))
     await tx.lock(Lock.PARTITIONS, {"partitions": partition_list(starts)})
     await tx.change_each(
@@ -100,6 +102,7 @@ async def advance_log_start(tx: Transaction, starts: Mapping[PartitionId, int], 
     dropped = await tx.rows_each(tx.sql.drop_runs_below, ({**partition_params(p), "limit": share} for p in starts))
     dropped_runs: Counter[PartitionId] = Counter()
     dropped_bytes: Counter[PartitionId] = Counter()
+    aborted = await tx.rows_each(tx.sql.drop_aborted_below, ({**partition_params(p), "limit": share} for p in starts))
     for row in dropped:
         dropped_runs[partition_of(row)] += 1
         dropped_bytes[partition_of(row)] += row["length"]
@@ -107,7 +110,7 @@ async def advance_log_start(tx: Transaction, starts: Mapping[PartitionId, int], 
         tx.sql.shrink_partition, ({**partition_params(p), "dropped_bytes": gone} for p, gone in dropped_bytes.items())
     )
     await doom_unused(tx, objects_of(dropped))
-    return share in dropped_runs.values()
+    return share in dropped_runs.values() or share in Counter(map(partition_of, aborted)).values()
 
 
 def objects_of(dropped: Iterable[Row]) -> Iterator[int]:
@@ -179,7 +182,7 @@ async def _was_replaced(tx: Transaction, run: Run) -> bool:
 async def write_publication(
     tx: Transaction, publication: Publication, holders: Mapping[PartitionId, SessionId]
 ) -> None:
-    """Objects, runs and flushed ends of what the guard allows."""
+    """Objects, runs, aborted transactions and flushed ends of what the guard allows."""
     objects = [commit.segment for commit in publication.commits]
     await tx.change_each(
         tx.sql.insert_object,
@@ -187,6 +190,7 @@ async def write_publication(
     )
     runs = sorted((run for commit in publication.commits for run in commit.runs), key=lambda run: run.base)
     await tx.change_each(tx.sql.insert_run, map(run_params, runs))
+    await tx.change_each(tx.sql.insert_aborted, aborted_params(publication.commits))
     added: Counter[PartitionId] = Counter()
     for run in runs:
         added[run.partition] += run.length

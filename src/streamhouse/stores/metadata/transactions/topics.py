@@ -97,9 +97,12 @@ async def delete_topic(tx: Transaction, topic_id: TopicId) -> None:
     for statement in (
         tx.sql.drop_offsets_of_topic,
         tx.sql.drop_offsets_of_shards,
+        tx.sql.drop_pending_of_topic,
+        tx.sql.drop_pending_of_shards,
         tx.sql.drop_groups_of_topic,
         tx.sql.drop_shards_of_topic,
         tx.sql.drop_abandoned_of_topic,
+        tx.sql.drop_aborted_of_topic,
     ):
         await tx.change(statement, params)
     await tx.change(tx.sql.delete_partitions, params)

@@ -1,0 +1,260 @@
+"""Which change of a transaction follows which: Kafka's rules, from one row to the next.
+
+Data path   a call -> the store holds the row -> **transaction changes** -> the store writes what came of it
+Owns        the life of a transactional id: who may speak for it, what each call does in each state, what a call that
+            comes again is answered
+Leaves      holding and writing the row, and the offsets that are decided with it, to the metadata store; markers to
+            `broker.transactions`
+
+Every function returns the row as it should be; the very same object where nothing changes. A producer's identity is
+that of KIP-98, kept by itself over errors as in KIP-360, and changed by every end as in KIP-890 where the client knows.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from streamhouse.errors import (
+    ConcurrentTransactions,
+    InvalidTransactionState,
+    ProducerFenced,
+    TransactionTooLarge,
+    UnknownProducerId,
+)
+from streamhouse.model.names import PartitionId
+from streamhouse.model.transaction import (
+    MAX_EPOCH,
+    MAX_NUMBER,
+    ProducerAsked,
+    ProducerIdentity,
+    StoredTransaction,
+    TransactionCall,
+    TransactionState,
+)
+
+NEVER: Final = -1
+"""When a transaction began that never did."""
+
+MANY: Final = MAX_NUMBER // 2
+"""A producer that comes anew after so many transactions gets another id, and counts from the start."""
+
+_PREPARED: Final = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
+_COMPLETE: Final = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
+_COMPLETED: Final = {_PREPARED[kind]: _COMPLETE[kind] for kind in (True, False)}
+
+
+def new_transaction(asked: ProducerAsked, *, now_ms: int) -> StoredTransaction:
+    """A transactional id that nobody had. Who the client says it is doesn't matter: it was forgotten."""
+    producer = ProducerIdentity(asked.fresh_id, 0)
+    return StoredTransaction(
+        transactional_id=asked.transactional_id,
+        producer=producer,
+        previous=None,
+        marked_as=producer,
+        timeout_ms=asked.timeout_ms,
+        state=TransactionState.EMPTY,
+        number=0,
+        started_at_ms=NEVER,
+        changed_at_ms=now_ms,
+    )
+
+
+def init_producer(row: StoredTransaction, asked: ProducerAsked, *, now_ms: int) -> StoredTransaction:
+    """Another incarnation, once nothing is under way: what is ongoing is decided to be aborted, what is decided stays.
+
+    Raise `ProducerFenced` when somebody else is the producer than the one that `known` names.
+    """
+    if asked.known is not None and asked.known not in (row.producer, row.previous):
+        raise ProducerFenced(row.transactional_id, epoch=asked.known.epoch, current=row.producer.epoch)
+    if row.state.is_prepared:
+        return row
+    if row.state is TransactionState.ONGOING:
+        return replace(_fenced(row, now_ms=now_ms), previous=asked.known)
+    if asked.known is not None and asked.known == row.previous:  # it came before, and its answer was lost
+        return _emptied(row, asked, producer=row.producer, previous=row.previous, number=row.number, now_ms=now_ms)
+    is_counted_out = row.number >= MANY
+    return _emptied(
+        row,
+        asked,
+        producer=_next(row.producer, fresh_id=asked.fresh_id, is_used_up=is_counted_out),
+        previous=row.producer if asked.known is not None else None,
+        number=0 if is_counted_out else row.number,
+        now_ms=now_ms,
+    )
+
+
+def enlist(
+    row: StoredTransaction | None,
+    call: TransactionCall,
+    partitions: Iterable[PartitionId],
+    *,
+    limit: int,
+    now_ms: int,
+) -> StoredTransaction:
+    """Begin a transaction, or add to the one that is under way."""
+    row = _of_speaker(row, call)
+    if row.state.is_prepared:
+        raise ConcurrentTransactions(row.transactional_id)
+    begun = _begun(row, now_ms=now_ms)
+    known = set(begun.partitions)
+    added = tuple(each for each in dict.fromkeys(partitions) if each not in known)
+    if len(begun.partitions) + len(added) > limit:
+        raise TransactionTooLarge(row.transactional_id, partitions=len(begun.partitions) + len(added), limit=limit)
+    return replace(begun, partitions=begun.partitions + added, changed_at_ms=now_ms) if added else begun
+
+
+def take_offsets(
+    row: StoredTransaction | None, call: TransactionCall, *, begins: bool, now_ms: int
+) -> StoredTransaction:
+    """Have a transaction under way that offsets may be added to; with `begins`, it need not have been before."""
+    row = _of_speaker(row, call)
+    if row.state.is_prepared:
+        raise ConcurrentTransactions(row.transactional_id)
+    if row.state is not TransactionState.ONGOING and not begins:
+        raise InvalidTransactionState(row.transactional_id, why=f"none is ongoing, state is {row.state}")
+    return _begun(row, now_ms=now_ms)
+
+
+def end(
+    row: StoredTransaction | None, call: TransactionCall, *, commit: bool, bump: bool, fresh_id: int, now_ms: int
+) -> StoredTransaction:
+    """Decide, or find that the same was decided before. With `bump` the producer goes on under another identity."""
+    row = _of_speaker(row, call, or_previous=bump)
+    is_again = call.producer != row.producer
+    if row.state is TransactionState.ONGOING and not is_again:
+        return _decided(row, commit=commit, bump=bump, fresh_id=fresh_id, now_ms=now_ms)
+    if row.state is _PREPARED[commit]:
+        return row
+    if row.state is _COMPLETE[commit] and (is_again or not bump):
+        return row
+    if bump and not commit and not is_again and not row.state.is_prepared:
+        return _skipped(row, fresh_id=fresh_id, now_ms=now_ms)
+    raise InvalidTransactionState(
+        row.transactional_id, why=f"state is {row.state}, asked for is {'commit' if commit else 'abort'}"
+    )
+
+
+def expire(row: StoredTransaction | None, number: int, *, now_ms: int) -> StoredTransaction | None:
+    """Decide to abort a transaction that takes longer than it may; None when it isn't so. Its producer is fenced."""
+    if row is None or row.state is not TransactionState.ONGOING or row.number != number:
+        return None
+    return _fenced(row, now_ms=now_ms) if row.started_at_ms + row.timeout_ms <= now_ms else None
+
+
+def complete(row: StoredTransaction | None, number: int, *, now_ms: int) -> StoredTransaction | None:
+    """Its markers are written: the next one may begin. None when there is nothing to do."""
+    if row is None or not row.state.is_prepared or row.number != number:
+        return None
+    return replace(row, state=_COMPLETED[row.state], partitions=(), changed_at_ms=now_ms)
+
+
+def due_at_ms(row: StoredTransaction) -> int | None:
+    """From when on somebody should look after it; None: there is nothing to do."""
+    if row.state is TransactionState.ONGOING:
+        return row.started_at_ms + row.timeout_ms
+    return row.changed_at_ms if row.state.is_prepared else None
+
+
+def _of_speaker(
+    row: StoredTransaction | None, call: TransactionCall, *, or_previous: bool = False
+) -> StoredTransaction:
+    """The row, if the caller may speak for it: the producer, or the one before it who repeats what made it so."""
+    if row is None:
+        raise UnknownProducerId(call.transactional_id, producer_id=call.producer.producer_id)
+    has_ended = row.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
+    if call.producer == row.producer or (or_previous and has_ended and call.producer == row.previous):
+        return row
+    if call.producer.producer_id != row.producer.producer_id:
+        raise UnknownProducerId(call.transactional_id, producer_id=call.producer.producer_id)
+    raise ProducerFenced(call.transactional_id, epoch=call.producer.epoch, current=row.producer.epoch)
+
+
+def _emptied(
+    row: StoredTransaction,
+    asked: ProducerAsked,
+    *,
+    producer: ProducerIdentity,
+    previous: ProducerIdentity | None,
+    number: int,
+    now_ms: int,
+) -> StoredTransaction:
+    return replace(
+        row,
+        producer=producer,
+        previous=previous,
+        marked_as=producer,
+        timeout_ms=asked.timeout_ms,
+        state=TransactionState.EMPTY,
+        number=number,
+        started_at_ms=NEVER,
+        changed_at_ms=now_ms,
+    )
+
+
+def _begun(row: StoredTransaction, *, now_ms: int) -> StoredTransaction:
+    """Nobody comes again as the producer before: its last answer was received, or this one wouldn't be known."""
+    if row.state is TransactionState.ONGOING:
+        return row
+    if row.number >= MAX_NUMBER:  # markers can't count on: whoever comes anew gets another id
+        raise ProducerFenced(row.transactional_id, epoch=row.producer.epoch, current=row.producer.epoch)
+    return replace(
+        row,
+        previous=None,
+        marked_as=row.producer,
+        state=TransactionState.ONGOING,
+        number=row.number + 1,
+        started_at_ms=now_ms,
+        changed_at_ms=now_ms,
+        partitions=(),
+    )
+
+
+def _decided(row: StoredTransaction, *, commit: bool, bump: bool, fresh_id: int, now_ms: int) -> StoredTransaction:
+    state = _PREPARED[commit]
+    if not bump:
+        return replace(row, state=state, marked_as=row.producer, previous=None, changed_at_ms=now_ms)
+    return replace(
+        row,
+        state=state,
+        producer=_next(row.producer, fresh_id=fresh_id),
+        previous=row.producer,
+        marked_as=_above(row.producer),
+        changed_at_ms=now_ms,
+    )
+
+
+def _skipped(row: StoredTransaction, *, fresh_id: int, now_ms: int) -> StoredTransaction:
+    """The end of a transaction that never came to anything here: only the identity changes, nobody needs a marker."""
+    producer = _next(row.producer, fresh_id=fresh_id)
+    return replace(
+        row,
+        state=TransactionState.COMPLETE_ABORT,
+        producer=producer,
+        previous=row.producer,
+        marked_as=producer,
+        started_at_ms=now_ms,
+        changed_at_ms=now_ms,
+    )
+
+
+def _fenced(row: StoredTransaction, *, now_ms: int) -> StoredTransaction:
+    """Aborted by somebody else than its producer, whom no partition listens to any more."""
+    producer = _above(row.producer)
+    return replace(
+        row,
+        state=TransactionState.PREPARE_ABORT,
+        producer=producer,
+        previous=None,
+        marked_as=producer,
+        changed_at_ms=now_ms,
+    )
+
+
+def _above(producer: ProducerIdentity) -> ProducerIdentity:
+    return producer._replace(epoch=min(producer.epoch + 1, MAX_EPOCH))
+
+
+def _next(producer: ProducerIdentity, *, fresh_id: int, is_used_up: bool = False) -> ProducerIdentity:
+    if is_used_up or producer.epoch >= MAX_EPOCH - 1:
+        return ProducerIdentity(fresh_id, 0)
+    return _above(producer)

@@ -1,0 +1,125 @@
+"""The part of the metadata store's door for transactions of producers.
+
+Data path   broker.transactions, broker.groups, broker.reading -> **producing** -> one transaction each
+Owns        what each call promises
+Leaves      SQL to the engines and `sql/`, which change follows which to `model.transaction_changes`
+
+A producer's transaction is a row, and deciding it decides its offsets too (decision 0025). Clocks are the store's.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple, Protocol
+
+from streamhouse.model.group import GroupOffset
+from streamhouse.model.names import Epoch, PartitionId, SessionId
+from streamhouse.model.transaction import (
+    AbortedTransaction,
+    PendingOffset,
+    ProducerAsked,
+    StoredTransaction,
+    TransactionCall,
+)
+
+
+class OffsetsAsked(NamedTuple):
+    """Of which partitions a group's offsets are wanted; None: of all."""
+
+    group_id: str
+    partitions: Sequence[PartitionId] | None
+
+
+class TransactionStore(Protocol):
+    # --- a producer and its transaction
+    async def init_producer(self, asked: ProducerAsked) -> StoredTransaction:
+        """Become the producer of a transactional id: its state is `EMPTY` then, and whoever was it is fenced.
+
+        What is ongoing is aborted first: the row comes back prepared, as it does where it was prepared before. The
+        caller has that ended, and asks again. Raise `ProducerFenced` when `known` is neither the producer nor, where
+        it changed for `known` itself, the one before.
+        """
+        ...
+
+    async def enlist(
+        self, call: TransactionCall, partitions: Sequence[PartitionId], *, limit: int
+    ) -> StoredTransaction:
+        """Begin a transaction or add partitions to it; those that don't exist are passed over.
+
+        Raise `UnknownProducerId`, `ProducerFenced`, `ConcurrentTransactions` while the one before is prepared, and
+        `TransactionTooLarge` beyond `limit` partitions.
+        """
+        ...
+
+    async def find_transaction(self, transactional_id: str) -> StoredTransaction | None: ...
+
+    async def transaction_of(self, producer_id: int) -> StoredTransaction | None:
+        """The one whose producer has this id now."""
+        ...
+
+    async def end_transaction(
+        self, call: TransactionCall, *, commit: bool, bump: bool, fresh_id: int
+    ) -> StoredTransaction:
+        """Decide a transaction; its pending offsets are committed, or gone, with the decision.
+
+        They are committed where the group and the partition still exist. With `bump` the producer goes on under the
+        next epoch, or `fresh_id` when epochs are used up; a producer that aborts what never began gets that at once,
+        and is complete. The same call again returns what it came to. Raise `UnknownProducerId`, `ProducerFenced`, and
+        `InvalidTransactionState` when it was decided otherwise, or there is nothing to decide.
+        """
+        ...
+
+    async def expire_transaction(self, transactional_id: str, number: int) -> StoredTransaction | None:
+        """Decide to abort a transaction that is ongoing for longer than its timeout, and fence its producer; None when
+        this one isn't so, or isn't any more."""
+        ...
+
+    async def complete_transaction(self, transactional_id: str, number: int) -> None:
+        """All markers of this one are written. Nothing happens unless it is prepared."""
+        ...
+
+    async def due_transactions(self, *, prepared_before_ms: int, limit: int) -> Sequence[StoredTransaction]:
+        """Those prepared for at least `prepared_before_ms`, and those ongoing for longer than their timeouts; the
+        longest overdue first."""
+        ...
+
+    async def transactions(self, *, after: str | None, limit: int) -> Sequence[StoredTransaction]:
+        """All of them, by transactional id, from behind one of them on."""
+        ...
+
+    async def forget_transactions(self, older_than_ms: int, limit: int) -> int:
+        """Forget producers that had nothing under way for so long; returns how many were forgotten."""
+        ...
+
+    # --- offsets that are committed if a transaction is
+    async def put_pending_offsets(
+        self,
+        session_id: SessionId,
+        shard: PartitionId,
+        epoch: Epoch,
+        call: TransactionCall,
+        group_id: str,
+        offsets: Sequence[PendingOffset],
+        *,
+        begins: bool,
+    ) -> None:
+        """Have offsets of a group decided with a transaction; those of partitions that don't exist are passed over.
+
+        Raise `LeaseLost` unless the session is live and holds the group's shard under the epoch; as `enlist` does for
+        the caller; `InvalidTransactionState` unless a transaction is ongoing or `begins` here.
+        """
+        ...
+
+    async def pending_offsets(self, asked: Sequence[OffsetsAsked]) -> Set[GroupOffset]:
+        """Which of the offsets have a transaction that isn't decided yet."""
+        ...
+
+    # --- aborted transactions in partitions
+    async def aborted(
+        self, wanted: Mapping[PartitionId, int], *, limit: int
+    ) -> Mapping[PartitionId, Sequence[AbortedTransaction]]:
+        """Of each partition those whose markers stand at the offset or above, by marker, `limit` of them at most;
+        partitions without any are left out."""
+        ...
+
+    async def forget_aborted(self, partition: PartitionId, last_offsets: Sequence[int]) -> None:
+        """Their markers were compacted away. No error for those that aren't there."""
+        ...
