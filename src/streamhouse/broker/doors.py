@@ -84,9 +84,10 @@ class Peers(Protocol):
         ...
 
     async def offset(
-        self, at: Address, name: TopicPartition, timestamp_ms: int, *, timeout_s: float
+        self, at: Address, name: TopicPartition, timestamp_ms: int, *, committed: bool = False, timeout_s: float
     ) -> "FoundOffset | None":
-        """The offset of a time, or with `LATEST_TIME` and `EARLIEST_TIME` an end of the log."""
+        """The offset of a time, or with `LATEST_TIME` and `EARLIEST_TIME` an end of the log; as those see it who read
+        committed records, if asked for."""
         ...
 
     async def list_groups(self, at: Address, *, timeout_s: float) -> "Sequence[ListedGroup]":

@@ -82,9 +82,9 @@ class KafkaPeers:
             return reads.fetched(answer, at, wanted)
 
     async def offset(
-        self, at: Address, name: TopicPartition, timestamp_ms: int, *, timeout_s: float
+        self, at: Address, name: TopicPartition, timestamp_ms: int, *, committed: bool = False, timeout_s: float
     ) -> FoundOffset | None:
-        request = reads.offsets_request(name, timestamp_ms)
+        request = reads.offsets_request(name, timestamp_ms, committed=committed)
         async with self._peer(at) as peer:
             answer = await peer.ask(QUESTIONS, request, reads.OFFSETS_VERSION, ListOffsetsResponse, timeout_s=timeout_s)
             return reads.found_offset(answer, at, name)

@@ -78,9 +78,10 @@ def _fetched(part: PartitionData, at: Address, name: TopicPartition) -> Fetched:
     )
 
 
-def offsets_request(name: TopicPartition, timestamp_ms: int) -> ListOffsetsRequest:
+def offsets_request(name: TopicPartition, timestamp_ms: int, *, committed: bool = False) -> ListOffsetsRequest:
     part = ListOffsetsPartition(partition_index=name.partition, timestamp=timestamp_ms)
-    return ListOffsetsRequest(replica_id=NO_REPLICA, topics=[ListOffsetsTopic(name=name.topic, partitions=[part])])
+    topic = ListOffsetsTopic(name=name.topic, partitions=[part])
+    return ListOffsetsRequest(replica_id=NO_REPLICA, isolation_level=int(committed), topics=[topic])
 
 
 def found_offset(answer: ListOffsetsResponse, at: Address, name: TopicPartition) -> FoundOffset | None:
