@@ -32,9 +32,7 @@ class _Waiting(NamedTuple):
     done: "asyncio.Future[None]"
 
     def settle(self, error: StreamhouseError | None) -> None:
-        self.shard.unwritten[self.group_id] -= 1
-        if not self.shard.unwritten[self.group_id]:
-            del self.shard.unwritten[self.group_id]
+        self.shard.written(self.group_id)
         if self.done.done():
             return  # nobody waits for it any more
         if error is None:

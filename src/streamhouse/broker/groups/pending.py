@@ -84,7 +84,9 @@ class Pending:
             if group.state is not GroupState.EMPTY:
                 raise CoordinatorLoading(group_id, why="the group's first generation is not written yet")
             await self._offsets.write_group(shard, group)
-        group.commits += 1  # whoever looks for what has expired has another time
+        # Whoever looks for what has expired has another time: a group without offsets would go.
+        group.commits += 1
+        shard.unwritten[group_id] += 1
         try:
             await self._metadata.put_pending_offsets(
                 shard.session_id, shard.partition, shard.epoch, call, group_id, pending, begins=begins
@@ -94,6 +96,8 @@ class Pending:
             raise NotCoordinator(group_id, why=str(error)) from None
         except Unavailable as error:
             raise CoordinatorUnavailable(group_id, why=str(error)) from None
+        finally:
+            shard.written(group_id)
 
 
 def _committed(offset: OffsetToCommit, *, now_ms: int) -> CommittedOffset:

@@ -80,6 +80,12 @@ class Shard:
         self._sequence += 1
         return self._sequence
 
+    def written(self, group_id: str) -> None:
+        """One of the changes that were under way is over, however it ended."""
+        self.unwritten[group_id] -= 1
+        if not self.unwritten[group_id]:
+            del self.unwritten[group_id]
+
 
 class Shards:
     def __init__(
