@@ -70,14 +70,14 @@ def init_producer(row: StoredTransaction, asked: ProducerAsked, *, now_ms: int) 
         return row
     if row.state is TransactionState.ONGOING:
         return replace(_fenced(row, now_ms=now_ms), previous=asked.known)
-    if asked.known is not None and asked.known == row.previous:  # it came before, and its answer was lost
+    if asked.known is not None and asked.known == row.previous and row.producer.epoch < MAX_EPOCH:  # it comes again
         return _emptied(row, asked, producer=row.producer, previous=row.previous, number=row.number, now_ms=now_ms)
     is_counted_out = row.number >= MANY
     return _emptied(
         row,
         asked,
         producer=_next(row.producer, fresh_id=asked.fresh_id, is_used_up=is_counted_out),
-        previous=row.producer if asked.known is not None else None,
+        previous=asked.known,
         number=0 if is_counted_out else row.number,
         now_ms=now_ms,
     )

@@ -1,0 +1,394 @@
+"""Transactions: what each call does in each state."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from streamhouse.errors import (
+    ConcurrentTransactions,
+    InvalidTransactionState,
+    ProducerFenced,
+    StreamhouseError,
+    TransactionTooLarge,
+    UnknownProducerId,
+)
+from streamhouse.model import transaction_changes as changes
+from streamhouse.model.names import PartitionId, TopicId
+from streamhouse.model.transaction import (
+    MAX_EPOCH,
+    MAX_NUMBER,
+    ProducerAsked,
+    ProducerIdentity,
+    StoredTransaction,
+    TransactionCall,
+    TransactionState,
+)
+
+EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
+PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
+COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
+
+ORDERS = TopicId(uuid.UUID(int=1))
+NOW_MS = 10_000
+STARTED_MS = 9_000
+FRESH = 99
+IN_FORCE = ProducerIdentity(7, 3)
+BEFORE = ProducerIdentity(7, 2)
+Outcome = TransactionState | type[StreamhouseError] | None
+"""The state that follows; None: the row stays as it is."""
+
+
+def part(number: int) -> PartitionId:
+    return PartitionId(ORDERS, number)
+
+
+def row(
+    state: TransactionState, *, previous: ProducerIdentity | None = None, producer: ProducerIdentity = IN_FORCE
+) -> StoredTransaction:
+    has_partitions = state is ONGOING or state.is_prepared
+    return StoredTransaction(
+        transactional_id="t",
+        producer=producer,
+        previous=previous,
+        marked_as=producer,
+        timeout_ms=1000,
+        state=state,
+        number=5,
+        started_at_ms=STARTED_MS,
+        changed_at_ms=STARTED_MS,
+        partitions=(part(0),) if has_partitions else (),
+    )
+
+
+def call(producer: ProducerIdentity = IN_FORCE) -> TransactionCall:
+    return TransactionCall("t", producer)
+
+
+def asked(known: ProducerIdentity | None = None) -> ProducerAsked:
+    return ProducerAsked(transactional_id="t", timeout_ms=2000, fresh_id=FRESH, known=known)
+
+
+def outcome_of(before: StoredTransaction, change: Callable[[], StoredTransaction]) -> Outcome:
+    try:
+        after = change()
+    except StreamhouseError as error:
+        return type(error)
+    return None if after is before else after.state
+
+
+def end(
+    before: StoredTransaction | None, *, commit: bool, bump: bool, by: ProducerIdentity = IN_FORCE
+) -> StoredTransaction:
+    return changes.end(before, call(by), commit=commit, bump=bump, fresh_id=FRESH, now_ms=NOW_MS)
+
+
+# --- the tables
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        (EMPTY, EMPTY),
+        (ONGOING, PREPARE_ABORT),
+        (PREPARE_COMMIT, None),
+        (PREPARE_ABORT, None),
+        (COMPLETE_COMMIT, EMPTY),
+        (COMPLETE_ABORT, EMPTY),
+    ],
+)
+@pytest.mark.parametrize("known", [None, IN_FORCE])
+def test_a_producer_comes_anew(state: TransactionState, outcome: Outcome, known: ProducerIdentity | None) -> None:
+    before = row(state)
+    assert outcome_of(before, lambda: changes.init_producer(before, asked(known), now_ms=NOW_MS)) is outcome
+
+
+@pytest.mark.parametrize("state", list(TransactionState))
+@pytest.mark.parametrize("known", [BEFORE, ProducerIdentity(7, 4), ProducerIdentity(6, 3)])
+def test_a_producer_that_was_replaced_does_not_come_back(state: TransactionState, known: ProducerIdentity) -> None:
+    before = row(state)
+    assert outcome_of(before, lambda: changes.init_producer(before, asked(known), now_ms=NOW_MS)) is ProducerFenced
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        (EMPTY, ONGOING),
+        (ONGOING, ONGOING),
+        (PREPARE_COMMIT, ConcurrentTransactions),
+        (PREPARE_ABORT, ConcurrentTransactions),
+        (COMPLETE_COMMIT, ONGOING),
+        (COMPLETE_ABORT, ONGOING),
+    ],
+)
+def test_partitions_are_enlisted(state: TransactionState, outcome: Outcome) -> None:
+    before = row(state)
+    assert outcome_of(before, lambda: changes.enlist(before, call(), [part(1)], limit=9, now_ms=NOW_MS)) is outcome
+
+
+@pytest.mark.parametrize(
+    ("state", "plain", "beginning"),
+    [
+        (EMPTY, InvalidTransactionState, ONGOING),
+        (ONGOING, None, None),
+        (PREPARE_COMMIT, ConcurrentTransactions, ConcurrentTransactions),
+        (PREPARE_ABORT, ConcurrentTransactions, ConcurrentTransactions),
+        (COMPLETE_COMMIT, InvalidTransactionState, ONGOING),
+        (COMPLETE_ABORT, InvalidTransactionState, ONGOING),
+    ],
+)
+def test_offsets_are_taken(state: TransactionState, plain: Outcome, beginning: Outcome) -> None:
+    before = row(state)
+    for begins, outcome in ((False, plain), (True, beginning)):
+        found = outcome_of(before, lambda: changes.take_offsets(before, call(), begins=begins, now_ms=NOW_MS))  # noqa: B023
+        assert found is outcome
+
+
+INVALID = InvalidTransactionState
+
+
+@pytest.mark.parametrize(
+    ("state", "commit", "abort", "bumping_commit", "bumping_abort"),
+    [
+        (EMPTY, INVALID, INVALID, INVALID, COMPLETE_ABORT),
+        (ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_COMMIT, PREPARE_ABORT),
+        (PREPARE_COMMIT, None, INVALID, None, INVALID),
+        (PREPARE_ABORT, INVALID, None, INVALID, None),
+        (COMPLETE_COMMIT, None, INVALID, INVALID, COMPLETE_ABORT),
+        (COMPLETE_ABORT, INVALID, None, INVALID, COMPLETE_ABORT),
+    ],
+)
+def test_a_transaction_is_ended(
+    state: TransactionState, commit: Outcome, abort: Outcome, bumping_commit: Outcome, bumping_abort: Outcome
+) -> None:
+    before = row(state)
+    assert outcome_of(before, lambda: end(before, commit=True, bump=False)) is commit
+    assert outcome_of(before, lambda: end(before, commit=False, bump=False)) is abort
+    assert outcome_of(before, lambda: end(before, commit=True, bump=True)) is bumping_commit
+    assert outcome_of(before, lambda: end(before, commit=False, bump=True)) is bumping_abort
+
+
+@pytest.mark.parametrize(
+    ("state", "commit", "abort"),
+    [
+        (EMPTY, ProducerFenced, ProducerFenced),
+        (ONGOING, ProducerFenced, ProducerFenced),
+        (PREPARE_COMMIT, None, INVALID),
+        (PREPARE_ABORT, INVALID, None),
+        (COMPLETE_COMMIT, None, INVALID),
+        (COMPLETE_ABORT, INVALID, None),
+    ],
+)
+def test_the_end_that_changed_the_producer_comes_again(
+    state: TransactionState, commit: Outcome, abort: Outcome
+) -> None:
+    before = row(state, previous=BEFORE)
+    assert outcome_of(before, lambda: end(before, commit=True, bump=True, by=BEFORE)) is commit
+    assert outcome_of(before, lambda: end(before, commit=False, bump=True, by=BEFORE)) is abort
+    assert outcome_of(before, lambda: end(before, commit=True, bump=False, by=BEFORE)) is ProducerFenced
+
+
+@pytest.mark.parametrize("state", list(TransactionState))
+@pytest.mark.parametrize(
+    ("speaker", "error"),
+    [
+        (BEFORE, ProducerFenced),
+        (ProducerIdentity(7, 4), ProducerFenced),
+        (ProducerIdentity(8, 3), UnknownProducerId),
+    ],
+)
+def test_nobody_else_speaks_for_a_transaction(
+    state: TransactionState, speaker: ProducerIdentity, error: type[StreamhouseError]
+) -> None:
+    before = row(state)
+    with pytest.raises(error):
+        changes.enlist(before, call(speaker), [], limit=9, now_ms=NOW_MS)
+    with pytest.raises(error):
+        changes.take_offsets(before, call(speaker), begins=True, now_ms=NOW_MS)
+    for bump in (False, True):
+        with pytest.raises(error):
+            end(before, commit=False, bump=bump, by=speaker)
+
+
+def test_nobody_speaks_for_a_transactional_id_that_is_not_there() -> None:
+    with pytest.raises(UnknownProducerId):
+        changes.enlist(None, call(), [], limit=9, now_ms=NOW_MS)
+    with pytest.raises(UnknownProducerId):
+        changes.take_offsets(None, call(), begins=True, now_ms=NOW_MS)
+    with pytest.raises(UnknownProducerId):
+        end(None, commit=True, bump=True)
+
+
+@pytest.mark.parametrize("state", list(TransactionState))
+def test_only_an_ongoing_transaction_expires(state: TransactionState) -> None:
+    expired = changes.expire(row(state), 5, now_ms=NOW_MS)
+    if state is not ONGOING:
+        assert expired is None
+        return
+    assert expired is not None
+    assert (expired.state, expired.producer, expired.marked_as) == (PREPARE_ABORT, (7, 4), (7, 4))
+    assert expired.previous is None  # its producer is fenced, whatever it repeats
+    assert expired.partitions == (part(0),)
+
+
+def test_a_transaction_expires_when_its_time_is_up_and_not_before() -> None:
+    assert changes.expire(row(ONGOING), 5, now_ms=STARTED_MS + 999) is None
+    assert changes.expire(row(ONGOING), 4, now_ms=STARTED_MS + 1000) is None
+    assert changes.expire(None, 5, now_ms=STARTED_MS + 1000) is None
+    assert changes.expire(row(ONGOING), 5, now_ms=STARTED_MS + 1000) is not None
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        (EMPTY, None),
+        (ONGOING, None),
+        (PREPARE_COMMIT, COMPLETE_COMMIT),
+        (PREPARE_ABORT, COMPLETE_ABORT),
+        (COMPLETE_COMMIT, None),
+        (COMPLETE_ABORT, None),
+    ],
+)
+def test_a_transaction_is_complete(state: TransactionState, outcome: Outcome) -> None:
+    completed = changes.complete(row(state), 5, now_ms=NOW_MS)
+    assert (None if completed is None else completed.state) is outcome
+    assert completed is None or completed.partitions == ()
+    assert changes.complete(row(state), 4, now_ms=NOW_MS) is None
+    assert changes.complete(None, 5, now_ms=NOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "due_ms"),
+    [
+        (EMPTY, None),
+        (ONGOING, STARTED_MS + 1000),
+        (PREPARE_COMMIT, STARTED_MS),
+        (PREPARE_ABORT, STARTED_MS),
+        (COMPLETE_COMMIT, None),
+        (COMPLETE_ABORT, None),
+    ],
+)
+def test_somebody_looks_after_what_is_under_way(state: TransactionState, due_ms: int | None) -> None:
+    assert changes.due_at_ms(row(state)) == due_ms
+
+
+# --- what changes, where it does
+
+
+def test_a_new_transactional_id_begins_with_the_fresh_producer_whoever_the_client_says_it_is() -> None:
+    created = changes.new_transaction(asked(BEFORE), now_ms=NOW_MS)
+    assert (created.producer, created.previous, created.state) == ((FRESH, 0), None, EMPTY)
+    assert (created.number, created.started_at_ms, created.timeout_ms) == (0, -1, 2000)
+
+
+def test_a_producer_that_comes_anew_has_the_next_epoch_and_its_own_timeout() -> None:
+    after = changes.init_producer(row(COMPLETE_COMMIT, previous=BEFORE), asked(), now_ms=NOW_MS)
+    assert (after.producer, after.previous, after.timeout_ms) == ((7, 4), None, 2000)
+    assert (after.number, after.started_at_ms, after.changed_at_ms) == (5, -1, NOW_MS)
+
+
+def test_a_producer_that_was_known_is_given_the_same_when_it_asks_again() -> None:
+    after = changes.init_producer(row(EMPTY), asked(IN_FORCE), now_ms=NOW_MS)
+    assert (after.producer, after.previous) == ((7, 4), IN_FORCE)
+    again = changes.init_producer(after, asked(IN_FORCE), now_ms=NOW_MS)
+    assert again == after
+    replaced = changes.init_producer(again, asked(), now_ms=NOW_MS)
+    with pytest.raises(ProducerFenced):
+        changes.init_producer(replaced, asked(IN_FORCE), now_ms=NOW_MS)
+
+
+def test_whoever_comes_anew_in_the_middle_of_a_transaction_has_it_aborted_and_asks_again() -> None:
+    fenced = changes.init_producer(row(ONGOING), asked(), now_ms=NOW_MS)
+    assert (fenced.producer, fenced.marked_as, fenced.number) == ((7, 4), (7, 4), 5)
+    assert changes.init_producer(fenced, asked(), now_ms=NOW_MS) is fenced
+    completed = changes.complete(fenced, 5, now_ms=NOW_MS)
+    assert completed is not None
+    assert changes.init_producer(completed, asked(), now_ms=NOW_MS).producer == (7, 5)
+
+
+def test_a_producer_that_is_known_may_leave_its_own_transaction_behind() -> None:
+    fenced = changes.init_producer(row(ONGOING), asked(IN_FORCE), now_ms=NOW_MS)
+    completed = changes.complete(fenced, 5, now_ms=NOW_MS)
+    assert completed is not None
+    after = changes.init_producer(completed, asked(IN_FORCE), now_ms=NOW_MS)
+    assert (after.producer, after.state) == ((7, 4), EMPTY)
+
+
+@pytest.mark.parametrize("epoch", [MAX_EPOCH - 1, MAX_EPOCH])
+def test_a_producer_whose_epochs_are_used_up_gets_another_id(epoch: int) -> None:
+    last = ProducerIdentity(7, epoch)
+    after = changes.init_producer(row(COMPLETE_ABORT, producer=last), asked(last), now_ms=NOW_MS)
+    assert (after.producer, after.previous) == ((FRESH, 0), last)
+    assert changes.init_producer(after, asked(last), now_ms=NOW_MS) == after
+
+
+def test_the_epoch_that_is_kept_for_fencing_is_given_to_nobody() -> None:
+    last = ProducerIdentity(7, MAX_EPOCH - 1)
+    fenced = changes.init_producer(row(ONGOING, producer=last), asked(last), now_ms=NOW_MS)
+    assert fenced.marked_as == (7, MAX_EPOCH)
+    completed = changes.complete(fenced, 5, now_ms=NOW_MS)
+    assert completed is not None
+    after = changes.init_producer(completed, asked(last), now_ms=NOW_MS)
+    assert after.producer == (FRESH, 0)
+    assert changes.init_producer(after, asked(last), now_ms=NOW_MS) == after
+
+
+def test_a_transaction_begins_with_the_next_number_and_without_a_past() -> None:
+    begun = changes.enlist(row(COMPLETE_ABORT, previous=BEFORE), call(), [part(1)], limit=9, now_ms=NOW_MS)
+    assert (begun.number, begun.started_at_ms, begun.previous) == (6, NOW_MS, None)
+    assert begun.partitions == (part(1),)
+    assert changes.enlist(begun, call(), [part(1)], limit=9, now_ms=NOW_MS + 1) is begun
+    more = changes.enlist(begun, call(), [part(2), part(1), part(2)], limit=9, now_ms=NOW_MS + 1)
+    assert (more.number, more.started_at_ms, more.partitions) == (6, NOW_MS, (part(1), part(2)))
+
+
+def test_a_transaction_without_partitions_is_one_too() -> None:
+    assert changes.enlist(row(EMPTY), call(), [], limit=0, now_ms=NOW_MS).state is ONGOING
+
+
+def test_a_transaction_is_about_so_many_partitions_at_most() -> None:
+    assert len(changes.enlist(row(ONGOING), call(), [part(1)], limit=2, now_ms=NOW_MS).partitions) == 2
+    with pytest.raises(TransactionTooLarge):
+        changes.enlist(row(ONGOING), call(), [part(1), part(2)], limit=2, now_ms=NOW_MS)
+
+
+def test_markers_name_the_producer_that_ended_its_transaction() -> None:
+    after = end(row(ONGOING), commit=True, bump=False)
+    assert (after.producer, after.previous, after.marked_as) == (IN_FORCE, None, IN_FORCE)
+    assert after.marker.number == 5
+    assert after.marker.is_commit
+
+
+def test_an_end_that_changes_the_producer_marks_with_the_next_epoch() -> None:
+    after = end(row(ONGOING), commit=False, bump=True)
+    assert (after.producer, after.previous, after.marked_as) == ((7, 4), IN_FORCE, (7, 4))
+    assert not after.marker.is_commit
+
+
+def test_an_end_that_uses_up_the_epochs_marks_the_old_producer_and_goes_on_with_another() -> None:
+    last = ProducerIdentity(7, MAX_EPOCH - 1)
+    before = row(ONGOING, producer=last)
+    after = end(before, commit=True, bump=True, by=last)
+    assert (after.producer, after.previous, after.marked_as) == ((FRESH, 0), last, (7, MAX_EPOCH))
+    assert end(after, commit=True, bump=True, by=last) is after
+    completed = changes.complete(after, 5, now_ms=NOW_MS)
+    assert completed is not None
+    assert end(completed, commit=True, bump=True, by=last) is completed
+
+
+def test_what_never_began_is_aborted_by_another_epoch_alone() -> None:
+    after = end(row(EMPTY), commit=False, bump=True)
+    assert (after.producer, after.previous, after.number) == ((7, 4), IN_FORCE, 5)
+    assert end(after, commit=False, bump=True) is after
+
+
+def test_a_producer_that_counted_far_gets_another_id_and_counts_anew() -> None:
+    far = replace(row(COMPLETE_COMMIT), number=changes.MANY)
+    after = changes.init_producer(far, asked(), now_ms=NOW_MS)
+    assert (after.producer, after.number) == ((FRESH, 0), 0)
+
+
+def test_a_producer_that_can_not_count_on_must_come_anew() -> None:
+    with pytest.raises(ProducerFenced):
+        changes.enlist(replace(row(COMPLETE_COMMIT), number=MAX_NUMBER), call(), [], limit=9, now_ms=NOW_MS)
