@@ -22,6 +22,9 @@ ENTRIES = st.builds(
     epoch=st.integers(0, 2**15 - 1),
     batches=st.lists(SPANS, max_size=MAX_REMEMBERED_BATCHES).map(tuple),
     last_timestamp_ms=LONGS,
+    transaction_first=st.none() | st.integers(0, 2**63 - 1),
+    marker_number=st.integers(-1, 2**31 - 1),
+    is_doubtful=st.booleans(),
 )
 SPAN = SequenceSpan(2**31 - 2, 1, 2**40, 2**40 + 4, 1_700_000_000_000)
 ENTRY = ProducerEntry(producer_id=9, epoch=2, batches=(SPAN,), last_timestamp_ms=1_700_000_000_000)
@@ -47,6 +50,13 @@ def test_every_flipped_bit_and_every_cut_is_seen() -> None:
     for data in damaged:
         with pytest.raises(CorruptObject):
             decode_producers(data, key="segments/x")
+
+
+def test_a_snapshot_that_says_nothing_of_transactions_is_of_the_version_that_all_releases_read() -> None:
+    assert encode_producers([ENTRY])[:2] == b"\x00\x01"
+    for changed in (ENTRY._replace(transaction_first=0), ENTRY._replace(marker_number=0)):
+        assert encode_producers([ENTRY, changed])[:2] == b"\x00\x02"
+        assert decode_producers(encode_producers([ENTRY, changed])) == [ENTRY, changed]
 
 
 def test_refuses_to_remember_more_than_the_window() -> None:

@@ -2,16 +2,23 @@
 
 Data path   broker -> **appending** (checks, rules, memory, turn) -> log
 Owns        admission; which batches were refused for now, so that their successors don't overtake them
-Leaves      offsets to `log`, the lease to `tenure`, what a rule is to `rules`, schema ids to `schemas.validation`
+Leaves      offsets to `log`, the lease to `tenure`, what a rule is to `rules`, schema ids to `schemas.validation`,
+            which transactions are under way to `transactions`
+
+The first batch of a transaction in a partition is placed only if its transaction is known to be under way there.
+Whoever knows is asked, and a marker may come while it answers: then the answer is worth nothing, and is asked for
+again.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from streamhouse.errors import (
     BadRecords,
+    ConcurrentTransactions,
+    InvalidTransactionState,
     OutOfOrderSequence,
     PredecessorRefused,
     RecordTooLarge,
@@ -20,9 +27,10 @@ from streamhouse.errors import (
 )
 from streamhouse.format.batch import BatchHeader, check_batch, correct_max_timestamp, read_header
 from streamhouse.format.records import RecordsSummary, find_records, validate_records
-from streamhouse.model.names import TopicPartition
+from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.schema import Check
 from streamhouse.model.topic import RecordPart
+from streamhouse.model.transaction import ProducerIdentity
 
 from .budget import MemoryBudget
 from .doors import Doors
@@ -39,6 +47,29 @@ INLINE_BYTES: Final = 256 * 1024
 JUDGED_RECORDS: Final = 10_000
 """Of a batch that breaks a rule so many records are looked at one by one; librdkafka's batches are no longer."""
 
+VERIFICATIONS: Final = 3
+"""So often is asked whether a transaction is under way while markers of its producer come; then the client asks."""
+
+
+class ProduceTransaction(NamedTuple):
+    """What a request says of its batches' transaction; `enlists`: their partitions take part in it from now on."""
+
+    transactional_id: str
+    enlists: bool
+
+
+class Verifier(Protocol):
+    """Raises unless the producer's transaction is under way, and the partition takes part in it."""
+
+    def __call__(
+        self,
+        name: TopicPartition,
+        partition: PartitionId,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        enlists: bool,
+    ) -> Awaitable[None]: ...
+
 
 class Appending:
     def __init__(
@@ -50,9 +81,11 @@ class Appending:
         budget: MemoryBudget,
         traffic: Traffic,
         schema_check: SchemaCheck,
+        verifier: Verifier,
     ) -> None:
         self._doors = doors
         self._schema_check = schema_check
+        self._verifier = verifier
         self._settings = doors.settings.producers
         self._open_log = open_log
         self._tenure = tenure
@@ -70,7 +103,9 @@ class Appending:
         for item in logs:
             self._refusals.refused(item.name, item.refused, now=self._doors.clock.monotonic())
 
-    async def append(self, name: TopicPartition, data: memoryview) -> Placed:
+    async def append(
+        self, name: TopicPartition, data: memoryview, transaction: ProduceTransaction | None = None
+    ) -> Placed:
         """Check, admit and place one batch, or say why not and whether it may come again."""
         try:
             opened = await self._open_log(name)
@@ -89,6 +124,8 @@ class Appending:
                 opened = await self._open_log(name)
             if not opened.gate.is_open:
                 await opened.gate.wait()
+            if header.is_transactional:
+                opened = await self._verified(name, header, transaction)
             return self._place(opened, header, data)
         except Rejected:
             raise
@@ -96,6 +133,26 @@ class Appending:
             with suppress(Rejected):
                 self._refusals.refused(name, [read_header(data)], now=self._doors.clock.monotonic())
             raise
+
+    async def _verified(
+        self, name: TopicPartition, header: BatchHeader, transaction: ProduceTransaction | None
+    ) -> PartitionLog:
+        """The log, at a moment in which the batch may be placed there: nothing may be awaited in between."""
+        if transaction is None:
+            raise InvalidTransactionState("", why=f"a batch of a transaction whose id isn't told; partition={name}")
+        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+        opened = await self._open_log(name)
+        for _ in range(VERIFICATIONS):
+            if not opened.needs_verification(header):
+                return opened
+            token = opened.transaction_token(header.producer_id)
+            await self._verifier(name, opened.partition, transaction.transactional_id, producer, transaction.enlists)
+            opened = await self._open_log(name)
+            if not opened.gate.is_open:
+                await opened.gate.wait()
+            if opened.verify(header, token):
+                return opened
+        raise ConcurrentTransactions(transaction.transactional_id)
 
     def _place(self, opened: PartitionLog, header: BatchHeader, data: memoryview) -> Placed:
         tenure = self._tenure()

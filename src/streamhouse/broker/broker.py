@@ -24,7 +24,7 @@ from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.waiting import patiently
 
 from .administration import Administration
-from .appending import Appending
+from .appending import Appending, ProduceTransaction
 from .budget import MemoryBudget
 from .catalogue import Catalogue
 from .cluster.checkup import Checkup
@@ -51,6 +51,7 @@ from .reading.offsets import FoundOffset, Offsets
 from .reading.plans import ReadPlans
 from .reading.reader import SegmentReader
 from .reading.registered import Registered
+from .reading.voids import Voids
 from .records.records import Records
 from .schemas import Schemas
 from .sql import SqlWorkers
@@ -85,6 +86,7 @@ class Broker:
         self._fetcher = Fetcher(
             doors.settings.fetch,
             reader=self.reader,
+            voids=Voids(doors.metadata, page=doors.settings.transactions.aborted_kept),
             open_log=self._leading.open_log,
             vouches_for=lambda opened: self._current().vouches_for(opened),
             clock=doors.clock,
@@ -122,6 +124,7 @@ class Broker:
             budget=self.budget,
             traffic=self.traffic,
             schema_check=self.schemas.check,
+            verifier=self.transactions.verify,
         )
         self.records = Records(doors, self)
         self.holds = Holds(
@@ -385,13 +388,17 @@ class Broker:
 
     # --- appending
 
-    def append(self, name: TopicPartition, data: memoryview) -> Awaitable[Placed]:
+    def append(
+        self, name: TopicPartition, data: memoryview, transaction: ProduceTransaction | None = None
+    ) -> Awaitable[Placed]:
         """Check, admit and place one batch; the answer's `durable()` says when it may be acknowledged.
+
+        Batches of transactions need the `transaction` that they are sent in.
 
         The buffer becomes the log's: it is written into (offset, epoch) and must not be touched by the caller again.
         """
         _refuse_internal(name.topic, "written to")
-        return self._appending.append(name, data)
+        return self._appending.append(name, data, transaction)
 
     async def acknowledge(self, placed: Placed) -> None:
         """Wait until the append is durable and may still be acknowledged under its lease."""
@@ -416,13 +423,14 @@ class Broker:
     async def earliest(self, name: TopicPartition) -> FoundOffset:
         return self.offsets.earliest(await self._leading.open_log(name))
 
-    async def latest(self, name: TopicPartition) -> FoundOffset:
+    async def latest(self, name: TopicPartition, *, committed: bool = False) -> FoundOffset:
         opened = await self._leading.open_log(name)
         self._current().require_valid(name)  # a leader whose time is over doesn't know the end any more
-        return self.offsets.latest(opened)
+        return self.offsets.latest(opened, committed=committed)
 
-    async def at_time(self, name: TopicPartition, timestamp_ms: int) -> FoundOffset | None:
-        return await self.offsets.at_time(await self._leading.open_log(name), timestamp_ms)
+    async def at_time(self, name: TopicPartition, timestamp_ms: int, *, committed: bool = False) -> FoundOffset | None:
+        opened = await self._leading.open_log(name)
+        return await self.offsets.at_time(opened, timestamp_ms, committed=committed)
 
     async def at_max_timestamp(self, name: TopicPartition) -> FoundOffset | None:
         return await self.offsets.at_max_timestamp(await self._leading.open_log(name))

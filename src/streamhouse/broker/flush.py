@@ -260,6 +260,7 @@ class Flusher:
         commit = SegmentCommit(
             segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now_ms),
             runs=tuple(layout.run(key) for layout in encoded.layouts),
+            aborted={share.log.partition: tuple(share.producers.aborted) for share in taken if share.producers.aborted},
         )
         published = await self._register(commit, taken)
         if published:
@@ -291,7 +292,7 @@ class Flusher:
                 for share in taken:
                     if share.log.partition in lost:
                         await self._dropped(share.log, error)
-                commit = SegmentCommit(segment=commit.segment, runs=kept)
+                commit = commit.only(kept)
         published = {run.partition for run in commit.runs}
         return [share for share in taken if share.log.partition in published]
 

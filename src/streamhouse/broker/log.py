@@ -2,29 +2,34 @@
 
 Data path   broker -> **log** (judge, place, queue in the WAL: one synchronous step) -> WAL -> high watermark -> flush
 Owns        offsets, the tail in memory, the high watermark, the producers' windows
-Leaves      durability to the WAL, segments to `flush` and `reader`, the lease to `tenure`
+Leaves      durability to the WAL, segments to `flush` and `reader`, the lease to `tenure`, which transactions are
+            decided to `stability`
 
 Invariants  log_start <= flushed_end <= high_watermark <= next_offset, and none of them ever goes back
+            log_start <= last_stable_offset <= high_watermark
             the tail holds exactly the batches of [flushed_end, next_offset)
             bytes of a placed batch are never written again: readers and sockets hold views of them
 """
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from streamhouse.errors import AppendFailed, Retriable
 from streamhouse.format import batch as batches
 from streamhouse.format.batch import BatchHeader
+from streamhouse.format.markers import marker_batch
 from streamhouse.format.producers import ProducerEntry
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import TopicConfig
+from streamhouse.model.transaction import AbortedTransaction, Marker
 
 from .cluster.reserve import UNLIMITED, Reserve
 from .gate import Gate
 from .producers import KEYS_FROM, ProducerTable
+from .stability import KEPT, KnownAborted, Stability
 from .wal.base import Buffer, Wal, WalEntry
 
 
@@ -71,6 +76,8 @@ class PartitionLog:
         producers: ProducerTable,
         wal: Wal,
         reserve: Reserve = UNLIMITED,
+        aborted: KnownAborted | None = None,
+        aborted_kept: int = KEPT,
     ) -> None:
         self.name = name
         self.partition: PartitionId = state.partition
@@ -92,6 +99,7 @@ class PartitionLog:
         self._wal = wal
         self._producers = producers
         self._stored_producers = producers.copy()
+        self._stability = Stability(producers.open_transactions(), aborted or KnownAborted(), kept=aborted_kept)
         self._tail: list[TailBatch] = []
         self._tail_ends: list[int] = []
         self._tail_bytes = 0
@@ -151,8 +159,49 @@ class PartitionLog:
         self._tail_bytes += len(data)
         if idempotent:
             self._producers.record(header, base, now_ms=now_ms)
+            if header.is_transactional:
+                self._stability.began(header.producer_id, base)
         commit.add_done_callback(lambda done: self._committed(done, end))
         return Placed(self, base, end, append_time_ms, commit)
+
+    def append_marker(self, marker: Marker, *, now: float, now_ms: int) -> Placed:
+        """End the producer's transaction here. A number that was taken before changes nothing: what is answered waits
+        until everything is durable that was placed by now, the first one too. Raises `MarkerFenced`."""
+        self._require_open()
+        if self._producers.has_taken(self.name, marker):
+            return Placed(self, self.next_offset, self.next_offset, -1, None)
+        base = self.next_offset
+        end = base + 1
+        if end > self.reserve.ask_at:
+            self.reserve.need(end)
+        data = memoryview(marker_batch(marker, now_ms=now_ms))
+        batches.place(data, base_offset=base, leader_epoch=self.epoch)
+        commit = self._wal.append((WalEntry(self.partition, self.epoch, base, end, data),))
+        self.next_offset = end
+        self._tail.append(TailBatch(batches.read_header(data), base, end, data, now))
+        self._tail_ends.append(end)
+        self._tail_bytes += len(data)
+        aborted = self._producers.end(marker, base, now_ms=now_ms)
+        self._stability.ended(marker.producer.producer_id, end, aborted)
+        commit.add_done_callback(lambda done: self._committed(done, end))
+        return Placed(self, base, end, -1, commit)
+
+    def needs_verification(self, header: BatchHeader) -> bool:
+        """Whether a batch may be the first of a transaction here, so that somebody must know of it before it is placed;
+        a duplicate isn't."""
+        return (
+            header.is_transactional
+            and not self._producers.has_open(header)
+            and not self._producers.is_duplicate(header)
+        )
+
+    def transaction_token(self, producer_id: int) -> int:
+        """What `verify` must be given: taken before the question whether the transaction is under way."""
+        return self._producers.marker_number(producer_id)
+
+    def verify(self, header: BatchHeader, token: int) -> bool:
+        """Whether the answer still holds: no marker of the producer came since. For the very step that places it."""
+        return self._producers.marker_number(header.producer_id) == token
 
     def _committed(self, commit: "asyncio.Future[None]", end: int) -> None:
         """Runs whether or not the producer still waits: a lost connection can't hold the high watermark back."""
@@ -169,6 +218,7 @@ class PartitionLog:
         if self.sealed:
             raise AppendFailed(f"log was sealed before the append was noticed; partition={self.name} end={end}")
         self.high_watermark = end
+        self._stability.reached(end)
         for waiting in [waiting for waiting, until in self._waiting.items() if until <= end]:
             self._waiting.pop(waiting)
             if not waiting.done():
@@ -246,14 +296,41 @@ class PartitionLog:
 
     # --- reading
 
-    def read_tail(self, offset: int, *, max_bytes: int, at_least_one: bool) -> list[Buffer]:
-        """Durable whole batches from the one that holds `offset`, up to `max_bytes`, or one if asked for."""
+    @property
+    def open_transactions(self) -> int:
+        """How many there are; for whoever counts them now and then."""
+        return len(self._producers.open_transactions())
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided, for good."""
+        if self._stability.is_calm:
+            return self.high_watermark
+        return max(self.log_start, min(self._stability.oldest(), self.high_watermark))
+
+    def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
+        """Aborted transactions that have something in [start, end); the store has those whose markers stand below
+        `aborted_known_from`."""
+        return self._stability.aborted_between(start, end)
+
+    @property
+    def aborted_known_from(self) -> int:
+        return self._stability.known_from
+
+    def forget_aborted(self, last_offsets: Collection[int]) -> None:
+        """Compaction has left nothing of these transactions, and takes their markers."""
+        self._stability.forget(last_offsets)
+
+    def read_tail(self, offset: int, *, max_bytes: int, at_least_one: bool, until: int | None = None) -> list[Buffer]:
+        """Durable whole batches from the one that holds `offset`, up to `max_bytes`, or one if asked for; none that
+        reaches beyond `until`."""
         found: list[Buffer] = []
         size = 0
+        end = self.high_watermark if until is None else min(until, self.high_watermark)
         for index in range(bisect_right(self._tail_ends, offset), len(self._tail)):
             item = self._tail[index]
             size_after = size + len(item.data)
-            if item.end > self.high_watermark or (size_after > max_bytes and (found or not at_least_one)):
+            if item.end > end or (size_after > max_bytes and (found or not at_least_one)):
                 break
             found.append(item.data)
             size = size_after
@@ -293,9 +370,10 @@ class PartitionLog:
         return durable
 
     def producers_after(self, flushed: Iterable[TailBatch], *, now_ms: int) -> ProducerTable:
-        """The producers' state at the end of `flushed`, which follow the flushed end. May be called in a thread."""
+        """The producers' state at the end of `flushed`, which follow the flushed end, and what is aborted in them. May
+        be called in a thread."""
         table = self._stored_producers.copy()
-        table.replay(((item.header, item.base) for item in flushed), now_ms=now_ms)
+        table.replay(((item.header, item.base, item.data) for item in flushed), now_ms=now_ms)
         return table
 
     def flushed(self, end: int, producers: ProducerTable) -> int:
@@ -307,6 +385,7 @@ class PartitionLog:
         self._tail_bytes -= freed
         self.flushed_end = end
         self._stored_producers = producers
+        self._stability.flushed(end)
         for waiting in [waiting for waiting, until in self._waiting_for_flush.items() if until <= end]:
             self._waiting_for_flush.pop(waiting)
             if not waiting.done():
@@ -330,3 +409,4 @@ class PartitionLog:
     def start_at(self, offset: int) -> None:
         """Retention, or somebody who deleted records, moved the log start."""
         self.log_start = max(self.log_start, offset)
+        self._stability.start_at(self.log_start)

@@ -9,14 +9,25 @@ at the flushed end, whose snapshot goes into the next segment and from which the
 
 Idempotency keys are producers, too, with ids from `KEYS_FROM` on that nobody is ever given. There may be many more of
 them, each with one batch, so they have a limit of their own and make no room at the expense of producers.
+
+A transaction is open here from its first batch to its marker. As long as it is, its producer is forgotten neither for
+its silence nor for others' sake: who reads committed records would be told too much.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from streamhouse.errors import DuplicateSequence, OutOfOrderSequence, StaleProducerEpoch
-from streamhouse.format.batch import BatchHeader
-from streamhouse.format.producers import ProducerEntry, SequenceSpan
+from streamhouse.errors import (
+    DuplicateSequence,
+    InvalidTransactionState,
+    MarkerFenced,
+    OutOfOrderSequence,
+    StaleProducerEpoch,
+)
+from streamhouse.format.batch import BatchHeader, Buffer
+from streamhouse.format.markers import read_marker
+from streamhouse.format.producers import NO_MARKER, ProducerEntry, SequenceSpan
+from streamhouse.model.transaction import AbortedTransaction, Marker
 
 WINDOW: Final = 5
 SEQUENCES: Final = 2**31
@@ -29,12 +40,18 @@ class ProducerTable:
     ) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._keys: dict[int, ProducerEntry] = {}
+        self._doubtful: set[int] = set()
         for entry in entries:
             self._among(entry.producer_id)[entry.producer_id] = entry
+            if entry.is_doubtful:
+                self._doubtful.add(entry.producer_id)
         self._limit = limit
         self._key_limit = limit if key_limit is None else key_limit
         self._expire_ms = expire_ms
-        self._doubtful: set[int] = set()
+        self._doubt_from: int | None = None
+        self._settled: set[int] = set()
+        self.aborted: list[AbortedTransaction] = []
+        """What the markers that were replayed have aborted."""
 
     def __repr__(self) -> str:
         return f"<ProducerTable producers={len(self._entries)} keys={len(self._keys)}>"
@@ -50,13 +67,26 @@ class ProducerTable:
         copied._entries = dict(self._entries)
         copied._keys = dict(self._keys)
         copied._doubtful = set(self._doubtful)
+        copied._doubt_from = self._doubt_from
+        copied._settled = set(self._settled)
         return copied
 
-    def doubt(self) -> "ProducerTable":
+    def doubt(self, from_offset: int | None = None) -> "ProducerTable":
         """Later batches of these producers may be on a disk that nobody can read. What is remembered still tells
-        duplicates; where a producer is, it is asked once, and until then no snapshot says so."""
+        duplicates; where a producer is, it is asked once, and until then no snapshot says so.
+
+        From `from_offset` on, if that is known, anybody may have begun a transaction there.
+        """
         self._doubtful = {*self._entries, *self._keys}
+        self._doubt_from = from_offset
         return self
+
+    def open_transactions(self) -> Mapping[int, int]:
+        """Where the open transactions begin, by producer; the oldest first."""
+        firsts = [
+            (e.transaction_first, e.producer_id) for e in self._entries.values() if e.transaction_first is not None
+        ]
+        return {producer_id: first for first, producer_id in sorted(firsts)}
 
     def knows(self, header: BatchHeader) -> bool:
         """Whether this incarnation of the producer has stored anything that is remembered."""
@@ -70,7 +100,7 @@ class ProducerTable:
         entry = self._among(header.producer_id).get(header.producer_id)
         if entry is None or header.producer_epoch > entry.epoch:
             return 0 if header.base_sequence != 0 else None
-        expected = (entry.batches[-1].last_sequence + 1) % SEQUENCES
+        expected = _next_sequence(entry)
         is_gap = header.producer_epoch == entry.epoch and precedes(expected, header.base_sequence)
         return expected if is_gap else None
 
@@ -83,16 +113,19 @@ class ProducerTable:
             raise StaleProducerEpoch(
                 partition, producer_id=header.producer_id, epoch=header.producer_epoch, current=entry.epoch
             )
+        if header.producer_epoch == entry.epoch and (span := _same(entry, header)) is not None:
+            return span
+        if entry.transaction_first is not None and not header.is_transactional:
+            raise InvalidTransactionState(
+                f"of producer {header.producer_id}", why=f"a batch outside of it, while it is open in {partition}"
+            )
         if header.producer_epoch > entry.epoch:
             if header.base_sequence != 0 and header.producer_id not in self._doubtful:
                 raise OutOfOrderSequence(
                     partition, producer_id=header.producer_id, expected=0, got=header.base_sequence
                 )
             return None
-        for span in entry.batches:
-            if span.first_sequence == header.base_sequence and span.last_sequence == header.last_sequence:
-                return span
-        expected = (entry.batches[-1].last_sequence + 1) % SEQUENCES
+        expected = _next_sequence(entry)
         if header.base_sequence == expected:
             return None
         if header.producer_id in self._doubtful and precedes(expected, header.base_sequence):
@@ -125,29 +158,141 @@ class ProducerTable:
         self._doubtful.discard(header.producer_id)
         same = entry is not None and entry.epoch == header.producer_epoch
         kept = entry.batches[1 - WINDOW :] if entry is not None and same else ()
+        first = entry.transaction_first if entry is not None else None
+        if first is None and header.is_transactional:
+            first = self._begin(header.producer_id, base_offset)
         among[header.producer_id] = ProducerEntry(
-            producer_id=header.producer_id,
-            epoch=header.producer_epoch,
-            batches=(*kept, span),
-            last_timestamp_ms=now_ms,
+            header.producer_id,
+            header.producer_epoch,
+            (*kept, span),
+            now_ms,
+            first,
+            NO_MARKER if entry is None else entry.marker_number,
         )
         if len(among) > (self._limit if among is self._entries else self._key_limit):
-            del among[next(iter(among))]
+            self._make_room(among)
 
-    def replay(self, batches: Iterable[tuple[BatchHeader, int]], *, now_ms: int) -> None:
-        """Record batches (with their base offsets) that are stored already and were judged then."""
-        for header, base_offset in batches:
-            if header.producer_id >= 0 and not header.is_control:
+    def _begin(self, producer_id: int, base_offset: int) -> int:
+        """Where a transaction begins whose first known batch is placed here: in what nobody could read, perhaps."""
+        if self._doubt_from is None or producer_id in self._settled:
+            return base_offset
+        first = self._doubt_from
+        self._settle(producer_id)
+        return first
+
+    def _settle(self, producer_id: int) -> None:
+        """From here on it is known which transaction of the producer is open."""
+        if self._doubt_from is not None:
+            self._settled.add(producer_id)
+            if len(self._settled) > self._limit:
+                self._doubt_from = None
+                self._settled.clear()
+
+    def _make_room(self, among: dict[int, ProducerEntry]) -> None:
+        """Forget the longest silent one that has no open transaction. A few are looked at, and go to the end: with
+        thousands of open ones the table may be larger for a while."""
+        for _ in range(WINDOW):
+            producer_id = next(iter(among))
+            entry = among.pop(producer_id)
+            if entry.transaction_first is None:
+                self._doubtful.discard(producer_id)
+                return
+            among[producer_id] = entry
+
+    # --- markers
+
+    def marker_number(self, producer_id: int) -> int:
+        """The number of the producer's transaction whose marker came last; -1 for none that is remembered."""
+        entry = self._entries.get(producer_id)
+        return NO_MARKER if entry is None else entry.marker_number
+
+    def has_open(self, header: BatchHeader) -> bool:
+        """Whether a transaction of this incarnation of the producer is open."""
+        entry = self._entries.get(header.producer_id)
+        return entry is not None and entry.transaction_first is not None and entry.epoch == header.producer_epoch
+
+    def is_duplicate(self, header: BatchHeader) -> bool:
+        """Whether the batch is remembered."""
+        entry = self._among(header.producer_id).get(header.producer_id)
+        return entry is not None and entry.epoch == header.producer_epoch and _same(entry, header) is not None
+
+    def has_taken(self, partition: object, marker: Marker) -> bool:
+        """Whether the transaction of this number, or a later one of the producer, has ended here before.
+
+        Raises `MarkerFenced` for one that never came and never may: its producer was replaced.
+        """
+        entry = self._entries.get(marker.producer.producer_id)
+        if entry is None:
+            return False
+        if marker.number <= entry.marker_number:
+            return True
+        if marker.producer.epoch < entry.epoch:
+            raise MarkerFenced(
+                f"marker of a producer that was replaced; partition={partition} producer={marker.producer} "
+                f"current={entry.epoch} number={marker.number}"
+            )
+        return False
+
+    def end(self, marker: Marker, offset: int, *, now_ms: int) -> AbortedTransaction | None:
+        """Remember a marker that was placed at `offset`; returns what it aborts, if it does."""
+        producer_id, epoch = marker.producer
+        entry = self._entries.pop(producer_id, None)
+        first = entry.transaction_first if entry is not None else None
+        if first is None and self._doubt_from is not None and producer_id not in self._settled:
+            first = self._doubt_from
+        self._settle(producer_id)
+        is_new_epoch = entry is None or epoch > entry.epoch
+        if is_new_epoch:  # it begins with sequence 0
+            self._doubtful.discard(producer_id)
+        self._entries[producer_id] = ProducerEntry(
+            producer_id=producer_id,
+            epoch=epoch if entry is None else max(epoch, entry.epoch),
+            batches=() if entry is None or is_new_epoch else entry.batches,
+            last_timestamp_ms=now_ms,
+            marker_number=marker.number if entry is None else max(marker.number, entry.marker_number),
+        )
+        if len(self._entries) > self._limit:
+            self._make_room(self._entries)
+        return None if marker.is_commit or first is None else AbortedTransaction(producer_id, first, offset)
+
+    # --- snapshots
+
+    def replay(self, batches: Iterable[tuple[BatchHeader, int, Buffer]], *, now_ms: int) -> None:
+        """Record batches (with their base offsets) that are stored already and were judged then; what their markers
+        abort is added to `aborted`."""
+        for header, base_offset, data in batches:
+            if header.producer_id < 0:
+                continue
+            if not header.is_control:
                 self.record(header, base_offset, now_ms=now_ms)
+            elif (ended := self.end(read_marker(data), base_offset, now_ms=now_ms)) is not None:
+                self.aborted.append(ended)
 
     def entries(self, *, now_ms: int) -> list[ProducerEntry]:
-        """What the snapshot holds: everybody who was heard of within the expiry, and of whom nothing is in doubt."""
+        """What the snapshot holds: everybody who was heard of within the expiry, and of whom nothing is in doubt; and
+        whatever has an open transaction, or had one of which nothing else is remembered."""
         horizon = now_ms - self._expire_ms
-        return [
-            entry
-            for entry in (*self._entries.values(), *self._keys.values())
-            if entry.last_timestamp_ms >= horizon and entry.producer_id not in self._doubtful
-        ]
+        kept: list[ProducerEntry] = []
+        for entry in (*self._entries.values(), *self._keys.values()):
+            if entry.last_timestamp_ms < horizon and entry.transaction_first is None:
+                continue
+            if entry.producer_id not in self._doubtful:
+                kept.append(entry._replace(is_doubtful=False) if entry.is_doubtful else entry)
+            elif entry.has_transactions:
+                kept.append(entry._replace(is_doubtful=True))
+        return kept
+
+
+def _next_sequence(entry: ProducerEntry) -> int:
+    """What follows what is remembered; after a marker that raised the epoch all begins anew."""
+    return (entry.batches[-1].last_sequence + 1) % SEQUENCES if entry.batches else 0
+
+
+def _same(entry: ProducerEntry, header: BatchHeader) -> SequenceSpan | None:
+    for span in entry.batches:
+        if span.first_sequence == header.base_sequence and span.last_sequence == header.last_sequence:
+            return span
+    return None
 
 
 def precedes(sequence: int, other: int) -> bool:

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
 
 from streamhouse.errors import (
     AppendFailed,
@@ -42,9 +43,18 @@ from .opening import Opening
 from .producers import ProducerTable
 from .reading.reader import SegmentReader
 from .reading.snapshots import load_producers
+from .stability import KnownAborted, known_aborted
 from .wal.base import Wal
 
 log = logging.getLogger(__name__)
+
+
+class _Taken(NamedTuple):
+    """What is known of a partition whose lease was taken."""
+
+    state: PartitionState
+    producers: ProducerTable
+    aborted: KnownAborted
 
 
 class Tenure:
@@ -188,14 +198,14 @@ class Tenure:
 
     async def _take(
         self, partitions: Sequence[PartitionId], names: Mapping[PartitionId, TopicPartition]
-    ) -> Mapping[PartitionId, "tuple[PartitionState, ProducerTable] | StreamhouseError"]:
-        """Leases, and what the next leader must know of producers, of all of them at once."""
+    ) -> Mapping[PartitionId, "_Taken | StreamhouseError"]:
+        """Leases, and what the next leader must know of producers and their transactions, of all of them at once."""
         self._require_open(partitions)
         self._leased.update({at: names[at] for at in partitions})  # also if the answer is lost
         states = {
             state.partition: state for state in await self._doors.metadata.acquire(self.session.session_id, partitions)
         }
-        found: dict[PartitionId, tuple[PartitionState, ProducerTable] | StreamhouseError] = {}
+        found: dict[PartitionId, _Taken | StreamhouseError] = {}
         for at in partitions:
             if at not in states:
                 del self._leased[at]
@@ -207,15 +217,32 @@ class Tenure:
             metadata=self._doors.metadata,
             reader=self._reader,
         )
+        aborted = await self._load_aborted(states)
         self._require_open(partitions)
         for at, table in tables.items():
-            found[at] = table if isinstance(table, StreamhouseError) else (states[at], table)
+            found[at] = table if isinstance(table, StreamhouseError) else _Taken(states[at], table, aborted[at])
         return found
 
-    def _made(self, name: TopicPartition, taken: tuple[PartitionState, ProducerTable], topic: Topic) -> PartitionLog:
-        state, producers = taken
-        reserve = self._reservations.of(state.partition)
-        opened = PartitionLog(name, state, self._config_of(topic), producers=producers, wal=self.wal, reserve=reserve)
+    async def _load_aborted(self, states: Mapping[PartitionId, PartitionState]) -> Mapping[PartitionId, KnownAborted]:
+        kept = self._doors.settings.transactions.aborted_kept
+        wanted = {at: state.log_start for at, state in states.items()}
+        rows = await self._doors.metadata.aborted(wanted, limit=kept) if wanted else {}
+        return {
+            at: known_aborted(rows.get(at, ()), flushed_end=state.flushed_end, kept=kept)
+            for at, state in states.items()
+        }
+
+    def _made(self, name: TopicPartition, taken: _Taken, topic: Topic) -> PartitionLog:
+        opened = PartitionLog(
+            name,
+            taken.state,
+            self._config_of(topic),
+            producers=taken.producers,
+            wal=self.wal,
+            reserve=self._reservations.of(taken.state.partition),
+            aborted=taken.aborted,
+            aborted_kept=self._doors.settings.transactions.aborted_kept,
+        )
         self._logs[name] = opened
         return opened
 

@@ -4,7 +4,7 @@ Owns        the nouns
 Leaves      their bytes to `format.segment`, their rows to the metadata store, their making to `broker.flush`
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from streamhouse.model.names import Epoch, PartitionId
@@ -68,3 +68,10 @@ class SegmentCommit:
     segment: SegmentObject
     runs: tuple[Run, ...]
     aborted: Mapping[PartitionId, tuple[AbortedTransaction, ...]] = field(default_factory=dict)
+
+    def only(self, runs: Iterable[Run]) -> "SegmentCommit":
+        """The commit of these of its runs, and of what is aborted in them."""
+        kept = tuple(runs)
+        partitions = {run.partition for run in kept}
+        aborted = {partition: each for partition, each in self.aborted.items() if partition in partitions}
+        return SegmentCommit(segment=self.segment, runs=kept, aborted=aborted)

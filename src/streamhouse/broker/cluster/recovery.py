@@ -25,10 +25,11 @@ from streamhouse.errors import LeaseLost, Misconfigured, SessionLost, Streamhous
 from streamhouse.format.batch import BatchHeader, read_header
 from streamhouse.format.keys import segment_key
 from streamhouse.format.producers import encode_producers
-from streamhouse.format.segment import RunInput, encode_segment
+from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
 from streamhouse.model.lease import PartitionState, Session
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit, SegmentObject
+from streamhouse.model.transaction import AbortedTransaction
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class _Rescue:
     next_offset: int
     base: int
     batches: list[Buffer] = field(default_factory=list)
-    placed: list[tuple[BatchHeader, int]] = field(default_factory=list)
+    placed: list[tuple[BatchHeader, int, Buffer]] = field(default_factory=list)
     producers: ProducerTable | None = None
     """As they stood at `base`; known when the first segment is made."""
 
@@ -72,7 +73,7 @@ class _Rescue:
     def take(self, entry: WalEntry) -> int:
         """Keep the entry's batch; a gap before it (a damaged entry) stays a gap. Returns the records gained."""
         header = read_header(entry.batch)
-        self.placed.append((header, entry.base))
+        self.placed.append((header, entry.base, entry.batch))
         self.batches.append(entry.batch)
         self.next_offset = entry.end
         return header.record_count
@@ -88,6 +89,13 @@ class _Rescue:
             batches=self.batches,
             producers=encode_producers(self.producers.entries(now_ms=now_ms)),
         )
+
+    def take_aborted(self) -> tuple[AbortedTransaction, ...]:
+        """What is aborted in the run that was just made."""
+        assert self.producers is not None
+        aborted = tuple(self.producers.aborted)
+        self.producers.aborted.clear()
+        return aborted
 
     def published(self) -> None:
         self.base = self.next_offset
@@ -198,10 +206,7 @@ class Recovery:
 
 
 def _without(commits: Sequence[SegmentCommit], lost: Container[object]) -> list[SegmentCommit]:
-    kept = [
-        SegmentCommit(segment=commit.segment, runs=tuple(run for run in commit.runs if run.partition not in lost))
-        for commit in commits
-    ]
+    kept = [commit.only([run for run in commit.runs if run.partition not in lost]) for commit in commits]
     return [commit for commit in kept if commit.runs]
 
 
@@ -257,8 +262,7 @@ class _Publication:
             return
         await self._know_producers(full)
         now_ms = self._doors.clock.now_ms()
-        inputs = [rescue.run_input(now_ms=now_ms) for rescue in full]
-        encode = partial(encode_segment, inputs, block_bytes=self._doors.settings.flush.block_bytes)
+        encode = partial(_encode, full, now_ms=now_ms, block_bytes=self._doors.settings.flush.block_bytes)
         encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
         self._sequence += 1
         key = segment_key(self._dead, self._sequence)
@@ -267,7 +271,13 @@ class _Publication:
             SegmentCommit(
                 segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now_ms),
                 runs=tuple(layout.run(key) for layout in encoded.layouts),
+                aborted={rescue.state.partition: each for rescue in full if (each := rescue.take_aborted())},
             )
         )
         for rescue in full:
             rescue.published()
+
+
+def _encode(full: Sequence[_Rescue], *, now_ms: int, block_bytes: int) -> EncodedSegment:
+    """In a thread: many small batches take long to replay and to encode."""
+    return encode_segment([rescue.run_input(now_ms=now_ms) for rescue in full], block_bytes=block_bytes)

@@ -30,13 +30,17 @@ class Block:
     def weight(self) -> int:
         return len(self.data)
 
-    def slice(self, offset: int, *, max_bytes: int, at_least_one: bool) -> tuple[memoryview, int]:
-        """Whole batches from the one that holds `offset`, and the offset after them; offsets count as in the block."""
+    def slice(
+        self, offset: int, *, max_bytes: int, at_least_one: bool, until: int | None = None
+    ) -> tuple[memoryview, int]:
+        """Whole batches from the one that holds `offset`, none of which reaches beyond `until`, and the offset after
+        them; offsets count as in the block."""
         first = last = bisect_right(self.ends, offset)
-        if first == len(self.spans):
+        stop_at = len(self.spans) if until is None else bisect_right(self.ends, until)
+        if first >= stop_at:
             return self.data[:0], offset
         start = end = self.spans[first].position
-        while last < len(self.spans):
+        while last < stop_at:
             stop = self.spans[last].position + self.spans[last].size_bytes
             if stop - start > max_bytes and not (at_least_one and last == first):
                 break

@@ -2,7 +2,10 @@
 
 Data path   wire -> **fetch** -> log's tail, or reader -> batches back to the wire
 Owns        the limits of an answer, the long poll
-Leaves      finding bytes to `log` and `reader`
+Leaves      finding bytes to `log` and `reader`, which transactions are void to `voids`
+
+Who wants committed records gets nothing at or above the last stable offset, and is told which transactions of what it
+gets are void: leaving their records out is the reader's own business, as in Kafka.
 """
 
 import asyncio
@@ -24,26 +27,39 @@ from streamhouse.errors import (
 )
 from streamhouse.format.batch import empty_batch, spans
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.transaction import AbortedTransaction
 
 from .reader import SegmentReader
+from .voids import Voids
 
 
 class Wanted(NamedTuple):
-    """A partition that a client wants records of; `leader_epoch` -1 when it doesn't know one."""
+    """A partition that a client wants records of; `leader_epoch` -1 when it doesn't know one. `committed`: nothing of
+    transactions that aren't decided."""
 
     name: TopicPartition
     offset: int
     max_bytes: int
     leader_epoch: int = -1
+    committed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
+    """`readable_end`: there are no durable records at or above it that may be told, or there weren't a moment ago."""
+
     name: TopicPartition
     error: StreamhouseError | None = None
     high_watermark: int = -1
+    last_stable: int = -1
     log_start: int = -1
     records: Sequence[Buffer] = field(default=())
+    aborted: Sequence[AbortedTransaction] = field(default=())
+    committed: bool = False
+
+    @property
+    def readable_end(self) -> int:
+        return self.last_stable if self.committed else self.high_watermark
 
     @property
     def size_bytes(self) -> int:
@@ -89,12 +105,14 @@ class Fetcher:
         settings: FetchSettings,
         *,
         reader: SegmentReader,
+        voids: Voids,
         open_log: Callable[[TopicPartition], Awaitable[PartitionLog]],
         vouches_for: Callable[[PartitionLog], bool],
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._reader = reader
+        self._voids = voids
         self._open_log = open_log
         self._vouches_for = vouches_for
         self._clock = clock
@@ -149,38 +167,55 @@ class Fetcher:
             poll.watch(log)
             check_leader_epoch(log, item.leader_epoch)
             self._check_range(log, item.offset)
-            records = await self._read(log, item.offset, max_bytes, at_least_one=at_least_one)
+            # Before anything is read: what is decided later may have been read as if it were.
+            until = log.last_stable_offset if item.committed else None
+            records = await self._read(log, item.offset, max_bytes, at_least_one=at_least_one, until=until)
+            aborted = await self._voids.of(log, item.offset, records) if item.committed and records else ()
             if not records and log.closed is not None:
                 # It will never have more; whoever leads next is found by asking again.
                 raise log.closed.with_traceback(None)
         except StreamhouseError as error:
             return Fetched(name=item.name, error=error)
-        return Fetched(name=item.name, high_watermark=log.high_watermark, log_start=log.log_start, records=records)
+        return Fetched(
+            name=item.name,
+            high_watermark=log.high_watermark,
+            last_stable=log.last_stable_offset if until is None else until,
+            log_start=log.log_start,
+            records=records,
+            aborted=aborted,
+            committed=item.committed,
+        )
 
-    async def _read(self, log: PartitionLog, offset: int, max_bytes: int, *, at_least_one: bool) -> Sequence[Buffer]:
-        if max_bytes <= 0 and not at_least_one:
+    async def _read(
+        self, log: PartitionLog, offset: int, max_bytes: int, *, at_least_one: bool, until: int | None
+    ) -> Sequence[Buffer]:
+        if (max_bytes <= 0 and not at_least_one) or (until is not None and offset >= until):
             return ()
         if offset >= (end := log.flushed_end):
-            return log.read_tail(offset, max_bytes=max_bytes, at_least_one=at_least_one)
+            return log.read_tail(offset, max_bytes=max_bytes, at_least_one=at_least_one, until=until)
         try:
             found = await self._reader.read(
-                log.partition, offset, max_bytes=max_bytes, at_least_one=at_least_one, end=end
+                log.partition, offset, max_bytes=max_bytes, at_least_one=at_least_one, end=end, until=until
             )
         except Unavailable:
             self._check_range(log, offset)  # retention may have passed by in the meantime
             raise
         if found or not at_least_one:
             return found
-        return await self._behind_gap(log, offset, max_bytes, flushed_end=end)
+        return await self._behind_gap(log, offset, max_bytes, flushed_end=end, until=until)
 
     async def _behind_gap(
-        self, log: PartitionLog, offset: int, max_bytes: int, *, flushed_end: int
+        self, log: PartitionLog, offset: int, max_bytes: int, *, flushed_end: int, until: int | None
     ) -> Sequence[Buffer]:
         """What follows where nothing is flushed from here on. That may be nothing: then a batch without records takes
         readers to the gap's end, because who wants to read as far as the end would wait for it for ever."""
+        if until is not None and until <= flushed_end:
+            # Transactions begin with a batch, so there was none as far as that: compaction took them.
+            self._check_range(log, offset)
+            return [empty_batch(offset, until, leader_epoch=log.epoch)]
         is_gap = await self._reader.is_gap(log.partition, offset, end=flushed_end)
         self._check_range(log, offset)  # as above: what retention took is no gap
-        if found := log.read_tail(offset, max_bytes=max_bytes, at_least_one=True):
+        if found := log.read_tail(offset, max_bytes=max_bytes, at_least_one=True, until=until):
             return found
         return [empty_batch(offset, flushed_end, leader_epoch=log.epoch)] if is_gap else ()
 
@@ -195,7 +230,7 @@ class Fetcher:
 
 def stops_short(got: Fetched) -> bool:
     """Whether there are durable records behind those found: in the next block, in the tail, or above a limit."""
-    return bool(got.records) and spans(got.records[-1])[-1].end < got.high_watermark
+    return bool(got.records) and spans(got.records[-1])[-1].end < got.readable_end
 
 
 def check_leader_epoch(log: PartitionLog, epoch: int) -> None:

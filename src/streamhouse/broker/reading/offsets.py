@@ -40,11 +40,19 @@ class Offsets:
         return FoundOffset(log.log_start, leader_epoch=log.epoch)
 
     @staticmethod
-    def latest(log: PartitionLog) -> FoundOffset:
-        return FoundOffset(log.high_watermark, leader_epoch=log.epoch)
+    def latest(log: PartitionLog, *, committed: bool = False) -> FoundOffset:
+        """The high watermark, or with `committed` the last stable offset."""
+        end = log.last_stable_offset if committed else log.high_watermark
+        return FoundOffset(end, leader_epoch=log.epoch)
 
-    async def at_time(self, log: PartitionLog, timestamp_ms: int) -> FoundOffset | None:
-        """The first record with this timestamp or a later one; None when there is none."""
+    async def at_time(self, log: PartitionLog, timestamp_ms: int, *, committed: bool = False) -> FoundOffset | None:
+        """The first record with this timestamp or a later one; None when there is none, or with `committed` none below
+        the last stable offset."""
+        until = log.last_stable_offset if committed else None
+        found = await self._at_time(log, timestamp_ms)
+        return found if found is None or until is None or found.offset < until else None
+
+    async def _at_time(self, log: PartitionLog, timestamp_ms: int) -> FoundOffset | None:
         log.require_tail()
         # Both at one moment: a flush that ends meanwhile moves batches from the one to the other.
         flushed_end, tail = log.flushed_end, log.durable_tail()

@@ -71,13 +71,23 @@ class SegmentReader:
             await self.disk.open()
 
     async def read(
-        self, partition: PartitionId, offset: int, *, max_bytes: int, at_least_one: bool, end: int | None = None
+        self,
+        partition: PartitionId,
+        offset: int,
+        *,
+        max_bytes: int,
+        at_least_one: bool,
+        end: int | None = None,
+        until: int | None = None,
     ) -> list[Buffer]:
-        """Whole batches from the one that holds `offset` (or the next after a gap), up to `max_bytes`.
+        """Whole batches from the one that holds `offset` (or the next after a gap), up to `max_bytes`; none that
+        reaches beyond `until`.
 
         Whoever knows that nothing is flushed at `end` and beyond says so: to find that out costs a question to the
         metadata store each time.
         """
+        if until is not None:
+            end = until if end is None else min(end, until)
         found: list[Buffer] = []
         left = max_bytes
         gone: StreamhouseError | None = None
@@ -88,7 +98,9 @@ class SegmentReader:
                     raise gone  # nothing stands in its place: retention took it
                 if run is None:
                     break
-                piece, offset, more = await self._read_run(run, offset, left, at_least_one=at_least_one and not found)
+                piece, offset, more = await self._read_run(
+                    run, offset, left, at_least_one=at_least_one and not found, until=until
+                )
                 gone = None
             except StreamhouseError as error:
                 if found:
@@ -116,7 +128,9 @@ class SegmentReader:
             offset = run.end
         return True
 
-    async def _read_run(self, run: Run, offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[Buffer, int, bool]:
+    async def _read_run(
+        self, run: Run, offset: int, max_bytes: int, *, at_least_one: bool, until: int | None
+    ) -> tuple[Buffer, int, bool]:
         """Batches of one block of `run`, the offset that follows them, and whether the next block may fit as well."""
         index = await self.index(run)
         number = index.block_for(max(offset - run.base, 0))
@@ -125,7 +139,8 @@ class SegmentReader:
         block = await self.block(run, index, number)
         self._read_ahead(run, index, number)
         shift = run.base - run.stored_base
-        piece, end = block.slice(offset - shift, max_bytes=max_bytes, at_least_one=at_least_one)
+        stop = until - shift if until is not None else None
+        piece, end = block.slice(offset - shift, max_bytes=max_bytes, at_least_one=at_least_one, until=stop)
         whole = end == block.ends[-1]
         after = run.end if whole and number + 1 == len(index.blocks) else end + shift
         if shift or index.epoch != run.epoch:  # it was placed: whoever wrote it knew neither

@@ -48,9 +48,9 @@ async def load_producers(
     for partition, flushed_end in flushed_ends.items():
         data = snapshots.get(partition, b"")
         table = data if isinstance(data, StreamhouseError) else _table(data, settings)
-        has_gap = ends.get(partition, flushed_end) < flushed_end or partition in doubtful
-        if isinstance(table, ProducerTable) and has_gap:
-            table.doubt()
+        end = ends.get(partition, flushed_end)
+        if isinstance(table, ProducerTable) and (end < flushed_end or partition in doubtful):
+            table.doubt(end if end < flushed_end else None)
         found[partition] = table
     return found
 

@@ -1,0 +1,88 @@
+"""Voids: which aborted transactions have something in what was read.
+
+Data path   fetch, once it has records -> **voids** -> log, or the metadata store for what is too old to be kept there
+Owns        which of them a reader is told of
+Leaves      what is aborted to `log` and the rows, leaving records out to whoever reads
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.wal.base import Buffer
+from streamhouse.errors import OffsetOutOfRange
+from streamhouse.format.batch import read_header, spans
+from streamhouse.model.names import PartitionId
+from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.stores.metadata.base import MetadataStore
+
+
+class _Written(NamedTuple):
+    producer_id: int
+    base: int
+
+
+class Voids:
+    def __init__(self, metadata: MetadataStore, *, page: int) -> None:
+        self._metadata = metadata
+        self._page = page
+
+    def __repr__(self) -> str:
+        return f"<Voids page={self._page}>"
+
+    async def of(self, log: PartitionLog, offset: int, records: Sequence[Buffer]) -> Sequence[AbortedTransaction]:
+        """The aborted transactions of which there is a batch in these records, which begin at `offset` or before and
+        end below the last stable offset."""
+        end = spans(records[-1])[-1].end
+        start = min(offset, spans(records[0])[0].base)
+        found = list(log.aborted_between(start, end))
+        if start < log.aborted_known_from:
+            found = [*await self._stored(log, start, end), *found]
+        if log.log_start > offset:  # what was aborted there may be forgotten
+            raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
+        return with_batches(found, records)
+
+    async def _stored(self, log: PartitionLog, start: int, end: int) -> Sequence[AbortedTransaction]:
+        """Those that the log doesn't keep. An old transaction may be long, so all the rows behind are looked at."""
+        known_from = log.aborted_known_from
+        found: list[AbortedTransaction] = []
+        at: int | None = start
+        while at is not None:
+            rows = (await self._metadata.aborted({log.partition: at}, limit=self._page)).get(log.partition, ())
+            found += [row for row in rows if row.last_offset < known_from and row.first_offset < end]
+            is_last = len(rows) < self._page or rows[-1].last_offset + 1 >= known_from
+            at = None if is_last else rows[-1].last_offset + 1
+        log.start_at(await self._log_start(log.partition))  # others may have moved it, and taken rows along
+        return found
+
+    async def _log_start(self, partition: PartitionId) -> int:
+        states = await self._metadata.partitions([partition.topic_id])
+        return next((state.log_start for state in states if state.partition == partition), 0)
+
+
+def with_batches(aborted: Sequence[AbortedTransaction], records: Sequence[Buffer]) -> Sequence[AbortedTransaction]:
+    """Those that have a batch among these.
+
+    A reader that is told of one leaves out whatever its producer sent, until it comes to the marker. Compaction may
+    have taken both, batches and marker: then it would leave out what was committed later.
+    """
+    if not aborted:
+        return ()
+    written: dict[int, list[int]] = {}
+    for producer_id, base in _written(records):
+        written.setdefault(producer_id, []).append(base)
+    return [
+        each
+        for each in aborted
+        if any(each.first_offset <= base <= each.last_offset for base in written.get(each.producer_id, ()))
+    ]
+
+
+def _written(records: Sequence[Buffer]) -> Sequence[_Written]:
+    """The batches of transactions, without their markers."""
+    headers = (read_header(piece, span.position) for piece in records for span in spans(piece))
+    return [
+        _Written(header.producer_id, header.base_offset)
+        for header in headers
+        if header.is_transactional and not header.is_control
+    ]
