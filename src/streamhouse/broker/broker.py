@@ -40,6 +40,7 @@ from .leading import Leading
 from .log import PartitionLog, Placed
 from .maintenance.collector import Collector
 from .maintenance.compaction import Compactor
+from .maintenance.forgetting import Forgetting
 from .maintenance.upkeep import Upkeep
 from .pipelines.pipelines import Pipelines
 from .pipelines.supervision import Supervision
@@ -51,6 +52,7 @@ from .reading.offsets import FoundOffset, Offsets
 from .reading.plans import ReadPlans
 from .reading.reader import SegmentReader
 from .reading.registered import Registered
+from .reading.settled import Settled
 from .reading.voids import Voids
 from .records.records import Records
 from .schemas import Schemas
@@ -139,7 +141,11 @@ class Broker:
             tenancy=self._current,
         )
         self.registered = Registered(doors)
-        self.plans = ReadPlans(doors, catalogue=self.catalogue, latest=self.records.latest)
+        self.settled = Settled(doors, reader=self.reader)
+        self.plans = ReadPlans(
+            doors, catalogue=self.catalogue, settled=self.settled, stable_end=self.records.stable_end
+        )
+        forgetting = Forgetting(doors, logs=lambda: self._current().logs())
         self.upkeep = Upkeep(
             doors,
             catalogue=self.catalogue,
@@ -147,8 +153,16 @@ class Broker:
             plans=self.plans,
             tenancy=self._current,
             reader=self.reader,
+            forgetting=forgetting,
         )
-        self.compactor = Compactor(doors, configs=self.catalogue.configs, tenancy=self._current, reader=self.reader)
+        self.compactor = Compactor(
+            doors,
+            configs=self.catalogue.configs,
+            tenancy=self._current,
+            reader=self.reader,
+            settled=self.settled,
+            forgetting=forgetting,
+        )
 
     def __repr__(self) -> str:
         return f"<Broker tenure={self._tenure!r} budget={self.budget!r}>"
@@ -177,7 +191,7 @@ class Broker:
                     log.warning("tenure ended, beginning another", extra={"why": str(self._current().end_reason)})
                     if await self._begin_again():
                         await self._serve(self._current())
-                for task in (groups, collector, cluster):
+                for task in (groups, transactions, collector, cluster):
                     task.cancel()
         finally:
             await self.records.aclose()

@@ -13,6 +13,9 @@ class PlanSettings(Section, frozen=True, kw_only=True):
     max_runs: Annotated[int, about("runs that one answer about where records stand names", gt=0)] = 10_000
     max_partitions: Annotated[int, about("partitions that one such answer is about", gt=0)] = 1000
     questions_at_once: Annotated[int, about("leaders asked at once for the ends of their logs", gt=0)] = 64
+    settled_kept: Annotated[
+        int, about("partitions of which an agent remembers up to where their transactions have ended", gt=0)
+    ] = 100_000
 
 
 class PlacingSettings(Section, frozen=True, kw_only=True):

@@ -12,6 +12,8 @@ import pytest
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.maintenance import cleaning as module
 from streamhouse.broker.maintenance.cleaning import Cleaner
+from streamhouse.broker.maintenance.forgetting import Forgetting
+from streamhouse.broker.reading.settled import Settled
 from streamhouse.config import CompactionSettings
 from streamhouse.format.records import Record, build_batch
 from streamhouse.model.lease import PartitionState
@@ -106,6 +108,9 @@ class Rows:
     def __init__(self) -> None:
         self.asked: list[int] = []
 
+    async def last_runs(self, partitions: Sequence[PartitionId]) -> Sequence[Run]:
+        return []
+
     async def runs(self, partition: PartitionId, *, from_offset: int, limit: int) -> Sequence[Run]:
         self.asked.append(limit)
         return [run_at(base) for base in range(from_offset, min(from_offset + limit, MANY))]
@@ -133,7 +138,12 @@ async def test_very_many_runs_are_never_in_memory_together(world: World, monkeyp
     rows = Rows()
     broker = await world.start()
     doors = replace(broker._doors, metadata=cast(Any, rows))
-    cleaner = Cleaner(doors, rewriter=broker.compactor.rewriter)
+    cleaner = Cleaner(
+        doors,
+        rewriter=broker.compactor.rewriter,
+        settled=Settled(doors, reader=broker.reader),
+        forgetting=Forgetting(doors, logs=list),
+    )
     state = PartitionState(
         partition=PARTITION, epoch=Epoch(1), holder=None, log_start=0, flushed_end=MANY, reserved_until=MANY
     )

@@ -4,8 +4,10 @@ Data path   none: works behind the data path's back, on what is flushed
 Owns        the two readings of a pass (which keys are new; what stays), the order in which runs are replaced
 Leaves      when a partition is due to `model.compaction`, which records stay to `format.compaction`, I/O to `rewriting`
 
-Invariant   runs are replaced oldest first: when a tombstone gets the horizon after which it goes, nothing older of its
+Invariants  runs are replaced oldest first: when a tombstone gets the horizon after which it goes, nothing older of its
             key is left
+            nothing is looked at whose transaction may be open
+            nobody is told of an aborted transaction any more when its marker gets the horizon after which it goes
 
 A pass looks at the rows, reads the new part, until the key map is full, then everything up to there; each time page
 by page, so that of a million runs few are in memory. What it decides is right whoever appends, deletes or compacts
@@ -19,9 +21,11 @@ from functools import partial
 from typing import Final
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.reading.settled import Settled, aborted_within
 from streamhouse.errors import Unavailable
 from streamhouse.format.batch import Buffer, read_header
-from streamhouse.format.compaction import KeyMap, Rules, compacted
+from streamhouse.format.compaction import KeyMap, Rules, Traversed, compacted
+from streamhouse.format.isolation import Aborted
 from streamhouse.format.rewriting import Rewritten, Source, batches_of
 from streamhouse.model.compaction import Dirt
 from streamhouse.model.lease import PartitionState
@@ -29,6 +33,7 @@ from streamhouse.model.merging import Extent, merge_limits
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
 
+from .forgetting import Forgetting
 from .rewriting import Rewriter
 
 log = logging.getLogger(__name__)
@@ -38,11 +43,13 @@ PAGE: Final = 1000
 
 
 class Cleaner:
-    def __init__(self, doors: Doors, *, rewriter: Rewriter) -> None:
+    def __init__(self, doors: Doors, *, rewriter: Rewriter, settled: Settled, forgetting: Forgetting) -> None:
         self._doors = doors
         self._settings = doors.settings.compaction
         self._limit_bytes = doors.settings.producers.max_decompressed_bytes
         self._rewriter = rewriter
+        self._settled = settled
+        self._forgetting = forgetting
         self.passes = 0
         self.dropped_records = 0
 
@@ -52,20 +59,25 @@ class Cleaner:
     async def clean(self, state: PartitionState, config: TopicConfig, *, cleaned_to: int) -> bool:
         """Compact the partition if it is due; whether a pass was made to its end."""
         now_ms = self._doors.clock.now_ms()
-        dirt, last_end = await self._look(state, Dirt(config, cleaned_to=cleaned_to, now_ms=now_ms))
+        stable_end = await self._settled.end(state)
+        told = Dirt(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
+        dirt, last_end = await self._look(state, told)
         if dirt.due_up_to is None:
             return False
-        keys, reached = await self._map_keys(state, max(cleaned_to, state.log_start), dirt.due_up_to)
+        aborted = await self._aborted(state, dirt.due_up_to)
+        keys, reached = await self._map_keys(state, max(cleaned_to, state.log_start), dirt.due_up_to, aborted)
         rules = Rules(
             latest=keys.latest,
             end=reached,
             now_ms=now_ms,
             delete_retention_ms=config.delete_retention_ms,
             limit_bytes=self._limit_bytes,
+            aborted=aborted,
         )
+        traversed = Traversed()
         async with aclosing(self._groups(state, reached, config)) as groups:
             async for group in groups:
-                if not await self._rewrite(group, rules, last_end=last_end):
+                if not await self._rewrite(group, rules, traversed, last_end=last_end):
                     return False
         await self._doors.metadata.mark_cleaned(state.partition, reached)
         self.passes += 1
@@ -101,9 +113,13 @@ class Cleaner:
                 last_end = run.end
         return dirt, last_end
 
-    async def _map_keys(self, state: PartitionState, start: int, up_to: int) -> tuple[KeyMap, int]:
+    async def _aborted(self, state: PartitionState, up_to: int) -> Aborted:
+        wanted = {state.partition: range(state.log_start, up_to)}
+        return Aborted((await aborted_within(self._doors.metadata, wanted)).get(state.partition, ()))
+
+    async def _map_keys(self, state: PartitionState, start: int, up_to: int, aborted: Aborted) -> tuple[KeyMap, int]:
         """The latest offset of each key at and above `start`, and how far it was possible to look."""
-        keys = KeyMap(max_keys=self._settings.max_keys, limit_bytes=self._limit_bytes)
+        keys = KeyMap(max_keys=self._settings.max_keys, limit_bytes=self._limit_bytes, aborted=aborted)
         async with aclosing(self._runs(state, start, up_to)) as runs:
             async for run in runs:
                 source = await self._rewriter.open(run)
@@ -132,20 +148,23 @@ class Cleaner:
         if group:
             yield group
 
-    async def _rewrite(self, group: Sequence[Source], rules: Rules, *, last_end: int) -> bool:
+    async def _rewrite(self, group: Sequence[Source], rules: Rules, traversed: Traversed, *, last_end: int) -> bool:
         """Replace what changes; False when somebody else changed it first."""
         rewritten: list[Rewritten] = []
         changed: list[int] = []
+        spent_before = len(traversed.spent)
         for number, source in enumerate(group):
             batches: list[Buffer] = []
             has_changed = False
             async for piece in self._rewriter.pieces(source):
-                stays, differs = await self._rewriter.in_thread(partial(_what_stays, piece, rules, last_end))
+                work = partial(_what_stays, piece, rules, traversed, last_end)
+                stays, differs = await self._rewriter.in_thread(work)
                 batches.extend(stays)
                 has_changed = has_changed or differs
             rewritten.append(Rewritten(source, batches))
             if has_changed:
                 changed.append(number)
+        await self._forgetting.forget(group[0].run.partition, rules.aborted, traversed.spent[spent_before:])
         if not changed:
             return True
         span = rewritten[changed[0] : changed[-1] + 1]
@@ -159,12 +178,12 @@ def _add_keys(keys: KeyMap, piece: Buffer, start: int) -> bool:
     return all(keys.add(batch) for batch in batches_of(piece) if read_header(batch).end > start)
 
 
-def _what_stays(piece: Buffer, rules: Rules, last_end: int) -> tuple[list[Buffer], bool]:
+def _what_stays(piece: Buffer, rules: Rules, traversed: Traversed, last_end: int) -> tuple[list[Buffer], bool]:
     """The batches that stay of a piece, and whether they are others than those that were there."""
     stays: list[Buffer] = []
     differs = False
     for batch in batches_of(piece):
-        new = compacted(batch, rules, keep_empty=read_header(batch).end == last_end)
+        new = compacted(batch, rules, keep_empty=read_header(batch).end == last_end, traversed=traversed)
         differs = differs or new is not batch
         if new is not None:
             stays.append(new)

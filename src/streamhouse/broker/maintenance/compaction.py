@@ -18,6 +18,7 @@ from typing import NamedTuple
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.reading.reader import SegmentReader
+from streamhouse.broker.reading.settled import Settled
 from streamhouse.broker.tenure import Tenure
 from streamhouse.errors import Retriable, SessionLost, StreamhouseError
 from streamhouse.model.lease import PartitionState, Session, SessionState
@@ -25,6 +26,7 @@ from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.topic import TopicConfig
 
 from .cleaning import Cleaner
+from .forgetting import Forgetting
 from .merging import Merger
 from .rewriting import Rewriter
 
@@ -77,13 +79,16 @@ class Compactor:
         configs: Callable[[], Awaitable[Mapping[TopicId, TopicConfig]]],
         tenancy: Callable[[], Tenure],
         reader: SegmentReader,
+        settled: Settled,
+        forgetting: Forgetting,
     ) -> None:
         self._doors = doors
         self._settings = doors.settings.compaction
         self._configs = configs
         self._tenancy = tenancy
+        self._forgetting = forgetting
         self.rewriter = Rewriter(doors, session=lambda: tenancy().session.session_id, reader=reader)
-        self.cleaner = Cleaner(doors, rewriter=self.rewriter)
+        self.cleaner = Cleaner(doors, rewriter=self.rewriter, settled=settled, forgetting=forgetting)
         self.merger = Merger(doors, rewriter=self.rewriter)
 
     def __repr__(self) -> str:
@@ -103,6 +108,7 @@ class Compactor:
     async def look(self) -> None:
         """Compact what is due, then merge some of what is small."""
         await self._flush_overdue()
+        await self._forgetting.catch_up()
         partitions = await self._partitions()
         await self._clean([due for due in partitions if due.config.compacts])
         await self._merge(partitions)

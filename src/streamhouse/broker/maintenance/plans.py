@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
-from streamhouse.broker.reading.plans import PartitionPlan, Place, ReadPlans, Span
+from streamhouse.broker.reading.plans import PartitionPlan, Place, ReadPlans
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.topic import Topic
 
@@ -42,14 +42,9 @@ class MaintenancePlans:
     async def plan(self, name: str, *, begin: Place | None = None) -> MaintenancePlan:
         """The runs of all partitions, as many as one answer may name; no leader is asked."""
         topic = await self._catalogue.find(name)
-        states = {state.partition.partition: state for state in await self._metadata.partitions([topic.topic_id])}
-        # What ends where runs end is answered from rows alone.
-        spans = [
-            Span(TopicPartition(name, number), states[number].log_start, states[number].flushed_end)
-            for number in sorted(states)
-        ]
+        names = [TopicPartition(name, number) for number in range(topic.partitions)]
         cleaned = await self._metadata.cleaned([topic.topic_id])
-        found = await self._plans.plan(spans, begin=begin)
+        found = await self._plans.plan_flushed(names, begin=begin)
         partitions = [
             PartitionUpkeep(plan=plan, cleaned_to=cleaned.get(plan.partition, 0)) for plan in found.partitions
         ]

@@ -25,6 +25,8 @@ from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartit
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.stores.metadata.replacement import check_replacement
 
+from .forgetting import Forgetting
+
 log = logging.getLogger(__name__)
 
 PAGE: Final = 1000
@@ -42,13 +44,18 @@ class ExpectedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedReplacement:
-    """`commit` in the place of exactly the `expected` runs; without it only `cleaned_to` is noted."""
+    """`commit` in the place of exactly the `expected` runs; without it only `cleaned_to` is noted.
+
+    Before that nobody is told any more of aborted transactions whose markers, at the offsets `spent`, are all that is
+    left of them.
+    """
 
     name: TopicPartition
     topic_id: TopicId
     expected: Sequence[ExpectedRun]
     commit: SegmentCommit | None
     cleaned_to: int | None
+    spent: Sequence[int] = ()
 
     @property
     def partition(self) -> PartitionId:
@@ -57,7 +64,13 @@ class WantedReplacement:
 
 class Replacements:
     def __init__(
-        self, doors: Doors, *, catalogue: Catalogue, session: Callable[[], SessionId], reader: SegmentReader
+        self,
+        doors: Doors,
+        *,
+        catalogue: Catalogue,
+        session: Callable[[], SessionId],
+        reader: SegmentReader,
+        forgetting: Forgetting,
     ) -> None:
         self._doors = doors
         self._metadata = doors.metadata
@@ -65,6 +78,7 @@ class Replacements:
         self._catalogue = catalogue
         self._session = session
         self._reader = reader
+        self._forgetting = forgetting
         self.replaced = 0
         self.came_late = 0
         """Replacements of runs that somebody else had changed."""
@@ -83,10 +97,11 @@ class Replacements:
             raise UnknownTopic(wanted.name)
         if topic.topic_id != wanted.topic_id:  # deleted, and made again
             raise self._changed(wanted)
+        if wanted.commit is None and (wanted.expected or (wanted.cleaned_to is None and not wanted.spent)):
+            raise CommitRefused("without a segment only cleaned_to and spent can be asked for")
+        await self._forgetting.forget_ended(wanted.partition, list(wanted.spent))
         if wanted.commit is not None:
             await self._replace(wanted, wanted.commit)
-        elif wanted.expected or wanted.cleaned_to is None:
-            raise CommitRefused("without a segment only cleaned_to can be asked for")
         if wanted.cleaned_to is not None:
             await self._metadata.mark_cleaned(wanted.partition, wanted.cleaned_to)
         return len(wanted.expected)

@@ -15,6 +15,7 @@ from streamhouse.broker.reading.reader import SegmentReader
 from streamhouse.broker.tenure import Tenure
 
 from .flushing import Flushing
+from .forgetting import Forgetting
 from .plans import MaintenancePlans
 from .replacements import Replacements
 
@@ -29,11 +30,16 @@ class Upkeep:
         plans: ReadPlans,
         tenancy: Callable[[], Tenure],
         reader: SegmentReader,
+        forgetting: Forgetting,
     ) -> None:
         self.flushing = Flushing(doors, catalogue=catalogue, cluster=cluster, tenancy=tenancy)
         self.plans = MaintenancePlans(doors, catalogue=catalogue, plans=plans)
         self.replacements = Replacements(
-            doors, catalogue=catalogue, session=lambda: tenancy().session.session_id, reader=reader
+            doors,
+            catalogue=catalogue,
+            session=lambda: tenancy().session.session_id,
+            reader=reader,
+            forgetting=forgetting,
         )
 
     def __repr__(self) -> str:

@@ -2,7 +2,11 @@
 
 Data path   HTTP -> **plans** -> rows of the metadata store, ends of logs from their leaders -> reader -> object store
 Owns        which runs overlap what is asked for, the limits of one answer, where the next one goes on
-Leaves      ends of logs to `broker.records`, JSON to the wire, bytes to whoever reads
+Leaves      ends of logs to `broker.records`, how transactions ended to `settled`, JSON to the wire, bytes to whoever
+            reads
+
+A plan ends at the last stable offset, and comes with the transactions that were aborted below `settled_end`: who leaves
+those out, and markers, has committed records alone. What lies above is read from the leader, which does the same.
 
 A plan holds for `grace_s`: objects that stop being named, because their runs were merged or expired, live so long.
 """
@@ -15,12 +19,15 @@ from typing import Final, NamedTuple
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import InvalidPartitions, UnknownTopic
+from streamhouse.format.isolation import overlapping
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import Run
+from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.stores.metadata.base import MetadataStore
 
 from .offsets import FoundOffset
+from .settled import Settled, aborted_within
 
 NO_LIMIT: Final = 2**63 - 1
 
@@ -42,14 +49,20 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """`end` is the high watermark. Of spans that end at or below `flushed_end` no leader is asked: then it is that."""
+    """`end` is the last stable offset. Of spans that end at or below `settled_end` no leader is asked: then it is that.
+
+    Below `settled_end`, which is never above `flushed_end`, runs are all that is needed, with the `aborted` that reach
+    into them.
+    """
 
     name: TopicPartition
     partition: PartitionId
     log_start: int
     end: int
     flushed_end: int
+    settled_end: int
     runs: Sequence[Run]
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +77,14 @@ class ReadPlans:
         doors: Doors,
         *,
         catalogue: Catalogue,
-        latest: Callable[[TopicPartition], Awaitable[FoundOffset]],
+        settled: Settled,
+        stable_end: Callable[[TopicPartition], Awaitable[FoundOffset]],
     ) -> None:
         self._metadata = doors.metadata
         self._settings = doors.settings.plans
         self._catalogue = catalogue
-        self._latest = latest
+        self._settled = settled
+        self._stable_end = stable_end
         self._questions = asyncio.Semaphore(self._settings.questions_at_once)
         self.store_url = doors.store_url
         self.grace_s = doors.settings.retention.grace_s
@@ -83,24 +98,49 @@ class ReadPlans:
         Raises `UnknownTopic`, and `InvalidPartitions` for a place or a partition that isn't among them.
         """
         rest = spans_from(spans, begin)
-        page = rest[: self._settings.max_partitions]
-        partitions = [await self._find(span.name) for span in page]
-        states = await self._states(partitions)
+        asked = await self._asked(rest[: self._settings.max_partitions])
         # In this order: a log's end can't be below what was flushed when it is asked for later.
-        ends = await self._ends(page, [states[partition] for partition in partitions])
-        wanted = {at: clipped(span, states[at]) for span, at in zip(page, partitions, strict=True)}
+        ends = await self._ends(asked)
+        wanted = {each.partition: clipped(each.span, each.state, each.settled_end) for each in asked}
+        return await self._told(rest, asked, ends, wanted)
+
+    async def plan_flushed(self, names: Sequence[TopicPartition], *, begin: Place | None = None) -> ReadPlan:
+        """All runs of these partitions, for who rewrites them whatever they hold: no leader is asked."""
+        rest = spans_from([Span(name) for name in names], begin)
+        asked = await self._asked(rest[: self._settings.max_partitions])
+        ends = [each.state.flushed_end for each in asked]
+        wanted = {each.partition: clipped(each.span, each.state, each.state.flushed_end) for each in asked}
+        return await self._told(rest, asked, ends, wanted)
+
+    async def _asked(self, spans: Sequence[Span]) -> list["_Asked"]:
+        partitions = [await self._find(span.name) for span in spans]
+        states = await self._states(partitions)
+        settled = await self._settled.ends(states[at] for at in partitions)
+        return [_Asked(span, at, states[at], settled[at]) for span, at in zip(spans, partitions, strict=True)]
+
+    async def _told(
+        self,
+        rest: Sequence[Span],
+        asked: Sequence["_Asked"],
+        ends: Sequence[int],
+        wanted: Mapping[PartitionId, range],
+    ) -> ReadPlan:
+        # In this order: rows of aborted transactions go only after their records did.
+        aborted = await aborted_within(self._metadata, wanted)
         runs = await first_runs(self._metadata, wanted, limit=self._settings.max_runs)
         plans = [
             PartitionPlan(
-                name=span.name,
-                partition=at,
-                log_start=states[at].log_start,
+                name=each.span.name,
+                partition=each.partition,
+                log_start=each.state.log_start,
                 end=end,
-                flushed_end=states[at].flushed_end,
-                runs=runs[at],
+                flushed_end=each.state.flushed_end,
+                settled_end=each.settled_end,
+                runs=runs[each.partition],
+                aborted=within(runs[each.partition], aborted.get(each.partition, ())),
             )
-            for span, at, end in zip(page, partitions, ends, strict=True)
-            if at in runs
+            for each, end in zip(asked, ends, strict=True)
+            if each.partition in runs
         ]
         return ReadPlan(partitions=plans, next=_next_place(rest, plans, wanted))
 
@@ -118,19 +158,28 @@ class ReadPlans:
                 raise UnknownTopic(partition)  # deleted a moment ago
         return states
 
-    async def _ends(self, spans: Sequence[Span], states: Sequence[PartitionState]) -> list[int]:
-        async def ask(span: Span, state: PartitionState) -> int:
-            if span.end is not None and span.end <= state.flushed_end:
-                return state.flushed_end
+    async def _ends(self, asked: Sequence["_Asked"]) -> list[int]:
+        async def ask(each: _Asked) -> int:
+            if each.span.end is not None and each.span.end <= each.settled_end:
+                return each.settled_end
             async with self._questions:
-                return max((await self._latest(span.name)).offset, state.flushed_end)
+                return max((await self._stable_end(each.span.name)).offset, each.settled_end)
 
         try:
             async with asyncio.TaskGroup() as questions:
-                asked = [questions.create_task(ask(*each)) for each in zip(spans, states, strict=True)]
+                found = [questions.create_task(ask(each)) for each in asked]
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
-        return [each.result() for each in asked]
+        return [each.result() for each in found]
+
+
+class _Asked(NamedTuple):
+    """A span, and what rows and snapshots say of its partition."""
+
+    span: Span
+    partition: PartitionId
+    state: PartitionState
+    settled_end: int
 
 
 async def first_runs(
@@ -168,11 +217,16 @@ def spans_from(spans: Sequence[Span], begin: Place | None) -> Sequence[Span]:
     return [rest[0]._replace(start=max(begin.offset, rest[0].start)), *rest[1:]]
 
 
-def clipped(span: Span, state: PartitionState) -> range:
-    """The offsets of the span that segments hold."""
+def clipped(span: Span, state: PartitionState, settled_end: int) -> range:
+    """The offsets of the span that are read from segments."""
     start = max(span.start, state.log_start)
-    end = min(NO_LIMIT if span.end is None else span.end, state.flushed_end)
+    end = min(NO_LIMIT if span.end is None else span.end, state.flushed_end, settled_end)
     return range(start, max(start, end))
+
+
+def within(runs: Sequence[Run], aborted: Sequence[AbortedTransaction]) -> Sequence[AbortedTransaction]:
+    """Those that reach into what the runs hold."""
+    return overlapping(aborted, runs[0].base, runs[-1].end) if runs else ()
 
 
 def _next_place(

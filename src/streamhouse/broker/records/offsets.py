@@ -6,6 +6,7 @@ Leaves      the answers to `broker.reading.offsets`
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from streamhouse.broker.doors import EARLIEST_TIME, LATEST_TIME, Doors
 from streamhouse.broker.reading.offsets import FoundOffset
@@ -29,12 +30,22 @@ class Offsets:
     async def latest(self, name: TopicPartition) -> FoundOffset:
         return _must(await self._find(name, self._here.latest, LATEST_TIME), name)
 
+    async def stable_end(self, name: TopicPartition) -> FoundOffset:
+        here = partial(self._here.latest, committed=True)
+        return _must(await self._find(name, here, LATEST_TIME, committed=True), name)
+
     async def at_time(self, name: TopicPartition, timestamp_ms: int) -> FoundOffset | None:
         timestamp_ms = max(timestamp_ms, 0)  # negative times have other meanings to Kafka, and no record has one
-        return await self._find(name, lambda asked: self._here.at_time(asked, timestamp_ms), timestamp_ms)
+        here = partial(self._here.at_time, timestamp_ms=timestamp_ms, committed=True)
+        return await self._find(name, here, timestamp_ms, committed=True)
 
     async def _find(
-        self, name: TopicPartition, here: Callable[[TopicPartition], Awaitable[FoundOffset | None]], timestamp_ms: int
+        self,
+        name: TopicPartition,
+        here: Callable[[TopicPartition], Awaitable[FoundOffset | None]],
+        timestamp_ms: int,
+        *,
+        committed: bool = False,
     ) -> FoundOffset | None:
         patience = Patience(self._doors, self._doors.settings.records.patience_s)
         while True:
@@ -43,7 +54,9 @@ class Offsets:
                 if seat.address is None:
                     return await here(name)
                 left_s = patience.left_s
-                return await self._doors.peers.offset(seat.address, name, timestamp_ms, timeout_s=left_s)
+                return await self._doors.peers.offset(
+                    seat.address, name, timestamp_ms, committed=committed, timeout_s=left_s
+                )
             except Retriable as error:
                 await self._seats.look_again(name)
                 await patience.pause(error)

@@ -1,8 +1,8 @@
 """Reading: many partitions, led here and elsewhere, in one answer; waits for all of them at once.
 
 Data path   HTTP, gRPC -> **reading** -> round: broker.fetch, and Doors.peers per other leader
-Owns        when an answer is good enough, which trouble is told and which is waited out
-Leaves      asking everybody at once to `rounds`, who leads to `seats`
+Owns        when an answer is good enough, which trouble is told and which is waited out; that it is committed records
+Leaves      asking everybody at once to `rounds`, who leads to `seats`, what of batches stays to `format.isolation`
 
 First everybody is looked at without waiting; then, if there was too little, everybody is asked to wait, and the first
 to have something ends it for all. A partition whose leader is on the move is asked again until patience ends; as long
@@ -10,9 +10,11 @@ as others have something, it counts as one that has nothing.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.reading.fetch import Fetched, Wanted, stops_short
+from streamhouse.format.isolation import readable
 
 from .here import Here
 from .patience import Patience
@@ -30,8 +32,16 @@ class Reading:
     async def read(
         self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> list[Fetched]:
+        wanted = [each._replace(committed=True) for each in wanted]
         if self._doors.alone or not wanted:
-            return await self._here.fetch(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+            found = await self._here.fetch(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+        else:
+            found = await self._read_anywhere(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+        return [committed(each) for each in found]
+
+    async def _read_anywhere(
+        self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[Fetched]:
         settings = self._doors.settings
         max_wait_s = min(max_wait_s, settings.fetch.max_wait_s)
         ask = Ask(wanted, max_bytes=min(max_bytes, settings.fetch.max_bytes), min_bytes=min_bytes)
@@ -64,6 +74,14 @@ def is_enough(found: Collection[Fetched], *, min_bytes: int) -> bool:
     return any(stops_short(each) for each in found)
 
 
+def committed(found: Fetched) -> Fetched:
+    """What everybody may see of an answer for who reads committed records; it is all that there is to them."""
+    if found.error is not None:
+        return found
+    records = readable(found.records, found.aborted) if found.records else found.records
+    return replace(found, high_watermark=found.last_stable, records=records, aborted=())
+
+
 def _without_trouble(found: Fetched) -> Fetched:
     return Fetched(name=found.name) if isinstance(found.error, MOVED) else found
 
@@ -75,7 +93,7 @@ def trimmed(found: Iterable[Fetched], *, max_bytes: int) -> list[Fetched]:
     left_bytes = max_bytes
     for each in found:
         if each.records and left_bytes < max_bytes and each.size_bytes > left_bytes:
-            each = Fetched(name=each.name, high_watermark=each.high_watermark, log_start=each.log_start)
+            each = replace(each, records=(), aborted=())
         left_bytes -= each.size_bytes
         kept.append(each)
     return kept

@@ -86,7 +86,9 @@ class Records:
     ) -> list[Fetched]:
         """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time.
 
-        A partition whose leader is on the move comes back empty, with a high watermark of -1, while others have
+        Committed records alone, whatever is `wanted`: where transactions are open it ends, and its high watermark is
+        there; markers and what was aborted are left out. A last batch without records takes readers over those. A
+        partition whose leader is on the move comes back empty, with a high watermark of -1, while others have
         something; its error is told only after `records.patience_s`. Cancelled, it leaves nothing running.
         """
         return await self._reading.read(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
@@ -98,8 +100,12 @@ class Records:
         """The high watermark: the offset that the next record will have."""
         return await self._offsets.latest(name)
 
+    async def stable_end(self, name: TopicPartition) -> FoundOffset:
+        """The last stable offset: where reading ends now, and who wants only what is new begins."""
+        return await self._offsets.stable_end(name)
+
     async def at_time(self, name: TopicPartition, timestamp_ms: int) -> FoundOffset | None:
-        """The first record with this timestamp or a later one; None when there is none."""
+        """The first record with this timestamp or a later one; None when there is none below the last stable offset."""
         return await self._offsets.at_time(name, timestamp_ms)
 
     # --- groups

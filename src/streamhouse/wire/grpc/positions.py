@@ -73,4 +73,4 @@ async def _find(broker: Broker, name: TopicPartition, position: pb.Position, *, 
             return found if found is not None else NOWHERE
     elif position.edge == pb.EDGE_EARLIEST:
         return await broker.records.earliest(name)
-    return await broker.records.latest(name)
+    return await broker.records.stable_end(name)

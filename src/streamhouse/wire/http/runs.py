@@ -1,13 +1,16 @@
 """Runs: how answers tell where records of a partition stand in the object store.
 
 Data path   plans, maintenance -> **runs** -> JSON
-Owns        the shape of a run
+Owns        the shape of a run, and of transactions that make some of its records void
 Leaves      which runs are told to the routes, and in which partitions they are
 """
+
+from collections.abc import Iterable
 
 import msgspec
 
 from streamhouse.model.segment import Run
+from streamhouse.model.transaction import AbortedTransaction
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,3 +46,16 @@ def run_view(run: Run) -> RunView:
         records=run.records,
         max_timestamp_ms=run.max_timestamp_ms,
     )
+
+
+class AbortedView(msgspec.Struct, frozen=True, kw_only=True):
+    """An aborted transaction: what its producer wrote in one, from `first_offset` to the marker at `last_offset`, is
+    void."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+def aborted_views(aborted: Iterable[AbortedTransaction]) -> list[AbortedView]:
+    return [AbortedView(producer_id=each[0], first_offset=each[1], last_offset=each[2]) for each in aborted]

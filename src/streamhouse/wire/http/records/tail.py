@@ -128,9 +128,9 @@ async def open_tail(broker: Broker, topic: Topic, *, cursor: str | None, start: 
 async def first_offset(broker: Broker, name: TopicPartition, start: str) -> int:
     ends: dict[str, Callable[[TopicPartition], Awaitable[FoundOffset]]] = {
         "earliest": broker.records.earliest,
-        "latest": broker.records.latest,
+        "latest": broker.records.stable_end,
     }
     if (end := ends.get(start)) is not None:
         return (await end(name)).offset
     found = await broker.records.at_time(name, int(start))
-    return found.offset if found is not None else (await broker.records.latest(name)).offset
+    return found.offset if found is not None else (await broker.records.stable_end(name)).offset

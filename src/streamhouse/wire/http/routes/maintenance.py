@@ -2,7 +2,7 @@
 
 POST /v1/maintenance/plan  {"topic": "orders"}: every run of every partition, and the settings in force
 POST /v1/replacements      {"topic", "topic_id", "partition", "expected": [{"key", "base", "end", "epoch"}], "segment":
-                           {"key", "size_bytes", "created_at_ms", "runs": […]}, "cleaned_to"}
+                           {"key", "size_bytes", "created_at_ms", "runs": […]}, "cleaned_to", "spent"}
 
 `next` of a plan is given back as `cursor` for what one answer had no room for. A replacement names the runs that go, as
 the plan had them, and the object that comes; 409 says that others stand there by now, and nothing happened.
@@ -24,9 +24,11 @@ from streamhouse.model.topic import topic_values
 from streamhouse.wire.http.exchange import json_answer
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, QUERY_PATTERN, Call, NoQuery, Operation
 from streamhouse.wire.http.places import Cursor, read_place, write_place
-from streamhouse.wire.http.runs import RunView, run_view
+from streamhouse.wire.http.runs import AbortedView, RunView, aborted_views, run_view
 
 TAG: Final = "maintenance"
+MAX_SPENT: Final = 10_000
+"""Of one request."""
 
 Number = Annotated[int, Meta(ge=0, le=MAX_LONG)]
 EpochNumber = Annotated[int, Meta(ge=0, le=MAX_INT)]
@@ -41,13 +43,16 @@ class MaintenanceQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 class PartitionUpkeepView(msgspec.Struct, frozen=True, kw_only=True):
-    """Below `cleaned_to` the partition was compacted; runs reach up to `flushed_end`."""
+    """Below `cleaned_to` the partition was compacted; runs reach up to `flushed_end`. From `settled_end` on there may
+    be open transactions; of those that ended below, these were `aborted`."""
 
     partition: int
     log_start: int
     flushed_end: int
+    settled_end: int
     cleaned_to: int
     runs: list[RunView]
+    aborted: list[AbortedView]
 
 
 class MaintenancePlanView(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +100,9 @@ class ReplacingSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class ReplacementRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """With `cleaned_to` the partition counts as compacted up to there; a `segment` isn't needed for that alone."""
+    """With `cleaned_to` the partition counts as compacted up to there; a `segment` isn't needed for that alone. At the
+    offsets `spent` stand markers of aborted transactions of which nothing else is left: nobody is told of them any
+    more."""
 
     topic: TopicName
     topic_id: Annotated[str, Meta(pattern=QUERY_PATTERN, description="as the plan has it")]
@@ -103,6 +110,7 @@ class ReplacementRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     expected: list[RunToReplace] = []
     segment: ReplacingSegment | None = None
     cleaned_to: Number | None = None
+    spent: Annotated[list[Number], Meta(max_length=MAX_SPENT)] = []
 
 
 class ReplacementView(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,8 +172,10 @@ def _view(upkeep: PartitionUpkeep) -> PartitionUpkeepView:
         partition=plan.name.partition,
         log_start=plan.log_start,
         flushed_end=plan.flushed_end,
+        settled_end=plan.settled_end,
         cleaned_to=upkeep.cleaned_to,
         runs=[run_view(run) for run in plan.runs],
+        aborted=aborted_views(plan.aborted),
     )
 
 
@@ -180,6 +190,7 @@ def _wanted(asked: ReplacementRequest) -> WantedReplacement:
         ],
         commit=None if asked.segment is None else _commit(asked.segment, partition),
         cleaned_to=asked.cleaned_to,
+        spent=asked.spent,
     )
 
 

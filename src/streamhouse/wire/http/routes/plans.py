@@ -4,7 +4,8 @@ POST /v1/read-plans              {"topics": [{"topic": "orders", "partitions": [
 GET  /v1/topics/{topic}/offsets  ?timestamp=1700000000000: the first record of that time or later, by partition
 
 Without `partitions` all of a topic are meant, without `to` all records. `next` is given back as `cursor` for what one
-answer had no room for. Records at and above `flushed_end` are in no segment yet: their leader has them.
+answer had no room for. Plans end at the last stable offset. Below `settled_end` records are in segments, but for those
+that the listed transactions made void, and for markers; from there on their leader has them (`GET …/batches`).
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.wire.http.exchange import json_answer
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation
 from streamhouse.wire.http.places import Cursor, read_place, write_place
-from streamhouse.wire.http.runs import RunView, run_view
+from streamhouse.wire.http.runs import AbortedView, RunView, aborted_views, run_view
 
 TAG: Final = "plans"
 QUESTIONS_AT_ONCE: Final = 16
@@ -51,7 +52,11 @@ class ReadPlanQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class PartitionPlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """`end` is the high watermark. Of partitions that are read only below `flushed_end` it may be that one."""
+    """`end` is the last stable offset; of partitions that are read only below `settled_end` it may be that one.
+
+    Below `settled_end`, which is `flushed_end` or less, `runs` hold all records; those of `aborted` transactions are
+    void.
+    """
 
     topic: str
     topic_id: str
@@ -59,7 +64,9 @@ class PartitionPlanView(msgspec.Struct, frozen=True, kw_only=True):
     log_start: int
     end: int
     flushed_end: int
+    settled_end: int
     runs: list[RunView]
+    aborted: list[AbortedView]
 
 
 class ReadPlanView(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,5 +175,7 @@ def _view(plan: PartitionPlan) -> PartitionPlanView:
         log_start=plan.log_start,
         end=plan.end,
         flushed_end=plan.flushed_end,
+        settled_end=plan.settled_end,
         runs=[run_view(run) for run in plan.runs],
+        aborted=aborted_views(plan.aborted),
     )
