@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 
 from streamhouse.broker.producers import KEYS_FROM, SEQUENCES, WINDOW, ProducerTable
 from streamhouse.errors import DuplicateSequence, OutOfOrderSequence, StaleProducerEpoch
-from streamhouse.format.batch import BatchHeader, read_header
+from streamhouse.format.batch import BatchHeader, Buffer, read_header
+from streamhouse.format.markers import marker_batch
 from streamhouse.format.producers import decode_producers, encode_producers
 from streamhouse.format.records import Record, build_batch
+from streamhouse.model.transaction import AbortedTransaction, Marker, ProducerIdentity
 
 NAME = "orders-0"
 
@@ -251,3 +253,127 @@ def test_an_idempotency_key_leaves_nothing_out() -> None:
     assert known.missing(header(12345, producer=KEYS_FROM + 1)) is None
     known.record(header(12345, producer=KEYS_FROM + 1), 0, now_ms=0)
     assert known.missing(header(23456, producer=KEYS_FROM + 1)) is None
+
+
+# --- transactions
+
+
+def within(sequence: int, *, producer: int = 7, epoch: int = 0) -> BatchHeader:
+    batch = build_batch(
+        [Record(value=b"v")],
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+    return read_header(batch)
+
+
+def end(number: int, *, commit: bool = False, producer: int = 7, epoch: int = 0) -> Marker:
+    return Marker(producer=ProducerIdentity(producer, epoch), number=number, is_commit=commit)
+
+
+def test_a_producer_with_an_open_transaction_makes_no_room_for_others() -> None:
+    producers = table(limit=2)
+    producers.record(within(0, producer=1), 100, now_ms=0)
+    for producer in range(2, 9):
+        producers.record(header(0, producer=producer), 100 + producer, now_ms=0)
+        assert len(producers) == 2
+        assert producers.open_transactions() == {1: 100}
+    producers.end(end(1, producer=1), 200, now_ms=0)
+    for producer in range(2, 4):
+        producers.record(header(1, producer=producer), 201 + producer, now_ms=0)
+    assert producers.judge(NAME, within(5, producer=1)) is None  # forgotten like anybody else
+
+
+def test_a_table_of_open_transactions_alone_grows_and_shrinks_again() -> None:
+    producers = table(limit=2)
+    for producer in range(20):
+        producers.record(within(0, producer=producer), producer, now_ms=0)
+    assert len(producers.open_transactions()) == 20
+    for producer in range(20):
+        producers.end(end(1, producer=producer), 100 + producer, now_ms=0)
+    for producer in range(30, 60):
+        producers.record(header(0, producer=producer), 200 + producer, now_ms=0)
+    assert len(producers) == 2
+
+
+def test_a_producer_with_an_open_transaction_does_not_expire() -> None:
+    producers = table()
+    producers.record(within(0, producer=1), 100, now_ms=0)
+    producers.record(header(0, producer=2), 101, now_ms=0)
+    (entry,) = producers.entries(now_ms=10_000)
+    assert (entry.producer_id, entry.transaction_first) == (1, 100)
+
+
+def test_a_snapshot_tells_the_next_leader_what_is_open_and_which_marker_came_last() -> None:
+    producers = table()
+    producers.record(within(0), 100, now_ms=0)
+    producers.end(end(3, commit=True), 101, now_ms=0)
+    producers.record(within(1), 102, now_ms=0)
+    restored = ProducerTable(decode_producers(encode_producers(producers.entries(now_ms=0))), limit=100, expire_ms=1000)
+    assert restored.open_transactions() == {7: 102}
+    assert restored.has_taken(NAME, end(3))
+    assert not restored.has_taken(NAME, end(4))
+    assert restored.end(end(4), 110, now_ms=0) == AbortedTransaction(7, 102, 110)
+
+
+def test_replaying_a_log_finds_what_is_open_and_what_was_aborted() -> None:
+    producers = table()
+    markers = [marker_batch(end(number), now_ms=0) for number in (1, 2)]
+    batches: list[tuple[BatchHeader, int, Buffer]] = [
+        (within(0), 100, b""),
+        (within(1), 101, b""),
+        (read_header(markers[0]), 102, markers[0]),
+        (read_header(markers[1]), 103, markers[1]),
+        (within(2), 104, b""),
+    ]
+    producers.replay(batches, now_ms=0)
+    assert producers.aborted == [AbortedTransaction(7, 100, 102)]
+    assert producers.open_transactions() == {7: 104}
+    assert producers.copy().aborted == []
+
+
+def test_sequences_begin_anew_behind_a_marker_that_raised_the_epoch_and_go_on_behind_any_other() -> None:
+    producers = table()
+    producers.record(within(0), 100, now_ms=0)
+    producers.end(end(1), 101, now_ms=0)
+    assert producers.judge(NAME, within(1)) is None
+    assert producers.judge(NAME, within(0)) is not None
+    producers.end(end(2, epoch=1), 102, now_ms=0)
+    assert producers.missing(within(2, epoch=1)) == 0
+    with pytest.raises(OutOfOrderSequence, match="expected=0 got=2"):
+        producers.judge(NAME, within(2, epoch=1))
+    assert producers.judge(NAME, within(0, epoch=1)) is None
+
+
+def test_what_is_aborted_in_doubt_begins_where_the_doubt_does() -> None:
+    """Batches of it may be on a disk that comes back: whoever appends them again must find out."""
+    producers = table()
+    producers.record(header(0, producer=1), 50, now_ms=0)
+    producers.doubt(100)
+    assert producers.end(end(1, producer=1), 200, now_ms=0) == AbortedTransaction(1, 100, 200)
+    producers.record(within(4, producer=2), 201, now_ms=0)
+    assert producers.end(end(1, producer=2), 202, now_ms=0) == AbortedTransaction(2, 100, 202)
+    assert producers.end(end(1, producer=3), 203, now_ms=0) == AbortedTransaction(3, 100, 203)
+
+
+def test_a_transaction_that_began_after_the_doubt_was_settled_begins_with_its_first_batch() -> None:
+    producers = table()
+    producers.doubt(100)
+    assert producers.end(end(1, commit=True), 200, now_ms=0) is None
+    assert producers.end(end(2), 201, now_ms=0) is None
+    producers.record(within(0), 202, now_ms=0)
+    assert producers.end(end(3), 203, now_ms=0) == AbortedTransaction(7, 202, 203)
+
+
+def test_an_open_transaction_of_a_producer_in_doubt_stays_open_and_the_producer_in_doubt() -> None:
+    producers = table()
+    producers.record(within(0), 100, now_ms=0)
+    producers.record(header(0, producer=8), 101, now_ms=0)
+    producers.doubt(102)
+    entries = decode_producers(encode_producers(producers.entries(now_ms=0)))
+    assert [entry.producer_id for entry in entries] == [7]
+    restored = ProducerTable(entries, limit=100, expire_ms=1000)
+    assert restored.judge(NAME, within(9)) is None  # what lies between may be on that disk
+    assert restored.end(end(1), 300, now_ms=0) == AbortedTransaction(7, 100, 300)

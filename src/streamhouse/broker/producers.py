@@ -189,15 +189,16 @@ class ProducerTable:
                 self._settled.clear()
 
     def _make_room(self, among: dict[int, ProducerEntry]) -> None:
-        """Forget the longest silent one that has no open transaction. A few are looked at, and go to the end: with
-        thousands of open ones the table may be larger for a while."""
-        for _ in range(WINDOW):
+        """Forget the longest silent ones that have no open transaction. A few are looked at, and those that have one go
+        to the end: with many of them the table is larger for a while."""
+        limit = self._limit if among is self._entries else self._key_limit
+        for _ in range(min(WINDOW, len(among) - 1)):  # the last one has just been heard of
+            if len(among) <= limit:
+                return
             producer_id = next(iter(among))
             entry = among.pop(producer_id)
-            if entry.transaction_first is None:
-                self._doubtful.discard(producer_id)
-                return
-            among[producer_id] = entry
+            if entry.transaction_first is not None:
+                among[producer_id] = entry
 
     # --- markers
 
