@@ -200,6 +200,7 @@ def choose(seed: int, profile: str | None = None) -> Options:
     in_team = team.random() < TEAM_SHARE if profile is None else profile in TEAM_PROFILES
     if in_team:
         options = _eager(_in_team(options, team, profile), random.Random(f"eager-{seed}"))
+        options = _returning(options, random.Random(f"returning-{seed}"))
     jobs = random.Random(f"jobs-{seed}")
     is_rewritten = jobs.random() < JOBS_SHARE if profile is None else profile in JOB_PROFILES
     return rewriting(options, jobs) if is_rewritten else options
@@ -224,6 +225,12 @@ def _eager(options: Options, chance: random.Random) -> Options:
     producers = ProducerSettings(settle_s=chance.choice((1.0, 3.0)))
     settings = structs.replace(options.settings, producers=producers)
     return replace(options, settings=settings, eager_producers=chance.choice((0, 1, 1)))
+
+
+def _returning(options: Options, chance: random.Random) -> Options:
+    """Those who come back lead at once as often as not; while they wait, agents differ about who should lead."""
+    cluster = structs.replace(options.settings.cluster, return_wait_s=chance.choice((0.0, 0.0, 2.0, 12.0)))
+    return replace(options, settings=structs.replace(options.settings, cluster=cluster))
 
 
 def _in_team(options: Options, chance: random.Random, profile: str | None) -> Options:
