@@ -4,8 +4,11 @@ Data path   `probes` -> **failover** -> `table`
 Owns        killing one agent after the other, and waiting for the cluster to be whole again in between
 Leaves      the waits to `probes`
 
-A lease of 3 s means: a session lives 2.2 s without a heartbeat, heartbeats come every second, and 0.8 s are left for
-others to notice, to recover the dead session's WAL and to open the partitions.
+A lease of 3 s means: a session lives 1.8 s without a heartbeat, heartbeats come every half second, and 1.2 s are left
+for others to notice, to recover the dead session's WAL and to open the partitions.
+
+The dead agent is started again at its address a second later. Its return is part of the story: clients that were
+refused there shun the address for a while, and what is led there meanwhile waits.
 """
 
 import time
@@ -36,16 +39,22 @@ class Failover:
             serve(team.bootstrap, TOPIC, PARTITIONS)
             bootstraps = [member.kafka for member in team.members]
             prober, real = probes(bootstraps, TOPIC, PARTITIONS)
+            running: list[Prober | RealProducer] = [prober, real]
             times: dict[str, list[float]] = {}
+            returns: dict[str, list[float]] = {}
             with prober, real:
-                wait_until_steady([prober, real], PARTITIONS)
+                wait_until_steady(running, PARTITIONS)
                 for number in range(plan.kills):
                     time.sleep(STAGGER_S[number % len(STAGGER_S)])
-                    for name, found_s in _kill_one(team, team.members[number % 3], [prober, real]).items():
-                        times.setdefault(name, []).extend(found_s)
-                    _wait_until_whole(team, team.members[number % 3])
+                    victim = team.members[number % 3]
+                    _add(times, _kill_one(team, victim, running))
+                    resumed = time.perf_counter()
+                    _wait_until_whole(team, victim)
+                    _add(returns, _pauses(running, resumed))
         for name, found_s in times.items():
             yield from spread(f"kill -9 to first ack, {name}", found_s)
+        for name, found_s in returns.items():
+            yield from spread(f"the dead agent returns, {name}", found_s)
         yield Reading(scenario="kill -9 to first ack, librdkafka", metric="failed", value=len(real.history.failures))
 
 
@@ -59,6 +68,20 @@ def _kill_one(team: Team, victim: Member, running: list[Prober | RealProducer]) 
     if not resumed:
         raise RuntimeError(f"no ack in {RESUME_TIMEOUT_S:.0f} s after the kill; agent={victim.kafka}")
     return {probe.name: [probe.history.first_ack_s(partition, moment) for partition in led] for probe in running}
+
+
+def _pauses(running: list[Prober | RealProducer], since: float) -> dict[str, list[float]]:
+    """Seconds that a record of each partition waited at most since then, for each producer."""
+    now = time.perf_counter()
+    return {
+        probe.name: [probe.history.pause_s(partition, since, now) for partition in range(PARTITIONS)]
+        for probe in running
+    }
+
+
+def _add(found: dict[str, list[float]], more: dict[str, list[float]]) -> None:
+    for name, values_s in more.items():
+        found.setdefault(name, []).extend(values_s)
 
 
 def _wait_until_whole(team: Team, victim: Member) -> None:
