@@ -9,6 +9,7 @@ from tests.contracts.metadata_groups import GroupContract
 from tests.contracts.metadata_leases import LeaseContract
 from tests.contracts.metadata_pipelines import PipelineContract
 from tests.contracts.metadata_placing import PlacingContract
+from tests.contracts.metadata_producing import ProducingContract
 from tests.contracts.metadata_recovery import RecoveryContract
 from tests.contracts.metadata_replacements import ReplacementContract
 from tests.contracts.metadata_reservations import ReservationContract
@@ -31,6 +32,7 @@ class MetadataStoreContract(
     ChangeContract,
     ReservationContract,
     GroupContract,
+    ProducingContract,
     SchemaContract,
     PipelineContract,
     ViewContract,

@@ -277,7 +277,8 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, Protocol):
         All or nothing: raise `LeaseLost` naming the partitions whose guard failed (all of them when the session is no
         longer live; an expired session that nobody has claimed may still commit). Repeating a commit that happened is a
         no-op, known by its object keys; a known key with a run that was never published under it fails the guard (one
-        that was replaced since was published). Aborted transactions are published with the runs.
+        that was replaced since was published). Aborted transactions are published with
+        the runs in which their markers stand.
         """
         ...
 

@@ -40,8 +40,7 @@ class Publication:
 
 
 def check_shape(commits: Sequence[SegmentCommit]) -> None:
-    """Raise `Internal` for what no caller may ask: objects without runs or named twice, empty or foreign runs, aborted
-    transactions whose marker stands in none of the runs."""
+    """Raise `Internal` for what no caller may ask: objects without runs or named twice, empty or foreign runs."""
     keys = [commit.segment.key for commit in commits]
     if len(set(keys)) != len(keys):
         raise Internal(f"an object is committed twice in one call; keys={','.join(keys)}")
@@ -51,11 +50,6 @@ def check_shape(commits: Sequence[SegmentCommit]) -> None:
         for run in commit.runs:
             if run.object_key != commit.segment.key or not 0 <= run.base < run.end:
                 raise Internal(f"a run does not fit its object; run={run} key={commit.segment.key}")
-        for partition, aborted in commit.aborted.items():
-            runs = [run for run in commit.runs if run.partition == partition]
-            for each in aborted:
-                if not any(run.base <= each.last_offset < run.end for run in runs):
-                    raise Internal(f"a marker stands in none of the runs; partition={partition} aborted={each}")
 
 
 def decide_publication(

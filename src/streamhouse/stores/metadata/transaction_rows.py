@@ -86,10 +86,12 @@ def place_of(row: Row) -> GroupOffset:
 
 
 def aborted_params(commits: Iterable[SegmentCommit]) -> Iterator[Params]:
+    """Of those whose marker stands in a run of its commit: others belong to runs that were left out of it."""
     for commit in commits:
-        for partition, aborted in commit.aborted.items():
-            for each in aborted:
-                yield {**partition_params(partition), **each._asdict()}
+        for run in commit.runs:
+            for each in commit.aborted.get(run.partition, ()):
+                if run.base <= each.last_offset < run.end:
+                    yield {**partition_params(run.partition), **each._asdict()}
 
 
 def aborted_of(row: Row) -> AbortedTransaction:
