@@ -184,6 +184,7 @@ class Broker:
         try:
             async with asyncio.TaskGroup() as loops:
                 groups = loops.create_task(self.groups.run(), name="groups")
+                transactions = loops.create_task(self.transactions.run(), name="transactions")
                 collector = loops.create_task(self._maintain(), name="collector")
                 cluster = loops.create_task(self._watch_cluster(), name="cluster")
                 await self._serve(self._current())

@@ -54,6 +54,7 @@ class BrokerMetrics(Collector):
         yield _counter("deleted_orphans", "Objects deleted that no row named.", collector.deleted_orphans)
         yield from self._compaction()
         yield from self._placing()
+        yield from self._transactions()
         yield from self._pipelines()
 
     def _pipelines(self) -> Iterable[Metric]:
@@ -80,6 +81,29 @@ class BrokerMetrics(Collector):
         yield _counter("placing_held_seconds", "How long partitions were held for commits.", holds.held_s)
         yield _counter("placing_expired_holds", "Holds that nobody ended; their logs are opened again.", holds.expired)
         yield GaugeMetricFamily("streamhouse_placing_holding", "Holds that there are now.", len(holds))
+
+    def _transactions(self) -> Iterable[Metric]:
+        transactions = self._broker.transactions
+        endings, watch = transactions.endings, transactions.watch
+        ended = CounterMetricFamily(
+            "streamhouse_transactions_ended", "Transactions whose last marker this agent saw.", labels=["outcome"]
+        )
+        ended.add_metric(["committed"], endings.committed)
+        ended.add_metric(["aborted"], endings.aborted)
+        yield ended
+        yield _counter("transactions_expired", "Transactions that took longer than their timeouts.", watch.expired)
+        yield _counter("transactions_forgotten", "Transactional ids that were silent for long.", watch.forgotten)
+        yield _counter(
+            "transaction_markers", "Ends of transactions written into partitions.", transactions.marking.written
+        )
+        yield _counter("transaction_end_retries", "Further tries to end a transaction everywhere.", endings.retries)
+        under_way = "Transactions that are decided, and whose markers this agent is writing."
+        yield GaugeMetricFamily("streamhouse_transactions_ending", under_way, len(endings))
+        tenure = self._broker.tenure
+        opened = sum(item.open_transactions for item in tenure.logs()) if tenure is not None else 0
+        yield GaugeMetricFamily(
+            "streamhouse_transactions_open", "Open transactions in the partitions that this agent leads.", opened
+        )
 
     def _returns(self) -> Iterable[Metric]:
         returns, rescued = self._broker.returns, self._broker.rescue.recovered

@@ -1,0 +1,296 @@
+"""Transactions of producers: decided at once, heard of everywhere, found by others when whoever decided is gone."""
+
+import asyncio
+
+import pytest
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.errors import (
+    ConcurrentTransactions,
+    InvalidTopicName,
+    InvalidTransactionState,
+    ProducerFenced,
+    StaleProducerEpoch,
+    TransactionAbortable,
+    TransactionalIdNotFound,
+    TransactionUnavailable,
+    UnknownTopic,
+    UnstableOffsets,
+)
+from streamhouse.model.group import OFFSETS_TOPIC
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.transaction import Marker, ProducerIdentity, StoredTransaction, TransactionState
+from tests.broker.support import CLICKS, ORDERS, batch, produce, settle
+from tests.broker.transactions.support import Producer, committed, running
+
+NOWHERE = TopicPartition("nowhere", 0)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_committed_transaction_is_read_wholly_and_an_aborted_one_not_at_all(modern: bool) -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker, modern=modern).init()
+        await alice.send(b"kept")
+        await alice.send(b"kept too", name=CLICKS)
+        assert await committed(broker) == []
+        await alice.end(commit=True)
+        await alice.send(b"void")
+        await alice.end(commit=False)
+        assert await committed(broker) == [b"kept"]
+        assert await committed(broker, CLICKS) == [b"kept too"]
+
+
+async def test_what_comes_after_an_open_transaction_waits_for_it() -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"open")
+        await produce(broker, batch(b"plain"))
+        assert await committed(broker) == []
+        await alice.end(commit=False)
+        assert await committed(broker) == [b"plain"]
+
+
+async def test_whoever_takes_the_id_over_aborts_what_was_open_and_fences_the_other() -> None:
+    async with running() as (_, broker):
+        old = await Producer(broker).init()
+        await old.send(b"half")
+        new = await Producer(broker).init()
+        assert new.identity.epoch > old.identity.epoch
+        with pytest.raises((ProducerFenced, StaleProducerEpoch)):
+            await old.place(b"zombie")
+        with pytest.raises(ProducerFenced):
+            await old.end(commit=True)
+        await new.send(b"new")
+        await new.end(commit=True)
+        assert await committed(broker) == [b"new"]
+
+
+async def test_a_producer_that_says_who_it_was_goes_on_under_the_next_epoch() -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"half")
+        before = alice.identity
+        await alice.init(before)
+        assert alice.identity.producer_id == before.producer_id
+        assert alice.identity.epoch > before.epoch
+        stranger = Producer(broker)
+        with pytest.raises(ProducerFenced):
+            await stranger.init(before)
+
+
+async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker).init(timeout_ms=2_000)
+        await alice.send(b"slow")
+        await world.clock.advance(4)
+        assert broker.transactions.watch.expired == 1
+        assert (await broker.latest(ORDERS, committed=True)).offset == 2
+        with pytest.raises(ProducerFenced):
+            await alice.end(commit=True)
+        assert await committed(broker) == []
+
+
+async def test_a_batch_outside_of_every_transaction_is_refused() -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker).init()
+        with pytest.raises(TransactionAbortable):
+            await alice.place(b"never enlisted")
+        await alice.add(CLICKS)
+        with pytest.raises(TransactionAbortable):
+            await alice.place(b"not here")
+
+
+async def test_partitions_are_added_all_or_none() -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker).init()
+        internal = TopicPartition(OFFSETS_TOPIC, 0)
+        outcomes = await broker.transactions.add_partitions(alice.call, [ORDERS, NOWHERE, internal])
+        assert outcomes[ORDERS] is None
+        assert isinstance(outcomes[NOWHERE], UnknownTopic)
+        assert isinstance(outcomes[internal], InvalidTopicName)
+        assert (await row(broker)).state is TransactionState.EMPTY
+
+
+async def test_an_end_that_comes_again_is_told_what_it_came_to() -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker, modern=True).init()
+        await alice.send(b"once")
+        before = alice.call
+        await alice.end(commit=True)
+        again = await broker.transactions.end(before, commit=True, bump=True)
+        assert again == alice.identity
+        with pytest.raises(InvalidTransactionState):
+            await broker.transactions.end(before, commit=False, bump=True)
+        assert broker.transactions.marking.written == 1
+
+
+async def test_offsets_are_committed_with_the_transaction_or_not_at_all() -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker).init()
+        for commit, told in ((False, None), (True, 5)):
+            await broker.transactions.add_offsets(alice.call, "readers")
+            outcomes = await broker.groups.commit_in_transaction(
+                "readers", Caller(), alice.call, {ORDERS: OffsetToCommit(offset=5)}, begins=False
+            )
+            assert outcomes == {ORDERS: None}
+            pending = (await broker.groups.fetch({"readers": [ORDERS]}, stable=True))["readers"]
+            assert isinstance(pending, dict)
+            assert isinstance(pending[ORDERS], UnstableOffsets)
+            await alice.end(commit=commit)
+            stable = (await broker.groups.fetch({"readers": [ORDERS]}, stable=True))["readers"]
+            assert isinstance(stable, dict)
+            found = stable.get(ORDERS)
+            assert (None if found is None or isinstance(found, UnstableOffsets) else found.offset) == told
+
+
+async def test_offsets_of_a_transaction_that_was_not_begun_are_refused() -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker).init()
+        offsets = {ORDERS: OffsetToCommit(offset=5)}
+        with pytest.raises(InvalidTransactionState):
+            await broker.groups.commit_in_transaction("readers", Caller(), alice.call, offsets, begins=False)
+        await broker.groups.commit_in_transaction("readers", Caller(), alice.call, offsets, begins=True)
+        assert (await row(broker)).state is TransactionState.ONGOING
+
+
+async def test_a_store_that_does_not_answer_is_a_coordinator_that_cannot() -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"x")
+        world.metadata.lose_answer("end_transaction")
+        with pytest.raises(TransactionUnavailable):
+            await alice.end(commit=True)
+        await alice.end(commit=True)
+        assert await committed(broker) == [b"x"]
+
+
+async def test_an_end_is_tried_again_until_its_row_is_closed() -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"x")
+        world.metadata.refuse("complete_transaction", 3)
+        ending = asyncio.ensure_future(alice.end(commit=True))
+        await world.clock.advance(3)
+        await ending
+        assert (await row(broker)).state is TransactionState.COMPLETE_COMMIT
+        assert broker.transactions.endings.retries == 3
+
+
+async def test_an_end_is_answered_after_a_while_and_goes_on() -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"x")
+        gate = world.metadata.hold("complete_transaction")
+        ending = asyncio.ensure_future(alice.end(commit=True))
+        await world.clock.advance(5.1)
+        assert ending.done()
+        with pytest.raises(ConcurrentTransactions):
+            await alice.add(ORDERS)
+        waiting = asyncio.ensure_future(Producer(broker).init())
+        await world.clock.advance(1)
+        assert not waiting.done()
+        gate.set()
+        await settle()
+        assert (await waiting).identity.epoch == alice.identity.epoch + 1
+
+
+async def test_taking_an_id_over_gives_up_when_the_end_before_takes_too_long() -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"x")
+        world.metadata.hold("complete_transaction")
+        taking = asyncio.ensure_future(Producer(broker).init())
+        await world.clock.advance(6)
+        with pytest.raises(ConcurrentTransactions):
+            await taking
+
+
+async def test_an_agent_that_stops_leaves_a_decision_to_the_next_one() -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"x")
+        world.metadata.hold("complete_transaction")
+        ending = asyncio.ensure_future(alice.end(commit=True))
+        await world.clock.advance(1)
+        world.kill()
+        await settle()
+        await asyncio.gather(ending, return_exceptions=True)
+        world.metadata._held.clear()
+        after = await world.start()
+        world.run(after)
+        await world.clock.advance(6)
+        assert (await row(after)).state is TransactionState.COMPLETE_COMMIT
+        assert await committed(after) == [b"x"]
+
+
+async def test_a_decision_that_was_never_told_to_a_partition_is_told_by_whoever_lives() -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"x")
+        await world.metadata.end_transaction(alice.call, commit=True, bump=False, fresh_id=-1)
+        await world.clock.advance(6)
+        assert await committed(broker) == [b"x"]
+        assert (await row(broker)).state is TransactionState.COMPLETE_COMMIT
+
+
+async def test_a_topic_that_is_gone_does_not_hold_the_end_up() -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"x")
+        await alice.send(b"y", name=CLICKS)
+        await broker.delete_topic(await broker.topic(CLICKS.topic))
+        await alice.end(commit=True)
+        assert (await row(broker)).state is TransactionState.COMPLETE_COMMIT
+        assert await committed(broker) == [b"x"]
+
+
+async def test_a_marker_that_comes_late_does_not_end_the_next_transaction() -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"first")
+        await alice.end(commit=True)
+        await alice.send(b"second")
+        late = Marker(producer=alice.identity, number=1, is_commit=True)
+        assert await broker.transactions.mark(late, [ORDERS]) == {ORDERS: None}
+        assert await committed(broker) == [b"first"]
+        await alice.end(commit=False)
+        assert await committed(broker) == [b"first"]
+
+
+async def test_markers_of_partitions_that_are_not_here_say_so() -> None:
+    async with running() as (_, broker):
+        outcomes = await broker.transactions.mark(
+            Marker(producer=ProducerIdentity(1, 1), number=1, is_commit=True), [ORDERS, NOWHERE]
+        )
+        assert outcomes[ORDERS] is None
+        assert isinstance(outcomes[NOWHERE], UnknownTopic)
+
+
+async def test_transactions_are_described_and_listed() -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker).init()
+        await Producer(broker, "bob").init()
+        await alice.send(b"x")
+        told = await broker.transactions.describe(["alice", "nobody"])
+        assert isinstance(told["alice"], StoredTransaction)
+        assert isinstance(told["nobody"], TransactionalIdNotFound)
+        assert [each.transactional_id for each in await broker.transactions.list()] == ["alice", "bob"]
+        ongoing = await broker.transactions.list(states=[TransactionState.ONGOING])
+        assert [each.transactional_id for each in ongoing] == ["alice"]
+
+
+async def test_memory_of_markers_is_given_back_when_they_are_flushed() -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"x")
+        await alice.end(commit=True)
+        assert broker.budget.used_bytes > 0
+        await world.clock.advance(60)
+        assert broker.budget.used_bytes == 0
+
+
+async def row(broker: Broker) -> StoredTransaction:
+    found = (await broker.transactions.describe(["alice"]))["alice"]
+    assert isinstance(found, StoredTransaction)
+    return found
