@@ -12,7 +12,7 @@ from threading import Event
 import pytest
 
 from streamhouse.errors import Internal, Misconfigured, Unavailable
-from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.metadata.base import MetadataStore, OffsetsAsked
 from streamhouse.stores.metadata.listeners import Listeners
 from streamhouse.stores.metadata.migrations import load_migrations
 from streamhouse.stores.metadata.open import open_metadata_store
@@ -23,6 +23,7 @@ from streamhouse.stores.metadata.sqlite.failures import translate
 from streamhouse.stores.metadata.statements import Statements, load_statements
 from tests.contracts.clocks import ManualClock
 from tests.contracts.metadata_changes import EVERYTHING, listening, topics
+from tests.contracts.metadata_producing import begin, end
 from tests.contracts.metadata_scene import ALICE, ORDERS, lead, new_session, part, publish, spans, topic
 from tests.contracts.metadata_store import MetadataStoreContract
 
@@ -153,6 +154,23 @@ async def test_sessions_from_before_their_ends_were_noted_ended_when_they_would_
     assert await store.forget_sessions(older_than_ms=1000, limit=10) == 1
     assert await store.forget_sessions(older_than_ms=999, limit=10) == 1
     assert [each.session_id for each in (await store.roll_call()).sessions] == ["live"]
+    await store.aclose()
+
+
+async def test_a_database_from_before_transactions_has_room_for_them(tmp_path: Path, clock: ManualClock) -> None:
+    url = older_database(
+        tmp_path / "metadata.db",
+        9,
+        f"INSERT INTO topics VALUES ('{ORDERS}', 'orders', 1, '{{}}', 0)",
+        f"INSERT INTO partitions (topic_id, partition, epoch) VALUES ('{ORDERS}', 0, 1)",
+        f"INSERT INTO committed_offsets VALUES ('g', '{ORDERS}', 0, 5, 0, '', 0, NULL)",
+    )
+    store = await open_metadata_store(url, clock=clock)
+    assert await store.schema_version() == 10
+    call = await begin(store, "t", part(0))
+    assert (await end(store, call)).partitions == (part(0),)
+    [kept] = await store.committed_offsets([OffsetsAsked("g", None)])
+    assert kept.committed.offset == 5
     await store.aclose()
 
 

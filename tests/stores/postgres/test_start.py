@@ -16,7 +16,8 @@ from streamhouse.stores.metadata.postgres.dialect import ENGINE, bind, postgres_
 from streamhouse.stores.metadata.postgres.schema import check_server
 from streamhouse.stores.metadata.postgres.url import parse_url
 from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings
-from tests.contracts.metadata_scene import topic
+from tests.contracts.metadata_producing import begin, end
+from tests.contracts.metadata_scene import part, topic
 from tests.postgres import Databases, database_of
 
 pytestmark = pytest.mark.postgres
@@ -78,6 +79,21 @@ async def test_an_older_schema_that_this_user_may_not_change_is_refused_with_adv
     assert "do=start one agent as the tables' owner" in text
     await databases.run("DROP OWNED BY reader", dsn=empty_database)
     await (await PostgresMetadataStore(empty_database).open()).aclose()
+
+
+async def test_a_database_from_before_transactions_has_room_for_them(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(schema, "load_migrations", lambda engine: load_migrations(ENGINE)[:7])
+        store = await PostgresMetadataStore(empty_database).open()
+        await store.create_topic(topic())
+        await store.aclose()
+    store = await PostgresMetadataStore(empty_database).open()
+    assert await store.schema_version() == 8
+    call = await begin(store, "t", part(0))
+    assert (await end(store, call)).partitions == (part(0),)
+    await store.aclose()
 
 
 async def test_a_migration_that_fails_leaves_everything_as_it_was(
