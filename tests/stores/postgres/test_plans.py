@@ -13,7 +13,14 @@ from streamhouse.model.names import Epoch, NodeId
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
 from streamhouse.stores.metadata.postgres.dialect import Bound, bind, postgres_statements
 from streamhouse.stores.metadata.postgres.transaction import PostgresTransaction
-from streamhouse.stores.metadata.rows import offset_list, partition_list, partition_params, run_params, text_list
+from streamhouse.stores.metadata.rows import (
+    number_list,
+    offset_list,
+    partition_list,
+    partition_params,
+    run_params,
+    text_list,
+)
 from tests.contracts.metadata_scene import ALICE, ORDERS, commit_of, new_session, part, run_of, topic
 from tests.postgres import Databases
 
@@ -21,6 +28,7 @@ pytestmark = pytest.mark.postgres
 
 RUNS: Final = 1_000_000
 PER_OBJECT: Final = 10
+PRODUCERS: Final = 100_000
 FILL: Final = f"""
 SET session_replication_role = replica; -- foreign keys hold by construction, and would be checked a million times
 ALTER TABLE runs DROP CONSTRAINT runs_pkey;
@@ -32,6 +40,14 @@ SELECT '{ORDERS}', n % 2, n / 2, n / 2 + 1, 0, 1, 1 + n / {PER_OBJECT}, 0, 100, 
 FROM generate_series(0, {RUNS - 1}) AS n;
 ALTER TABLE runs ADD PRIMARY KEY (topic_id, partition, base_offset);
 CREATE INDEX runs_by_object ON runs (object_id);
+INSERT INTO transactions
+SELECT 't' || n, n, 0, NULL, NULL, n, 0, 60000, CASE WHEN n % 50 = 0 THEN 'Ongoing' ELSE 'CompleteCommit' END, 1, n, n,
+       CASE WHEN n % 50 = 0 THEN n + 60000 END, '{{}}'
+FROM generate_series(1, {PRODUCERS}) AS n;
+INSERT INTO pending_offsets
+SELECT 't' || n, 'g' || n % 5000, '{ORDERS}', n % 2, '{ORDERS}', 0, n, 0, '', 0, NULL
+FROM generate_series(50, {PRODUCERS}, 50) AS n;
+INSERT INTO aborted_transactions SELECT '{ORDERS}', n % 2, n, n - 1, n FROM generate_series(0, {PRODUCERS}) AS n;
 UPDATE partitions SET flushed_end = {RUNS // 2}, log_start = 3, size_bytes = {RUNS // 2} * 100 WHERE partition < 2;
 ANALYZE;
 """
@@ -93,6 +109,18 @@ CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
         "first_base": [RUNS // 4, RUNS // 3],
         "last_base": [RUNS // 4, RUNS // 3],
     },
+    "hold_transaction": {"transactional_id": "t7"},
+    "transaction_of_producer": {"producer_id": 7},
+    "due_transactions": {"now_ms": 61_000, "decided_ms": 60_000, "limit": 5},
+    "list_transactions": {"after": "t7", "limit": 5},
+    "forget_transactions": {"before_ms": 100, "limit": 5},
+    "commit_pending_offsets": {"transactional_id": "t50"},
+    "drop_pending_offsets": {"transactional_id": "t50"},
+    "find_pending": {"group_id": "g50", "partitions": partition_list([part(0), part(1)])},
+    "pending_of_group": {"group_id": "g50"},
+    "aborted_of": {"wanted": offset_list({part(0): PRODUCERS // 2, part(1): 0}), "limit": 5},
+    "drop_aborted_below": {"topic_id": [str(ORDERS)] * 2, "partition": [0, 1], "limit": [5, 5]},
+    "forget_aborted": {**partition_params(part(0)), "last_offsets": number_list([2, 4])},
 }
 SMALL: Final = {
     "partitions",
@@ -100,6 +128,7 @@ SMALL: Final = {
     "topics",
     "doomed_objects",
     "abandoned_ranges",
+    "consumer_groups",
 }  # so few rows here that scanning them is as good
 
 
