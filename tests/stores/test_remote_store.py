@@ -1,7 +1,10 @@
 """The bucket's client against a scripted server: what each answer, and each missing answer, becomes."""
 
 import asyncio
+import os
 import re
+import sys
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator
 
 import pytest
@@ -393,6 +396,33 @@ async def test_google_and_azure_addresses_open(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
     for url in ("gs://bucket/prefix", "az://container/prefix"):
         assert repr(open_remote(url, QUICK, SystemClock(), {})) == f"<RemoteObjectStore {url}>"
+
+
+# --- the end of a process
+
+LAST_WORDS = """
+import asyncio, os
+from streamhouse.clock import SystemClock
+from streamhouse.config import StoreSettings
+from streamhouse.stores.objects.remote_open import open_remote
+
+async def main() -> None:
+    store = open_remote("s3://bucket", StoreSettings(), SystemClock(), os.environ)
+    await asyncio.gather(*(store.delete(f"a/{n}") for n in range(64)))
+
+asyncio.run(main())
+"""
+
+
+async def test_a_process_that_ends_upon_its_last_answer_is_not_aborted(server: FakeS3) -> None:
+    """Several: only now and then a thread of the client is at the one place where Python's end would abort it."""
+    environ = {**os.environ, **server.environment}
+    ending = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", LAST_WORDS, env=environ, stderr=DEVNULL)
+        for _ in range(6)
+    ]
+    assert [await process.wait() for process in ending] == [0] * 6
+    assert server.count("DELETE") == 6 * 64
 
 
 # --- an emulator of Google's

@@ -1,13 +1,17 @@
 """Opening a bucket: from a URL and the environment to a client with our limits.
 
 Data path   none; called once at the start
-Owns        which URLs name a bucket; which variables we read; the client's time-outs, and that it never retries
+Owns        which URLs name a bucket; which variables we read; the client's time-outs, and that it never retries; that
+            its threads are done before Python is
 Leaves      credentials and everything else in the environment to the client, which knows each cloud's usual variables
 """
 
+import atexit
 import re
+import threading
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSConfig, RetryConfig, S3Config
 
 SCHEMES: Final = ("s3", "gs", "az")
+_REST_S: Final = 0.1
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _GIVEN: Final = {
@@ -45,6 +50,7 @@ def open_remote(url: str, settings: StoreSettings, clock: Clock, environ: Mappin
     """The bucket that the URL names; nothing is asked of it yet. Raise `Misconfigured` when it can't be one."""
     parts = _parse(url)
     endpoint = _endpoint(parts.scheme, environ)
+    _rest_at_exit()
     try:
         client = _client(parts, settings, environ, endpoint)
     except (BaseError, ValueError) as error:
@@ -53,6 +59,16 @@ def open_remote(url: str, settings: StoreSettings, clock: Clock, environ: Mappin
     if endpoint:
         place += f" at {without_password(endpoint)}"
     return RemoteObjectStore(client, settings, clock, place=place, has_suffixes=parts.scheme != "az")
+
+
+@cache
+def _rest_at_exit() -> None:
+    """Let Python wait a moment before it ends.
+
+    A thread of the client that has just handed over an answer still needs Python's lock to come back from it. When
+    Python ends in between, it ends that thread, which aborts the process; nobody can ask the client whether it is done.
+    """
+    atexit.register(threading.Event().wait, _REST_S)
 
 
 def _parse(url: str) -> SplitResult:
