@@ -22,6 +22,19 @@ async def test_every_version_lists_what_is_served(client: Client, version: int) 
     assert listed[0] == (0, 13)
 
 
+@pytest.mark.parametrize(("version", "least"), [(3, 1), (4, 0)])
+async def test_transactions_are_offered_in_their_newest_version_and_begin_at_0_for_clients_that_bear_it(
+    client: Client, version: int, least: int
+) -> None:
+    request = ApiVersionsRequest(client_software_name="test-client", client_software_version="1")
+    answer = await client.call(request, ApiVersionsResponse, version)
+    (offered,) = answer.supported_features
+    assert (offered.name, offered.min_version, offered.max_version) == ("transaction.version", least, 2)
+    (final,) = answer.finalized_features
+    assert (final.name, final.min_version_level, final.max_version_level) == ("transaction.version", 2, 2)
+    assert answer.finalized_features_epoch >= 0
+
+
 @pytest.mark.parametrize("version", [5, 99, -1])
 async def test_a_version_from_the_future_gets_the_oldest_answer_and_may_ask_again(client: Client, version: int) -> None:
     header = RequestHeader(request_api_key=18, request_api_version=version, correlation_id=3, client_id="x")

@@ -25,6 +25,7 @@ RETRIED_BY_MEMBERS: dict[type[StreamhouseError], ErrorCode] = {
 
 # What transactional producers retry in the answers of a coordinator.
 RETRIED_IN_TRANSACTIONS: dict[type[StreamhouseError], ErrorCode] = {
+    errors.TransactionUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors.ConcurrentTransactions: ErrorCode.CONCURRENT_TRANSACTIONS,
 }
 

@@ -11,7 +11,7 @@ from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataRe
 from tests.wire.kafka.members import commit_request
 from tests.wire.kafka.talk import Client, Served, a_batch, create_topic, produce
 
-GROUP, TRANSACTION, SHARE = 0, 1, 2
+GROUP, SHARE = 0, 2
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -37,15 +37,9 @@ async def test_a_name_that_is_too_long_harms_no_other(client: Client) -> None:
     assert "too long" in (answer.coordinators[0].error_message or "")
 
 
-@pytest.mark.parametrize(
-    ("key_type", "code"),
-    [
-        (TRANSACTION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        (SHARE, ErrorCode.INVALID_REQUEST),
-        (99, ErrorCode.INVALID_REQUEST),
-    ],
-)
-async def test_transactions_and_share_groups_have_no_coordinator(client: Client, key_type: int, code: int) -> None:
+@pytest.mark.parametrize("key_type", [SHARE, 99])
+async def test_share_groups_have_no_coordinator(client: Client, key_type: int) -> None:
+    code = ErrorCode.INVALID_REQUEST
     many = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["t"])
     (found,) = (await client.call(many, FindCoordinatorResponse, 6)).coordinators
     assert (found.error_code, found.node_id, found.host) == (code, -1, "")

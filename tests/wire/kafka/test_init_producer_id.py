@@ -36,13 +36,12 @@ async def test_half_an_identity_is_none(client: Client, producer_id: int, epoch:
     assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
-@pytest.mark.parametrize(
-    ("transactional_id", "code"), [("payments", ErrorCode.UNSUPPORTED_VERSION), ("", ErrorCode.INVALID_REQUEST)]
-)
-async def test_transactions_are_refused(client: Client, transactional_id: str, code: ErrorCode) -> None:
-    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-    answer = await client.call(request, InitProducerIdResponse, 5)
-    assert (answer.error_code, answer.producer_id) == (code, -1)
+@pytest.mark.parametrize("version", range(6))
+async def test_a_transactional_id_keeps_its_producer_id_and_gets_the_next_epoch(client: Client, version: int) -> None:
+    request = InitProducerIdRequest(transactional_id="payments", transaction_timeout_ms=60_000)
+    first, second = [await client.call(request, InitProducerIdResponse, version) for _ in range(2)]
+    assert (first.error_code, first.producer_epoch) == (ErrorCode.NONE, 0)
+    assert (second.producer_id, second.producer_epoch) == (first.producer_id, 1)
 
 
 class NoIds:

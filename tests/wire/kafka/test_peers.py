@@ -11,13 +11,15 @@ import pytest
 from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.config import PeerSettings
 from streamhouse.errors import Overloaded, RecordTooLarge, Unavailable
-from streamhouse.format.batch import as_new
+from streamhouse.format.batch import as_new, read_header
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
+from streamhouse.model.transaction import Marker, ProducerIdentity
 from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from streamhouse.wire.kafka.peers import KafkaPeers
 from streamhouse.wire.kafka.peers.peer import Peer
 from tests.contracts.clocks import ManualClock
+from tests.wire.kafka.producing import Transactional
 from tests.wire.kafka.talk import Served, a_batch, batches_of, create_topic, fetch, fetch_request, until
 
 
@@ -103,6 +105,48 @@ async def test_an_agent_that_says_nothing_is_not_waited_for_for_ever(served: Ser
         with pytest.raises(Unavailable, match="TimeoutError"):
             await peers.append(Address(*mute.getsockname()), partition, a_batch(b"a"))
     await peers.aclose()
+
+
+# --- the ends of transactions
+
+
+async def test_a_marker_is_told_to_another_agent_and_counts_once(served: Served, peers: KafkaPeers) -> None:
+    at, first = await partition_of(served)
+    second = first._replace(partition=1)
+    producer = await Transactional.begin(await served.client())
+    await producer.add("orders", 0)
+    await producer.send("orders", 0, b"a")
+    marker = Marker(producer=ProducerIdentity(producer.producer_id, producer.epoch), number=1, is_commit=False)
+    for _ in range(2):
+        assert await peers.mark(at, marker, [first, second], timeout_s=5) == {first: None, second: None}
+    wanted = Wanted(TopicPartition("orders", 0), 0, 1 << 20, committed=True)
+    (got,) = await peers.fetch(at, [(first, wanted)], max_bytes=1 << 20, min_bytes=0, max_wait_s=0, timeout_s=5)
+    assert (got.last_stable, got.high_watermark) == (2, 2)
+    assert list(got.aborted) == [(producer.producer_id, 0, 1)]
+
+
+async def test_an_aborted_transaction_whose_marker_was_not_read_yet_reaches_beyond_what_was(
+    served: Served, peers: KafkaPeers
+) -> None:
+    at, first = await partition_of(served)
+    producer = await Transactional.begin(await served.client())
+    for values in ([b"a" * 1000], [b"b" * 1000]):
+        await producer.add("orders", 0)
+        await producer.send("orders", 0, *values)
+    await producer.end(commit=False)
+    wanted = Wanted(TopicPartition("orders", 0), 0, 1000, committed=True)
+    (got,) = await peers.fetch(at, [(first, wanted)], max_bytes=1000, min_bytes=0, max_wait_s=0, timeout_s=5)
+    assert [read_header(piece).end for piece in got.records] == [1]
+    assert [(each.first_offset, each.last_offset) for each in got.aborted] == [(0, 2**63 - 1)]
+
+
+async def test_a_marker_for_a_topic_that_is_unknown_there_may_be_known_later(served: Served, peers: KafkaPeers) -> None:
+    at, known = await partition_of(served)
+    unknown = PartitionId(TopicId(UUID(int=1)), 0)
+    marker = Marker(producer=ProducerIdentity(7, 0), number=1, is_commit=True)
+    told = await peers.mark(at, marker, [known, unknown], timeout_s=5)
+    assert told[known] is None
+    assert isinstance(told[unknown], Unavailable)
 
 
 # --- links, and how much of another agent is asked at once

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from streamhouse import errors
+from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.log import Placed
 from streamhouse.config import Settings
@@ -311,10 +312,12 @@ class FailingBroker:
     def __getattr__(self, name: str) -> object:
         return getattr(self._broker, name)
 
-    async def append(self, name: TopicPartition, data: memoryview) -> Placed:
+    async def append(
+        self, name: TopicPartition, data: memoryview, transaction: ProduceTransaction | None = None
+    ) -> Placed:
         if self._at == "append" and name.partition == 0:
             raise self._failure
-        return await self._broker.append(name, data)
+        return await self._broker.append(name, data, transaction)
 
     async def acknowledge(self, placed: Placed) -> None:
         if self._at == "acknowledge" and placed.log.name.partition == 0:

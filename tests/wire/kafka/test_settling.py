@@ -9,6 +9,7 @@ from collections import Counter
 
 from confluent_kafka import Producer
 
+from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.log import Placed
 from streamhouse.errors import AppendFailed, NotLeader, PredecessorRefused, StreamhouseError
@@ -39,7 +40,9 @@ class Trouble:
         self.refusals: Counter[type[StreamhouseError]] = Counter()
         self.epochs: set[int] = set()
 
-    async def append(self, name: TopicPartition, data: memoryview) -> Placed:
+    async def append(
+        self, name: TopicPartition, data: memoryview, transaction: ProduceTransaction | None = None
+    ) -> Placed:
         header = read_header(data)
         self.epochs.add(header.producer_epoch)
         if name == MOVED and header.base_sequence == REFUSED_SEQUENCE and not self.is_refused:
@@ -48,7 +51,7 @@ class Trouble:
         if name == MOVED and header.base_sequence > REFUSED_SEQUENCE:
             self._gap.set()
         try:
-            placed = await self._append(name, data)
+            placed = await self._append(name, data, transaction)
         except StreamhouseError as error:
             self.refusals[type(error)] += 1
             raise

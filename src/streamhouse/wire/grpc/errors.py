@@ -85,6 +85,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.GroupSubscribed: grpc.StatusCode.FAILED_PRECONDITION,
     errors.OffsetMetadataTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
     # transactions
+    errors.TransactionUnavailable: grpc.StatusCode.UNAVAILABLE,
     errors.ConcurrentTransactions: grpc.StatusCode.UNAVAILABLE,
     errors.UnstableOffsets: grpc.StatusCode.UNAVAILABLE,
     errors.InvalidTransactionState: grpc.StatusCode.FAILED_PRECONDITION,

@@ -95,6 +95,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.GroupSubscribed: 422,
     errors.OffsetMetadataTooLarge: 422,
     # transactions
+    errors.TransactionUnavailable: 503,
     errors.ConcurrentTransactions: 503,
     errors.UnstableOffsets: 503,
     errors.InvalidTransactionState: 409,

@@ -162,6 +162,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.NonEmptyGroup: ErrorCode.NON_EMPTY_GROUP,
     errors.GroupSubscribed: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    errors.TransactionUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors.ConcurrentTransactions: ErrorCode.CONCURRENT_TRANSACTIONS,
     errors.UnstableOffsets: ErrorCode.UNSTABLE_OFFSET_COMMIT,
     errors.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,

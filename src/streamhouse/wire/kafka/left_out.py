@@ -12,15 +12,6 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     name: reason
     for reason, names in {
         "nobody has to log in, so there is nothing to shake hands about": ("SaslHandshake", "SaslAuthenticate"),
-        "no transactions yet; producers with a transactional id are refused when they begin": (
-            "AddPartitionsToTxn",
-            "AddOffsetsToTxn",
-            "EndTxn",
-            "TxnOffsetCommit",
-            "DescribeTransactions",
-            "ListTransactions",
-        ),
-        "between brokers; agents meet in the metadata store": ("WriteTxnMarkers",),
         "there is no quorum of controllers: facts are in the metadata store": (
             "DescribeQuorum",
             "AddRaftVoter",
@@ -28,7 +19,7 @@ LEFT_OUT: Final[Mapping[str, str]] = {
             "UnregisterController",
         ),
         "agents come and go by their sessions, which end by themselves": ("UnregisterBroker",),
-        "no features are offered that could be turned on or off": ("UpdateFeatures",),
+        "the features that are offered can't be turned on or off": ("UpdateFeatures",),
         "groups are of the classic kind; clients fall back to it": ("ConsumerGroupHeartbeat",),
         "as Kafka does where no plugin takes the clients' metrics": ("GetTelemetrySubscriptions", "PushTelemetry"),
         "no share groups": (

@@ -1,6 +1,8 @@
 """Handlers: one file per API, whose docstring is its specification. Importing them fills the table in `support`."""
 
 from . import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -25,8 +27,10 @@ from . import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
+    end_txn,
     expire_delegation_token,
     fetch,
     find_coordinator,
@@ -39,6 +43,7 @@ from . import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -47,9 +52,13 @@ from . import (
     produce,
     renew_delegation_token,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 
 __all__ = [
+    "add_offsets_to_txn",
+    "add_partitions_to_txn",
     "alter_client_quotas",
     "alter_configs",
     "alter_partition_reassignments",
@@ -74,8 +83,10 @@ __all__ = [
     "describe_log_dirs",
     "describe_producers",
     "describe_topic_partitions",
+    "describe_transactions",
     "describe_user_scram_credentials",
     "elect_leaders",
+    "end_txn",
     "expire_delegation_token",
     "fetch",
     "find_coordinator",
@@ -88,6 +99,7 @@ __all__ = [
     "list_groups",
     "list_offsets",
     "list_partition_reassignments",
+    "list_transactions",
     "metadata",
     "offset_commit",
     "offset_delete",
@@ -96,4 +108,6 @@ __all__ = [
     "produce",
     "renew_delegation_token",
     "sync_group",
+    "txn_offset_commit",
+    "write_txn_markers",
 ]

@@ -4,8 +4,10 @@ Behaviour   the first request of every client; needs no other one before it
             a version that isn't served is answered in version 0 with UNSUPPORTED_VERSION and the same list, so that the
             client can ask again (KIP-511)
             names of client software that Kafka would refuse get INVALID_REQUEST
-Left out    features: none are offered
-Versions    v3 flexible, client software name and version · v4 features may begin at 0
+            one feature is offered, transaction.version, and it is at 2: clients that know it give each transaction an
+            epoch of its own, and leave it to Produce and TxnOffsetCommit to begin transactions (KIP-890)
+Left out    features that could be turned off
+Versions    v3 flexible, client software name and version, features · v4 features may begin at 0
 """
 
 import re
@@ -13,10 +15,21 @@ from typing import Final
 
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
-from streamhouse.wire.kafka.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from streamhouse.wire.kafka.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from streamhouse.wire.kafka.support import APIS, serves
 
 NAMED_SINCE: Final = 3
+ZERO_SINCE: Final = 4
+"""Before it, clients fail at a feature whose versions begin at 0; Kafka tells them 1."""
+TRANSACTIONS: Final = "transaction.version"
+TRANSACTIONS_LEVEL: Final = 2
+FEATURES_EPOCH: Final = 0
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -28,7 +41,22 @@ async def handle(context: Context, request: ApiVersionsRequest) -> Answer:
         )
     if context.version >= NAMED_SINCE and not _is_named(request):
         return ApiVersionsResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
-    return ApiVersionsResponse(api_keys=served_versions())
+    return ApiVersionsResponse(
+        api_keys=served_versions(),
+        supported_features=[
+            SupportedFeatureKey(
+                name=TRANSACTIONS,
+                min_version=0 if context.version >= ZERO_SINCE else 1,
+                max_version=TRANSACTIONS_LEVEL,
+            )
+        ],
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=[
+            FinalizedFeatureKey(
+                name=TRANSACTIONS, max_version_level=TRANSACTIONS_LEVEL, min_version_level=TRANSACTIONS_LEVEL
+            )
+        ],
+    )
 
 
 def served_versions() -> list[ApiVersion]:

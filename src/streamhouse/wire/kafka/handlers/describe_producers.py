@@ -1,8 +1,10 @@
-"""DescribeProducers, API key 61, versions 0-0: which idempotent producers a partition remembers.
+"""DescribeProducers, API key 61, versions 0-0: which producers a partition remembers.
 
 Behaviour   producers that were heard of within `producers.expire_s`, with epoch, last sequence and last timestamp
             partitions that aren't there are UNKNOWN_TOPIC_OR_PARTITION; one that occurs twice is told once
-Left out    transactions: coordinator epoch and start of the transaction are -1
+            of one whose transaction is open here, where that begins; `coordinator_epoch` is the number of the last
+            transaction whose marker came, or, while one is open, a number that a marker may have which ends it
+Left out    nothing
 Versions    v0 flexible
 """
 
@@ -21,7 +23,7 @@ from streamhouse.wire.kafka.messages.describe_producers import (
 )
 from streamhouse.wire.kafka.support import serves
 
-NO_COORDINATOR: Final = -1
+NONE: Final = -1
 
 
 @serves(DescribeProducersRequest, (0, 0))
@@ -52,11 +54,13 @@ async def _partition(context: Context, name: TopicPartition) -> PartitionRespons
 
 
 def _state(entry: ProducerEntry) -> ProducerState:
-    last = entry.batches[-1]
+    is_open = entry.transaction_first is not None
     return ProducerState(
         producer_id=entry.producer_id,
         producer_epoch=entry.epoch,
-        last_sequence=last.last_sequence,
-        last_timestamp=last.timestamp_ms,
-        coordinator_epoch=NO_COORDINATOR,
+        last_sequence=entry.batches[-1].last_sequence if entry.batches else NONE,
+        last_timestamp=entry.batches[-1].timestamp_ms if entry.batches else entry.last_timestamp_ms,
+        # With what is told here an administrator ends a transaction that hangs: its number must be a new one.
+        coordinator_epoch=entry.marker_number + 1 if is_open else entry.marker_number,
+        current_txn_start_offset=NONE if entry.transaction_first is None else entry.transaction_first,
     )

@@ -4,8 +4,9 @@ Behaviour   batches are returned as they were produced, byte for byte, from the 
             waits until min_bytes are there, a partition has an error or more than fits here, or max_wait_ms are over
             the first batch of an answer is always whole, however small the limits; max_bytes and partition_max_bytes
             hold from the second one on
-            read_committed sees what read_uncommitted sees: without transactions the last stable offset is the high
-            watermark, and the list of aborted transactions is empty (null for read_uncommitted)
+            read_committed gets nothing at or above the last stable offset, which is the first offset of the oldest
+            transaction that is open, or the high watermark; what was aborted is among the records, and the answer says
+            of which producer, from where on (null for read_uncommitted)
             a partition that another agent leads is NOT_LEADER_OR_FOLLOWER, with who leads it (v12) and where (v16)
             an agent that stops ends long polls by closing the connection
 Left out    fetch sessions (KIP-227): a client that opens one gets session id 0, which means that there is none and
@@ -22,6 +23,7 @@ from streamhouse.errors import NotLeader, StreamhouseError
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred
 from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.fetch import AbortedTransaction as ToldAborted
 from streamhouse.wire.kafka.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -66,7 +68,8 @@ class LongPoll(Deferred):
     async def respond(self) -> Response:
         request = self._request
         named = [(topic, await self._name_of(topic)) for topic in request.topics]
-        wanted = [item for topic, name in named if isinstance(name, str) for item in _wanted(name, topic)]
+        committed = request.isolation_level == READ_COMMITTED
+        wanted = [item for topic, name in named if isinstance(name, str) for item in _wanted(name, topic, committed)]
         # As with any other error of a partition: there is something to say, so nobody waits.
         patient = len(wanted) > 0 and all(isinstance(name, str) for _, name in named)
         found = await self._context.broker.fetch(
@@ -104,20 +107,25 @@ class LongPoll(Deferred):
         return PartitionData(
             partition_index=part.partition,
             high_watermark=got.high_watermark,
-            last_stable_offset=got.high_watermark,
+            last_stable_offset=got.last_stable,
             log_start_offset=got.log_start,
-            aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
+            aborted_transactions=_aborted(got) if self._request.isolation_level == READ_COMMITTED else None,
             records=list(got.records),
         )
 
 
-def _wanted(name: str, topic: FetchTopic) -> Sequence[Wanted]:
+def _aborted(got: Fetched) -> list[ToldAborted]:
+    return [ToldAborted(producer_id=each.producer_id, first_offset=each.first_offset) for each in got.aborted]
+
+
+def _wanted(name: str, topic: FetchTopic, committed: bool) -> Sequence[Wanted]:
     return [
         Wanted(
             TopicPartition(name, part.partition),
             part.fetch_offset,
             max(part.partition_max_bytes, 0),
             part.current_leader_epoch,
+            committed,
         )
         for part in topic.partitions
     ]

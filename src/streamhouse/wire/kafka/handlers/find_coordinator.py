@@ -1,11 +1,12 @@
-"""FindCoordinator, API key 10, versions 0-6: who coordinates a group.
+"""FindCoordinator, API key 10, versions 0-6: who coordinates a group, or a transactional id.
 
 Behaviour   the coordinator is the agent that holds the lease of the group's shard, or the one that will take it
             each key on its own (v4): an impossible group id is INVALID_GROUP_ID
+            a transactional id's is chosen among the agents that are alive; it is where work meets, and any other agent
+            would serve it too; an impossible transactional id is INVALID_REQUEST
             while the agent has no session it may act on, COORDINATOR_NOT_AVAILABLE, on which clients ask again
-            transactional ids are TRANSACTIONAL_ID_AUTHORIZATION_FAILED, on which every producer gives up at once, and
-            share groups INVALID_REQUEST, as from a Kafka without them
-Left out    transactions and share groups have no coordinator here
+            share groups are INVALID_REQUEST, as from a Kafka without them
+Left out    share groups have no coordinator here
 Versions    v1 key types · v3 flexible · v4 several keys · v6 share groups
 """
 
@@ -43,15 +44,12 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> Answer:
 
 
 async def _find(context: Context, key_type: int, key: str) -> Coordinator:
-    if key_type == TRANSACTION:
-        code = context.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return _refused(key, code, "transactions are not supported")
-    if key_type != GROUP:
-        return _refused(
-            key, context.refused(ErrorCode.INVALID_REQUEST), f"only groups are coordinated; type={key_type}"
-        )
+    if key_type not in (GROUP, TRANSACTION):
+        code = context.refused(ErrorCode.INVALID_REQUEST)
+        return _refused(key, code, f"only groups and transactions are coordinated; type={key_type}")
+    coordinators = context.broker.groups if key_type == GROUP else context.broker.transactions
     try:
-        session = await context.broker.groups.coordinator_of(key)
+        session = await coordinators.coordinator_of(key)
     except StreamhouseError as error:
         return _refused(key, context.refused(error), str(error))
     host, port = context.advertised if session.node_id == context.broker.node_id else session.kafka

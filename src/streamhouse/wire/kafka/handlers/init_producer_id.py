@@ -1,29 +1,44 @@
-"""InitProducerId, API key 22, versions 0-5: an identity for an idempotent producer.
+"""InitProducerId, API key 22, versions 0-5: an identity for an idempotent or transactional producer.
 
-Behaviour   a producer id that nobody ever had, with epoch 0
-            a producer that asks again, with the id and epoch it has (KIP-360), gets a new id too, as Kafka gives to
-            producers without transactions: its sequences begin anew
+Behaviour   without a transactional id: a producer id that nobody ever had, with epoch 0; a producer that asks again,
+            with the id and epoch it has (KIP-360), gets a new id too, as Kafka gives it: its sequences begin anew
+            with one: its producer id, with the next epoch. Whoever had it before is fenced, and a transaction that it
+            left open is aborted first; where that takes longer than `transactions.end_wait_s`,
+            CONCURRENT_TRANSACTIONS, and the client asks again
+            a transactional producer that names its id and epoch, which are no more in force, is PRODUCER_FENCED
+            (before v4 INVALID_PRODUCER_EPOCH)
+            a timeout above `transactions.max_timeout_s` is INVALID_TRANSACTION_TIMEOUT, an empty transactional id
+            INVALID_REQUEST
             an id without an epoch, or an epoch without an id, is INVALID_REQUEST
             while no id can be had, COORDINATOR_LOAD_IN_PROGRESS, on which all clients ask again
-Left out    transactions: a transactional id is refused with UNSUPPORTED_VERSION, which ends the producer
-Versions    v2 flexible · v3 id and epoch of a producer that asks again
+Left out    transactions that are prepared and decided elsewhere (v6, KIP-939)
+Versions    v2 flexible · v3 id and epoch of a producer that asks again · v4 PRODUCER_FENCED · v5 TRANSACTION_ABORTABLE
 """
 
 import logging
+from typing import Final
 
-from streamhouse.errors import Retriable
+from streamhouse.errors import Retriable, StreamhouseError
+from streamhouse.model.transaction import ProducerIdentity
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from streamhouse.wire.kafka.schema import Response
 from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.transacting import Underway, Vocabulary
 
 log = logging.getLogger(__name__)
+
+WORDS: Final = Vocabulary(fenced_since=4, abortable_since=5)
+NONE: Final = -1
 
 
 @serves(InitProducerIdRequest, (0, 5))
 async def handle(context: Context, request: InitProducerIdRequest) -> Answer:
     if (code := _refusal(request)) is not ErrorCode.NONE:
         return _refused(context, code)
+    if request.transactional_id is not None:
+        return Underway(_take_over(context, request, request.transactional_id), name="init-producer")
     try:
         producer_id = await context.broker.allocate_producer_id()
     except Retriable as error:
@@ -32,10 +47,23 @@ async def handle(context: Context, request: InitProducerIdRequest) -> Answer:
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
+async def _take_over(context: Context, request: InitProducerIdRequest, transactional_id: str) -> Response:
+    known = None
+    if request.producer_id != NONE:
+        known = ProducerIdentity(request.producer_id, request.producer_epoch)
+    try:
+        producer = await context.broker.transactions.init_producer(
+            transactional_id, request.transaction_timeout_ms, known
+        )
+    except StreamhouseError as error:
+        return _refused(context, WORDS.code(context.version, error))
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
 def _refusal(request: InitProducerIdRequest) -> ErrorCode:
-    if request.transactional_id is not None:
-        return ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST
-    if (request.producer_id == -1) != (request.producer_epoch == -1):
+    if request.transactional_id == "":
+        return ErrorCode.INVALID_REQUEST
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 

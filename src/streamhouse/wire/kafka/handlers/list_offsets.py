@@ -1,14 +1,15 @@
 """ListOffsets, API key 2, versions 1-11: which offset belongs to a time, or to an end of the log.
 
-Behaviour   -1 the high watermark · -2 and -4 the log start · -3 the first record with the largest timestamp ·
+Behaviour   -1 the high watermark, or with read_committed (v2) the last stable offset ·
+            -2 and -4 the log start · -3 the first record with the largest timestamp ·
             -5 and -6 (tiered storage) -1, as Kafka answers where nothing is tiered ·
-            a time: the first record at or after it; none: offset -1 and no error
+            a time: the first record at or after it; none: offset -1 and no error; with read_committed none that isn't
+            below the last stable offset
             the store holds all records, so what Kafka calls local is the whole log
             a special time before the version that brought it is UNSUPPORTED_VERSION
             a partition named twice is INVALID_REQUEST; a leader epoch that isn't the agent's is refused
             a replica id changes nothing: some clients send 0, because Kafka doesn't look at it either
-Left out    read_committed: without transactions both levels see the high watermark
-            timeout_ms (v10)
+Left out    timeout_ms (v10)
 Versions    v2 isolation level · v4 leader epoch · v6 flexible · v7 -3 · v8 -4 · v9 -5 · v11 -6
 """
 
@@ -46,18 +47,26 @@ SINCE: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 EPOCH_SINCE: Final = 4
+READ_COMMITTED: Final = 1
 NONE_FOUND: Final = FoundOffset(-1)
 
 
 @serves(ListOffsetsRequest, (1, 11))
 async def handle(context: Context, request: ListOffsetsRequest) -> Answer:
+    committed = request.isolation_level == READ_COMMITTED
     asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    await _partition(context, topic.name, part, twice=asked[topic.name, part.partition_index] > 1)
+                    await _partition(
+                        context,
+                        topic.name,
+                        part,
+                        twice=asked[topic.name, part.partition_index] > 1,
+                        committed=committed,
+                    )
                     for part in topic.partitions
                 ],
             )
@@ -67,13 +76,13 @@ async def handle(context: Context, request: ListOffsetsRequest) -> Answer:
 
 
 async def _partition(
-    context: Context, topic: str, part: ListOffsetsPartition, *, twice: bool
+    context: Context, topic: str, part: ListOffsetsPartition, *, twice: bool, committed: bool
 ) -> ListOffsetsPartitionResponse:
     code = _refusal(context, part, twice=twice)
     found = NONE_FOUND
     if code is ErrorCode.NONE:
         try:
-            found = await _find(context, TopicPartition(topic, part.partition_index), part)
+            found = await _find(context, TopicPartition(topic, part.partition_index), part, committed=committed)
         except StreamhouseError as error:
             code = context.refused(error)
     return ListOffsetsPartitionResponse(
@@ -93,17 +102,19 @@ def _refusal(context: Context, part: ListOffsetsPartition, *, twice: bool) -> Er
     return ErrorCode.NONE
 
 
-async def _find(context: Context, name: TopicPartition, part: ListOffsetsPartition) -> FoundOffset:
+async def _find(context: Context, name: TopicPartition, part: ListOffsetsPartition, *, committed: bool) -> FoundOffset:
     broker = context.broker
     check_leader_epoch(await broker.open_log(name), part.current_leader_epoch)
     match part.timestamp:
         case -1:
-            return await broker.latest(name)
+            return await broker.latest(name, committed=committed)
         case -2 | -4:
             return await broker.earliest(name)
         case -3:
-            return await broker.at_max_timestamp(name) or NONE_FOUND
+            found = await broker.at_max_timestamp(name) or NONE_FOUND
+            is_seen = not committed or found.offset < (await broker.latest(name, committed=True)).offset
+            return found if is_seen else NONE_FOUND
         case -5 | -6:
             return NONE_FOUND
         case timestamp_ms:
-            return await broker.at_time(name, timestamp_ms) or NONE_FOUND
+            return await broker.at_time(name, timestamp_ms, committed=committed) or NONE_FOUND

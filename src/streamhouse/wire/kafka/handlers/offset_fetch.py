@@ -6,17 +6,19 @@ Behaviour   one group, or several from v8 on, each of which succeeds or fails on
             UNKNOWN_TOPIC_ID
             a group that isn't there has committed nothing
             what concerns the whole group is said in its own place: per partition in v1, once from v2 on
-Left out    require_stable (v7): without transactions every commit is stable
-            member id and epoch (v9) mean something to the newer group protocol only
+            with require_stable (v7), a partition whose offset a transaction may still change is UNSTABLE_OFFSET_COMMIT,
+            and consumers ask again; without it, what was committed before is told
+Left out    member id and epoch (v9) mean something to the newer group protocol only
 Versions    v2 all partitions · v5 leader epoch · v6 flexible · v7 require_stable · v8 several groups
             v9 member and epoch · v10 topics by id
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from streamhouse.broker.groups.calls import Stable
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import TopicPartition
@@ -69,14 +71,14 @@ class AskedGroup:
         ]
 
 
-Found = Mapping[TopicPartition, CommittedOffset] | StreamhouseError
+Found = Stable | StreamhouseError
 
 
 @serves(OffsetFetchRequest, (1, 10))
 async def handle(context: Context, request: OffsetFetchRequest) -> Answer:
     if context.version >= MANY_SINCE:
         asked = [await _asked(context, group) for group in request.groups]
-        found = await context.broker.groups.fetch(_wanted(asked))
+        found = await context.broker.groups.fetch(_wanted(asked), stable=request.require_stable)
         return OffsetFetchResponse(groups=[await _group(context, group, found[group.group_id]) for group in asked])
     topics = None
     if request.topics is not None:
@@ -84,7 +86,8 @@ async def handle(context: Context, request: OffsetFetchRequest) -> Answer:
             AskedTopic(name=each.name, topic_id=ZERO_UUID, partitions=each.partition_indexes) for each in request.topics
         ]
     group = AskedGroup(group_id=request.group_id, topics=topics)
-    return _answer_one(context, group, (await context.broker.groups.fetch(_wanted([group])))[group.group_id])
+    found = await context.broker.groups.fetch(_wanted([group]), stable=request.require_stable)
+    return _answer_one(context, group, found[group.group_id])
 
 
 async def _asked(context: Context, group: OffsetFetchRequestGroup) -> AskedGroup:
@@ -126,21 +129,19 @@ async def _group(context: Context, asked: AskedGroup, found: Found) -> OffsetFet
             OffsetFetchResponseTopics(
                 name=topic.name if isinstance(topic.name, str) else "",
                 topic_id=topic.topic_id,
-                partitions=[_partition(topic, partition, found) for partition in topic.partitions],
+                partitions=[_partition(context, topic, partition, found) for partition in topic.partitions],
             )
             for topic in topics
         ],
     )
 
 
-def _partition(
-    topic: AskedTopic, partition: int, found: Mapping[TopicPartition, CommittedOffset]
-) -> OffsetFetchResponsePartitions:
+def _partition(context: Context, topic: AskedTopic, partition: int, found: Stable) -> OffsetFetchResponsePartitions:
     committed, code = NOTHING, ErrorCode.NONE
     if isinstance(topic.name, ErrorCode):
         code = topic.name
     else:
-        committed = found.get(TopicPartition(topic.name, partition), NOTHING)
+        committed, code = _told(context, found.get(TopicPartition(topic.name, partition), NOTHING))
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=committed.offset,
@@ -150,7 +151,11 @@ def _partition(
     )
 
 
-async def _all(context: Context, found: Mapping[TopicPartition, CommittedOffset]) -> list[AskedTopic]:
+def _told(context: Context, each: CommittedOffset | StreamhouseError) -> tuple[CommittedOffset, ErrorCode]:
+    return (NOTHING, context.refused(each)) if isinstance(each, StreamhouseError) else (each, ErrorCode.NONE)
+
+
+async def _all(context: Context, found: Stable) -> list[AskedTopic]:
     """Every topic of which something was committed, with its id where the version has it."""
     topics: list[AskedTopic] = []
     for name, partitions in _by_topic(found).items():
@@ -187,7 +192,8 @@ def _answer_one(context: Context, asked: AskedGroup, found: Found) -> OffsetFetc
         error_code=code,
         topics=[
             OffsetFetchResponseTopic(
-                name=name, partitions=[_old_partition(TopicPartition(name, each), found, code) for each in partitions]
+                name=name,
+                partitions=[_old_partition(context, TopicPartition(name, each), found, code) for each in partitions],
             )
             for name, partitions in topics.items()
         ],
@@ -195,13 +201,13 @@ def _answer_one(context: Context, asked: AskedGroup, found: Found) -> OffsetFetc
 
 
 def _old_partition(
-    name: TopicPartition, found: Mapping[TopicPartition, CommittedOffset], code: ErrorCode
+    context: Context, name: TopicPartition, found: Stable, code: ErrorCode
 ) -> OffsetFetchResponsePartition:
-    committed = found.get(name, NOTHING)
+    committed, own = _told(context, found.get(name, NOTHING))
     return OffsetFetchResponsePartition(
         partition_index=name.partition,
         committed_offset=committed.offset,
         committed_leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
-        error_code=code,
+        error_code=code or own,
     )

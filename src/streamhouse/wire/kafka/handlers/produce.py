@@ -12,16 +12,24 @@ Behaviour   acks=1 and acks=all are answered when the write-ahead log holds the 
             what isn't the client's fault is answered with a code that clients retry, never with UNKNOWN_SERVER_ERROR
             agents that forward to each other may say acks=-100: as -1, and the batch is flushed soon
             producer ids from 2^62 on stand for idempotency keys: INVALID_RECORD, unless an agent forwards them
-Left out    transactions: transactional batches are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            timeout_ms: the answer comes when the log has decided
+            the first batch of a transaction in a partition is placed if the partition is a part of it, which
+            AddPartitionsToTxn made it, or from v12 on the request itself (transaction.version 2): otherwise
+            TRANSACTION_ABORTABLE, before v11 INVALID_TXN_STATE
+            a transactional batch in a request without a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, one
+            of a producer that was replaced INVALID_PRODUCER_EPOCH
+            while the transaction before is being ended CONCURRENT_TRANSACTIONS (v12), before NOT_ENOUGH_REPLICAS
+            markers are written by agents only: INVALID_RECORD
+Left out    timeout_ms: the answer comes when the log has decided
 Versions    0-2 are advertised, because librdkafka takes their absence for a broker without compression, and closed
-            v5 log start · v7 zstd · v8 error text, errors of records · v9 flexible · v13 topics by id
+            v5 log start · v7 zstd · v8 error text, errors of records · v9 flexible · v11 TRANSACTION_ABORTABLE ·
+            v12 begins transactions · v13 topics by id
 """
 
 import logging
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.log import Placed
 from streamhouse.broker.producers import KEYS_FROM
 from streamhouse.errors import BadRecords, InvalidRecord, NotLeader, StreamhouseError, UnsupportedCompression
@@ -41,6 +49,7 @@ from streamhouse.wire.kafka.messages.produce import (
 )
 from streamhouse.wire.kafka.schema import Buffer, Response
 from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.transacting import PRODUCE_ENLISTS_SINCE, produce_code
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +92,10 @@ async def handle(context: Context, request: ProduceRequest) -> Answer:
     if acks not in ACKS and not (acks == FLUSH_SOON and context.client_id == AGENT):
         return _refuse_all(context, request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1; acks={acks}")
     await _open_ahead(context, request)
-    topics = [await _place_topic(context, topic) for topic in request.topic_data]
+    transaction = None
+    if request.transactional_id is not None:
+        transaction = ProduceTransaction(request.transactional_id, context.version >= PRODUCE_ENLISTS_SINCE)
+    topics = [await _place_topic(context, topic, transaction) for topic in request.topic_data]
     if acks == FLUSH_SOON:
         _flush_soon(topics)
     if acks != 0:
@@ -124,25 +136,30 @@ def _refuse_all(context: Context, request: ProduceRequest, code: ErrorCode, text
     return _answer(topics)
 
 
-async def _place_topic(context: Context, topic: TopicProduceData) -> TopicOutcome:
+async def _place_topic(
+    context: Context, topic: TopicProduceData, transaction: ProduceTransaction | None
+) -> TopicOutcome:
     try:
         name = topic.name if context.version < IDS_SINCE else await _name_of(context, topic)
     except StreamhouseError as error:
         code = context.refused(error)
         return TopicOutcome(topic, [Outcome(part.index, None, code, str(error)) for part in topic.partition_data])
-    return TopicOutcome(topic, [await _place(context, name, part) for part in topic.partition_data])
+    return TopicOutcome(topic, [await _place(context, name, part, transaction) for part in topic.partition_data])
 
 
 async def _name_of(context: Context, topic: TopicProduceData) -> str:
     return (await context.broker.catalogue.find_by_id(TopicId(topic.topic_id))).name
 
 
-async def _place(context: Context, topic: str, part: PartitionProduceData) -> Outcome:
+async def _place(
+    context: Context, topic: str, part: PartitionProduceData, transaction: ProduceTransaction | None
+) -> Outcome:
     try:
         records = memoryview(part.records or b"")
-        if (refusal := _refusal(context, records)) is not None:
-            return Outcome(part.index, None, context.refused(refusal), "transactions are not supported")
-        placed = await context.broker.append(TopicPartition(topic, part.index), records)
+        if _check(context, records) and transaction is None:
+            code = context.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return Outcome(part.index, None, code, "a transactional batch needs a transactional id")
+        placed = await context.broker.append(TopicPartition(topic, part.index), records, transaction)
         if placed.commit is not None:
             context.keeps(len(records))
         return Outcome(part.index, placed)
@@ -152,7 +169,7 @@ async def _place(context: Context, topic: str, part: PartitionProduceData) -> Ou
         leader = error if context.version >= LEADERS_SINCE else None
         return Outcome(part.index, None, context.refused(error), str(error), leader=leader)
     except StreamhouseError as error:
-        return Outcome(part.index, None, context.refused(error), str(error))
+        return Outcome(part.index, None, context.refused(produce_code(context.version, error)), str(error))
     except Exception:
         log.exception("append failed", extra={"topic": topic, "partition": part.index, "client": context.client_id})
         return Outcome(part.index, None, context.refused(ErrorCode.KAFKA_STORAGE_ERROR), "append failed unexpectedly")
@@ -161,16 +178,14 @@ async def _place(context: Context, topic: str, part: PartitionProduceData) -> Ou
         part.records = None
 
 
-def _refusal(context: Context, records: Buffer) -> ErrorCode | None:
-    """Judge a batch by its own attributes, not by what the request around it says."""
+def _check(context: Context, records: Buffer) -> bool:
+    """Judge a batch by its own attributes, not by what the request around it says; whether it is transactional."""
     attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
-    if attributes & _TRANSACTIONAL:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if len(records) > _PRODUCER_AT and records[_PRODUCER_AT] in _KEYS and context.client_id != AGENT:
         raise InvalidRecord(f"producer id is reserved for idempotency keys; from={KEYS_FROM}")
     if context.version < ZSTD_SINCE and attributes & _CODEC == _ZSTD:
         raise UnsupportedCompression(f"zstd needs Produce v{ZSTD_SINCE} or later; version={context.version}")
-    return None
+    return bool(attributes & _TRANSACTIONAL)
 
 
 class Acknowledgement(Deferred):

@@ -1,8 +1,9 @@
 """Peer: one other agent, the connections to it, and how much of it is asked at once.
 
 Data path   peers -> **peer** -> link
-Owns        a shared connection for appends, one for questions, one per read; limits; when an agent is taken for gone
-Leaves      bytes to `link`, what is asked to `appends`, `reads` and `groups`
+Owns        a shared connection for appends, one for questions, one for markers, one per read; limits; when an agent is
+            taken for gone
+Leaves      bytes to `link`, what is asked to `appends`, `reads`, `groups` and `markers`
 
 Answers come in order, so a read that waits for records has a connection to itself: nothing waits behind it. When its
 reader gives up the connection is closed, and the other agent forgets the read.

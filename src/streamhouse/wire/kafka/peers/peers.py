@@ -2,7 +2,8 @@
 
 Data path   broker.records, broker.returns -> **peers** -> another agent's Kafka listener
 Owns        the agents that it talks to
-Leaves      who leads to the broker, connections and limits to `peer`, requests to `appends`, `reads` and `groups`
+Leaves      who leads to the broker, connections and limits to `peer`, requests to `appends`, `reads`, `groups` and
+            `markers`
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,10 +17,11 @@ from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.broker.reading.offsets import FoundOffset
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.config import PeerSettings
-from streamhouse.errors import Unavailable
+from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.transaction import Marker
 from streamhouse.wire.kafka.codec import MalformedMessage
 from streamhouse.wire.kafka.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from streamhouse.wire.kafka.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -29,13 +31,15 @@ from streamhouse.wire.kafka.messages.list_offsets import ListOffsetsResponse
 from streamhouse.wire.kafka.messages.offset_commit import OffsetCommitResponse
 from streamhouse.wire.kafka.messages.offset_fetch import OffsetFetchResponse
 from streamhouse.wire.kafka.messages.produce import ProduceResponse
+from streamhouse.wire.kafka.messages.write_txn_markers import WriteTxnMarkersResponse
 from streamhouse.wire.kafka.schema import Buffer
 
-from . import appends, groups, reads
+from . import appends, groups, markers, reads
 from .peer import Peer
 
 APPENDS: Final = "appends"
 QUESTIONS: Final = "questions"
+MARKERS: Final = "markers"
 
 
 class KafkaPeers:
@@ -130,6 +134,14 @@ class KafkaPeers:
                 QUESTIONS, request, groups.DELETE_VERSION, DeleteGroupsResponse, timeout_s=timeout_s
             )
             groups.check_deleted(answer, at, group_id)
+
+    async def mark(
+        self, at: Address, marker: Marker, partitions: Sequence[PartitionId], *, timeout_s: float
+    ) -> Mapping[PartitionId, StreamhouseError | None]:
+        request = markers.mark_request(marker, partitions)
+        async with self._peer(at) as peer:
+            answer = await peer.ask(MARKERS, request, markers.VERSION, WriteTxnMarkersResponse, timeout_s=timeout_s)
+            return markers.marked(answer, at, partitions)
 
     @asynccontextmanager
     async def _peer(self, at: Address) -> AsyncIterator[Peer]:

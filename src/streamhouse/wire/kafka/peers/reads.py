@@ -9,10 +9,13 @@ from typing import Final
 
 from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.broker.reading.offsets import FoundOffset
+from streamhouse.format.batch import read_header, spans
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.wire.kafka.codec import MalformedMessage
 from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.fetch import AbortedTransaction as ToldAborted
 from streamhouse.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from streamhouse.wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
@@ -20,6 +23,7 @@ from streamhouse.wire.kafka.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from streamhouse.wire.kafka.schema import Buffer
 
 from .refusals import refusal
 
@@ -27,16 +31,20 @@ FETCH_VERSION: Final = 17
 OFFSETS_VERSION: Final = 7
 MAX_INT: Final = 2**31 - 1
 NO_REPLICA: Final = -1
+READ_COMMITTED: Final = 1
+BEYOND: Final = 2**63 - 1
 
 
 def fetch_request(
     wanted: Sequence[tuple[PartitionId, Wanted]], *, max_bytes: int, min_bytes: int, max_wait_s: float
 ) -> FetchRequest:
-    """Each partition is a topic of its own in it, so that the answers come in the order asked for."""
+    """Each partition is a topic of its own in it, so that the answers come in the order asked for. If one reader wants
+    committed records only, all get none but those."""
     return FetchRequest(
         max_wait_ms=min(round(max_wait_s * 1000), MAX_INT),
         min_bytes=min(min_bytes, MAX_INT),
         max_bytes=min(max_bytes, MAX_INT),
+        isolation_level=READ_COMMITTED if any(item.committed for _, item in wanted) else 0,
         topics=[
             FetchTopic(
                 topic="",
@@ -73,9 +81,30 @@ def _fetched(part: PartitionData, at: Address, name: TopicPartition) -> Fetched:
     return Fetched(
         name=name,
         high_watermark=part.high_watermark,
+        last_stable=part.last_stable_offset,
         log_start=part.log_start_offset,
+        aborted=_aborted(records, part.aborted_transactions or ()),
         records=[records] if records else [],
     )
+
+
+def _aborted(records: Buffer, told: Sequence[ToldAborted]) -> list[AbortedTransaction]:
+    """Kafka's answer doesn't say where an aborted transaction ends: its marker does, which is among the records or
+    beyond all of them."""
+    if not told:
+        return []
+    ends: dict[int, list[int]] = {}
+    for header in (read_header(records, span.position) for span in spans(records)):
+        if header.is_control:
+            ends.setdefault(header.producer_id, []).append(header.base_offset)
+    return [
+        AbortedTransaction(
+            each.producer_id,
+            each.first_offset,
+            next((end for end in ends.get(each.producer_id, ()) if end >= each.first_offset), BEYOND),
+        )
+        for each in told
+    ]
 
 
 def offsets_request(name: TopicPartition, timestamp_ms: int, *, committed: bool = False) -> ListOffsetsRequest:

@@ -41,6 +41,8 @@ _KINDS: Final[Mapping[int, type[StreamhouseError]]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: errors.UnknownMember,
     ErrorCode.GROUP_MAX_SIZE_REACHED: errors.GroupFull,
     ErrorCode.OFFSET_METADATA_TOO_LARGE: errors.OffsetMetadataTooLarge,
+    ErrorCode.INVALID_TXN_STATE: errors.InvalidTransactionState,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: errors.MarkerFenced,
 }
 
 

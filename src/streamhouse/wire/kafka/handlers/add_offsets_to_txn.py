@@ -1,0 +1,30 @@
+"""AddOffsetsToTxn, API key 25, versions 0-4: the offsets of a group become a part of a producer's transaction.
+
+Behaviour   begins a transaction, or extends the one under way; answered when that is durable
+            errors are those of AddPartitionsToTxn; an impossible group id is INVALID_GROUP_ID
+Left out    nothing; clients that know transaction.version 2 leave it to TxnOffsetCommit, and don't ask
+Versions    v2 PRODUCER_FENCED · v3 flexible · v4 TRANSACTION_ABORTABLE
+"""
+
+from typing import Final
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.transacting import Vocabulary, call_of
+
+WORDS: Final = Vocabulary(fenced_since=2, abortable_since=4)
+
+
+@serves(AddOffsetsToTxnRequest, (0, 4))
+async def handle(context: Context, request: AddOffsetsToTxnRequest) -> Answer:
+    if not request.transactional_id:
+        return AddOffsetsToTxnResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
+    call = call_of(request.transactional_id, request.producer_id, request.producer_epoch)
+    try:
+        await context.broker.transactions.add_offsets(call, request.group_id)
+    except StreamhouseError as error:
+        return AddOffsetsToTxnResponse(error_code=context.refused(WORDS.code(context.version, error)))
+    return AddOffsetsToTxnResponse()

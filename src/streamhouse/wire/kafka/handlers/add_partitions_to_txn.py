@@ -1,0 +1,108 @@
+"""AddPartitionsToTxn, API key 24, versions 0-5: partitions become a part of a producer's transaction.
+
+Behaviour   begins a transaction, or extends the one under way; answered when that is durable
+            all partitions or none: where one isn't there (UNKNOWN_TOPIC_OR_PARTITION), the others are
+            OPERATION_NOT_ATTEMPTED; what concerns the transaction is said of every partition
+            while the transaction before is being ended, CONCURRENT_TRANSACTIONS
+            a producer that was replaced is PRODUCER_FENCED (before v2 INVALID_PRODUCER_EPOCH), one that isn't the
+            transactional id's INVALID_PRODUCER_ID_MAPPING
+            several transactions in one request (v4), each on its own; `verify_only` changes nothing, and says of each
+            partition whether it is a part: if not, TRANSACTION_ABORTABLE (v4: INVALID_TXN_STATE)
+            any agent serves it, whichever was named as the coordinator
+Left out    nothing; clients that know transaction.version 2 leave it to Produce, and don't ask
+Versions    v2 PRODUCER_FENCED · v3 flexible · v4 many transactions, verify_only · v5 TRANSACTION_ABORTABLE
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.transaction import TransactionCall
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.transacting import Vocabulary, call_of
+
+MANY_SINCE: Final = 4
+WORDS: Final = Vocabulary(fenced_since=2, abortable_since=5)
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+@serves(AddPartitionsToTxnRequest, (0, 5))
+async def handle(context: Context, request: AddPartitionsToTxnRequest) -> Answer:
+    if context.version >= MANY_SINCE:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[await _transaction(context, each) for each in request.transactions]
+        )
+    call = call_of(
+        request.v3_and_below_transactional_id, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+    )
+    codes = await _add(context, call, _names(request.v3_and_below_topics))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request.v3_and_below_topics, codes))
+
+
+async def _transaction(context: Context, asked: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    call = call_of(asked.transactional_id, asked.producer_id, asked.producer_epoch)
+    names = _names(asked.topics)
+    codes = await (_verify(context, call, names) if asked.verify_only else _add(context, call, names))
+    return AddPartitionsToTxnResult(
+        transactional_id=asked.transactional_id, topic_results=_results(asked.topics, codes)
+    )
+
+
+def _names(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return list(dict.fromkeys(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions))
+
+
+async def _add(context: Context, call: TransactionCall, names: Sequence[TopicPartition]) -> Codes:
+    if not call.transactional_id:
+        return dict.fromkeys(names, context.refused(ErrorCode.INVALID_REQUEST))
+    try:
+        outcomes = await context.broker.transactions.add_partitions(call, names)
+    except StreamhouseError as error:
+        return dict.fromkeys(names, context.refused(WORDS.code(context.version, error)))
+    done = ErrorCode.NONE if all(each is None for each in outcomes.values()) else ErrorCode.OPERATION_NOT_ATTEMPTED
+    return {
+        name: done if error is None else context.refused(WORDS.code(context.version, error))
+        for name, error in outcomes.items()
+    }
+
+
+async def _verify(context: Context, call: TransactionCall, names: Sequence[TopicPartition]) -> Codes:
+    return {name: await _verdict(context, call, name) for name in names}
+
+
+async def _verdict(context: Context, call: TransactionCall, name: TopicPartition) -> ErrorCode:
+    try:
+        topic = await context.broker.catalogue.find(name.topic)
+        partition = PartitionId(topic.topic_id, name.partition)
+        await context.broker.transactions.verify(name, partition, call.transactional_id, call.producer, enlists=False)
+    except StreamhouseError as error:
+        return context.refused(WORDS.code(context.version, error))
+    return ErrorCode.NONE
+
+
+def _results(topics: Sequence[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=number, partition_error_code=codes[TopicPartition(topic.name, number)]
+                )
+                for number in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

@@ -1,0 +1,66 @@
+"""DescribeTransactions, API key 65, versions 0-0: what transactional ids are doing.
+
+Behaviour   state, timeout, producer id and epoch, and, of a transaction that is under way or being ended, when it began
+            and its partitions; of others -1, and none
+            each id on its own: an unknown one is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST
+            any agent knows it, whichever was named as the coordinator
+Left out    the groups whose offsets are a part of it; Kafka tells a partition of __consumer_offsets
+Versions    v0 flexible
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import PartitionId, TopicId
+from streamhouse.model.transaction import StoredTransaction
+from streamhouse.model.transaction import TransactionState as State
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.transacting import NEVER, Vocabulary
+
+WORDS: Final = Vocabulary(fenced_since=NEVER, abortable_since=NEVER)
+NOT_BEGUN: Final = -1
+
+
+@serves(DescribeTransactionsRequest, (0, 0))
+async def handle(context: Context, request: DescribeTransactionsRequest) -> Answer:
+    found = await context.broker.transactions.describe(list(dict.fromkeys(request.transactional_ids)))
+    return DescribeTransactionsResponse(
+        transaction_states=[await _answer(context, name, each) for name, each in found.items()]
+    )
+
+
+async def _answer(context: Context, name: str, found: StoredTransaction | StreamhouseError) -> TransactionState:
+    if isinstance(found, StreamhouseError):
+        return TransactionState(transactional_id=name, error_code=context.refused(WORDS.code(context.version, found)))
+    is_under_way = found.state is State.ONGOING or found.state.is_prepared
+    return TransactionState(
+        transactional_id=name,
+        transaction_state=found.state,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.started_at_ms if is_under_way else NOT_BEGUN,
+        producer_id=found.producer.producer_id,
+        producer_epoch=found.producer.epoch,
+        topics=await _topics(context, found.partitions) if is_under_way else [],
+    )
+
+
+async def _topics(context: Context, partitions: Iterable[PartitionId]) -> list[TopicData]:
+    """Topics that were deleted meanwhile have no name any more, and are passed over."""
+    numbers: dict[TopicId, list[int]] = {}
+    for topic_id, number in sorted(partitions):
+        numbers.setdefault(topic_id, []).append(number)
+    topics = []
+    for topic_id, parts in numbers.items():
+        try:
+            topics.append(TopicData(topic=(await context.broker.catalogue.find_by_id(topic_id)).name, partitions=parts))
+        except StreamhouseError:
+            continue
+    return sorted(topics, key=lambda each: each.topic)

@@ -1,0 +1,45 @@
+"""EndTxn, API key 26, versions 0-5: a transaction is committed or aborted.
+
+Behaviour   answered when the decision is durable and, as a rule, every partition has heard of it; where a partition
+            takes longer than `transactions.end_wait_s` the rest goes on after the answer
+            the offsets that were committed in it count from the decision on, or never
+            the same request again is answered the same; the opposite one is INVALID_TXN_STATE, and so is the end of a
+            transaction that never began
+            from v5 on (transaction.version 2) each transaction has an epoch of its own: the answer names the producer
+            id and epoch of the next one, so that what comes late belongs to no other; an abort without a transaction
+            gives a new epoch too
+            a transaction that took longer than its timeout was aborted, and its producer is PRODUCER_FENCED (before
+            v2 INVALID_PRODUCER_EPOCH)
+Left out    nothing
+Versions    v2 PRODUCER_FENCED · v3 flexible · v4 TRANSACTION_ABORTABLE · v5 the next producer id and epoch
+"""
+
+from typing import Final
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.end_txn import EndTxnRequest, EndTxnResponse
+from streamhouse.wire.kafka.schema import Response
+from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.transacting import Underway, Vocabulary, call_of
+
+WORDS: Final = Vocabulary(fenced_since=2, abortable_since=4)
+BUMPS_SINCE: Final = 5
+
+
+@serves(EndTxnRequest, (0, 5))
+async def handle(context: Context, request: EndTxnRequest) -> Answer:
+    if not request.transactional_id:
+        return EndTxnResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
+    return Underway(_end(context, request), name="end-of-transaction")
+
+
+async def _end(context: Context, request: EndTxnRequest) -> Response:
+    call = call_of(request.transactional_id, request.producer_id, request.producer_epoch)
+    bump = context.version >= BUMPS_SINCE
+    try:
+        producer = await context.broker.transactions.end(call, commit=request.committed, bump=bump)
+    except StreamhouseError as error:
+        return EndTxnResponse(error_code=context.refused(WORDS.code(context.version, error)))
+    return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)

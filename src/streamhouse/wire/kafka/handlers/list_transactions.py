@@ -1,0 +1,73 @@
+"""ListTransactions, API key 66, versions 0-2: the transactional ids that this agent coordinates.
+
+Behaviour   all of them, or those in given states, of given producer ids, whose transaction has been under way for
+            longer than a duration (v1), whose id matches a regular expression as a whole (v2)
+            a state that there isn't is told back in `unknown_state_filters`; with no other, nothing matches
+            at most `transactions.max_listed`; an impossible expression is INVALID_REGULAR_EXPRESSION
+            each agent tells its own, so that administrators who ask all of them see each id once
+Left out    nothing
+Versions    v0 flexible · v1 duration · v2 pattern
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import jsonschema_rs
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.transaction import TransactionState as State
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.transacting import NEVER, Vocabulary
+
+WORDS: Final = Vocabulary(fenced_since=NEVER, abortable_since=NEVER)
+MAX_PATTERN_CHARS: Final = 1000
+_BOUNDED: Final = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
+
+
+@serves(ListTransactionsRequest, (0, 2))
+async def handle(context: Context, request: ListTransactionsRequest) -> Answer:
+    known = {state.value: state for state in State}
+    states = {known[name] for name in request.state_filters if name in known}
+    unknown = [name for name in dict.fromkeys(request.state_filters) if name not in known]
+    try:
+        matches = _matcher(request.transactional_id_pattern or "")
+    except ValueError:
+        return ListTransactionsResponse(error_code=context.refused(ErrorCode.INVALID_REGULAR_EXPRESSION))
+    if unknown and not states:
+        return ListTransactionsResponse(unknown_state_filters=unknown)
+    try:
+        found = await context.broker.transactions.list(
+            states=states, producer_ids=set(request.producer_id_filters), min_duration_ms=request.duration_filter
+        )
+    except StreamhouseError as error:
+        return ListTransactionsResponse(error_code=context.refused(WORDS.code(context.version, error)))
+    return ListTransactionsResponse(
+        unknown_state_filters=unknown,
+        transaction_states=[
+            TransactionState(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer.producer_id,
+                transaction_state=each.state,
+            )
+            for each in found
+            if matches(each.transactional_id)
+        ],
+    )
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """By an engine whose time grows with the text alone, as the one that Kafka uses; an expression must not be able to
+    keep an agent busy."""
+    if not pattern:
+        return lambda _: True
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise ValueError(f"pattern is too long; characters={len(pattern)} limit={MAX_PATTERN_CHARS}")
+    whole = {"pattern": f"^(?:{pattern})$"}
+    return jsonschema_rs.Draft7Validator(whole, pattern_options=_BOUNDED).is_valid

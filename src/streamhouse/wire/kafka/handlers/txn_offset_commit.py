@@ -1,0 +1,111 @@
+"""TxnOffsetCommit, API key 28, versions 0-6: a group's place in its partitions, as a part of a transaction.
+
+Behaviour   kept when answered, and seen by nobody until the transaction is committed; dropped when it is aborted
+            until then OffsetFetch with `require_stable` is UNSTABLE_OFFSET_COMMIT for these partitions
+            from members of the generation (v3), or from anybody who names no member, as consumers without a group do
+            each partition on its own: an unknown one is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID,
+            a text above `groups.offset_metadata_bytes` OFFSET_METADATA_TOO_LARGE
+            from v5 on (transaction.version 2) it begins the transaction where AddOffsetsToTxn did before
+            outside of a transaction TRANSACTION_ABORTABLE, before v4 INVALID_TXN_STATE
+            a producer that was replaced is INVALID_PRODUCER_EPOCH in every version
+Left out    nothing
+Versions    v2 leader epoch · v3 member and generation, flexible · v4 TRANSACTION_ABORTABLE · v5 begins transactions
+            v6 topics by id
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.errors import GroupNotFound, InvalidTransactionState, StreamhouseError
+from streamhouse.model.names import TopicPartition
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.topic_ids import name_of
+from streamhouse.wire.kafka.transacting import NEVER, Vocabulary, call_of
+
+IDS_SINCE: Final = 6
+BEGINS_SINCE: Final = 5
+ABORTABLE_SINCE: Final = 4
+LOADING_SINCE: Final = 2
+"""Before it, producers didn't expect that a coordinator is loading."""
+
+WORDS: Final = Vocabulary(fenced_since=NEVER, abortable_since=ABORTABLE_SINCE)
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+@serves(TxnOffsetCommitRequest, (0, 6))
+async def handle(context: Context, request: TxnOffsetCommitRequest) -> Answer:
+    named = [
+        (topic, topic.name if context.version < IDS_SINCE else await name_of(context, topic.topic_id))
+        for topic in request.topics
+    ]
+    offsets = {
+        TopicPartition(name, part.partition_index): OffsetToCommit(
+            offset=part.committed_offset,
+            leader_epoch=part.committed_leader_epoch,
+            metadata=part.committed_metadata or "",
+        )
+        for topic, name in named
+        if isinstance(name, str)
+        for part in topic.partitions
+    }
+    codes = await _commit(context, request, offsets)
+    return TxnOffsetCommitResponse(topics=[_topic(topic, name, codes) for topic, name in named])
+
+
+async def _commit(
+    context: Context, request: TxnOffsetCommitRequest, offsets: Mapping[TopicPartition, OffsetToCommit]
+) -> Codes:
+    if not request.transactional_id:
+        return dict.fromkeys(offsets, context.refused(ErrorCode.INVALID_REQUEST))
+    caller = Caller(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id_or_member_epoch,
+    )
+    call = call_of(request.transactional_id, request.producer_id, request.producer_epoch)
+    try:
+        outcomes = await context.broker.groups.commit_in_transaction(
+            request.group_id, caller, call, offsets, begins=context.version >= BEGINS_SINCE
+        )
+    except StreamhouseError as error:
+        return dict.fromkeys(offsets, context.refused(_code(context.version, error)))
+    return {
+        name: ErrorCode.NONE if error is None else context.refused(_code(context.version, error))
+        for name, error in outcomes.items()
+    }
+
+
+def _code(version: int, error: StreamhouseError) -> ErrorCode:
+    if isinstance(error, GroupNotFound):
+        return ErrorCode.ILLEGAL_GENERATION
+    if isinstance(error, InvalidTransactionState) and version >= ABORTABLE_SINCE:
+        return ErrorCode.TRANSACTION_ABORTABLE
+    code = WORDS.code(version, error)
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_SINCE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def _topic(topic: TxnOffsetCommitRequestTopic, name: str | ErrorCode, codes: Codes) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            TxnOffsetCommitResponsePartition(
+                partition_index=part.partition_index,
+                error_code=codes[TopicPartition(name, part.partition_index)] if isinstance(name, str) else name,
+            )
+            for part in topic.partitions
+        ],
+    )

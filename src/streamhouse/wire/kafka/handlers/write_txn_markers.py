@@ -1,0 +1,97 @@
+"""WriteTxnMarkers, API key 27, versions 1-2: the end of transactions, told to the leaders of their partitions.
+
+Behaviour   answered when the markers are as durable as records are; each partition on its own
+            a marker that the partition has, or that comes late, is no error and changes nothing: `coordinator_epoch`
+            is the number of the producer's transaction, and each counts once
+            agents tell each other of partitions by the ids of their topics
+            administrators end a transaction that hangs with it: kafka-transactions abort
+            a partition that another agent leads is NOT_LEADER_OR_FOLLOWER
+Left out    nothing
+Versions    v1 flexible · v2 transaction version
+"""
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.model.transaction import Marker, ProducerIdentity
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.handlers.produce import AGENT
+from streamhouse.wire.kafka.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopic,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from streamhouse.wire.kafka.schema import Response
+from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.transacting import Underway
+
+Named = Sequence[tuple[WritableTxnMarkerTopic, str | ErrorCode]]
+
+
+@serves(WriteTxnMarkersRequest, (1, 2))
+async def handle(context: Context, request: WriteTxnMarkersRequest) -> Answer:
+    return Underway(_write(context, request), name="markers")
+
+
+async def _write(context: Context, request: WriteTxnMarkersRequest) -> Response:
+    return WriteTxnMarkersResponse(markers=[await _marker(context, each) for each in request.markers])
+
+
+async def _marker(context: Context, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+    marker = Marker(
+        producer=ProducerIdentity(asked.producer_id, asked.producer_epoch),
+        number=asked.coordinator_epoch,
+        is_commit=asked.transaction_result,
+    )
+    named = [(topic, await _name_of(context, topic)) for topic in asked.topics]
+    codes = await _mark(context, marker, named)
+    return WritableTxnMarkerResult(
+        producer_id=asked.producer_id, topics=[_topic(topic, name, codes) for topic, name in named]
+    )
+
+
+async def _name_of(context: Context, topic: WritableTxnMarkerTopic) -> str | ErrorCode:
+    if context.client_id != AGENT:
+        return topic.name
+    try:
+        return (await context.broker.catalogue.find_by_id(TopicId(UUID(topic.name)))).name
+    except StreamhouseError as error:
+        return context.refused(error)
+    except ValueError:
+        return context.refused(ErrorCode.INVALID_REQUEST)
+
+
+async def _mark(context: Context, marker: Marker, named: Named) -> Mapping[TopicPartition, ErrorCode]:
+    names = [
+        TopicPartition(name, number)
+        for topic, name in named
+        if isinstance(name, str)
+        for number in topic.partition_indexes
+    ]
+    try:
+        outcomes = await context.broker.transactions.mark(marker, names)
+    except StreamhouseError as error:
+        return dict.fromkeys(names, context.refused(error))
+    return {name: ErrorCode.NONE if error is None else context.refused(error) for name, error in outcomes.items()}
+
+
+def _topic(
+    topic: WritableTxnMarkerTopic, name: str | ErrorCode, codes: Mapping[TopicPartition, ErrorCode]
+) -> WritableTxnMarkerTopicResult:
+    return WritableTxnMarkerTopicResult(
+        name=topic.name,
+        partitions=[
+            WritableTxnMarkerPartitionResult(
+                partition_index=number,
+                error_code=codes[TopicPartition(name, number)] if isinstance(name, str) else name,
+            )
+            for number in topic.partition_indexes
+        ],
+    )
