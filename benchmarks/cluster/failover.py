@@ -50,7 +50,7 @@ class Failover:
                     _add(times, _kill_one(team, victim, running))
                     resumed = time.perf_counter()
                     _wait_until_whole(team, victim)
-                    _add(returns, _pauses(running, resumed))
+                    _add(returns, _waits(running, resumed))
         for name, found_s in times.items():
             yield from spread(f"kill -9 to first ack, {name}", found_s)
         for name, found_s in returns.items():
@@ -70,11 +70,17 @@ def _kill_one(team: Team, victim: Member, running: list[Prober | RealProducer]) 
     return {probe.name: [probe.history.first_ack_s(partition, moment) for partition in led] for probe in running}
 
 
-def _pauses(running: list[Prober | RealProducer], since: float) -> dict[str, list[float]]:
-    """Seconds that a record of each partition waited at most since then, for each producer."""
-    now = time.perf_counter()
+def _waits(running: list[Prober | RealProducer], since: float) -> dict[str, list[float]]:
+    """Seconds that a record of each partition waited at most, of those due since then; for each producer."""
+    now, everywhere = time.perf_counter(), range(PARTITIONS)
+    if not wait_until(
+        lambda: all(probe.history.acked_after(now, everywhere) for probe in running), timeout_s=RESUME_TIMEOUT_S
+    ):
+        raise RuntimeError(f"no ack in {RESUME_TIMEOUT_S:.0f} s after the return of an agent")
     return {
-        probe.name: [probe.history.pause_s(partition, since, now) for partition in range(PARTITIONS)]
+        probe.name: [
+            max(ack.wait_s for ack in probe.history.of(partition) if ack.due > since) for partition in everywhere
+        ]
         for probe in running
     }
 
