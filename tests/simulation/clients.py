@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
+from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.log import PartitionLog, Placed
 from streamhouse.broker.reading.fetch import Fetched, Wanted
@@ -109,7 +110,13 @@ class Client:
     # --- batches
 
     def make(
-        self, name: TopicPartition, *, producer_id: int = -1, producer_epoch: int = -1, sequence: int = -1
+        self,
+        name: TopicPartition,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        sequence: int = -1,
+        is_transactional: bool = False,
     ) -> Sent:
         """A batch that nobody ever sent."""
         chance = self.chance
@@ -128,22 +135,32 @@ class Client:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=sequence,
+            is_transactional=is_transactional,
         )
         sent = Sent(name=name, data=bytes(data), times_ms=tuple(times), label=label)
         self.history.send(sent)
         return sent
 
-    def appending(self, sent: Sent) -> Begin[int]:
-        """A produce request: placed in order, acknowledged when durable; the answer is its offset."""
+    def appending(
+        self,
+        sent: Sent,
+        transaction: ProduceTransaction | None = None,
+        stored: Callable[[float], None] = lambda since: None,
+    ) -> Begin[int]:
+        """A produce request: placed in order, acknowledged when durable; the answer is its offset. `stored` is told of
+        one that is new when it is acknowledged, and since when it was there."""
         world, history = self.world, self.history
 
         async def begin(broker: Broker) -> Finish[int]:
-            placed = await broker.append(sent.name, memoryview(bytearray(sent.latest)))
+            since = world.loop.time()
+            placed = await broker.append(sent.name, memoryview(bytearray(sent.latest)), transaction)
             if world.is_team and placed.commit is not None:
                 world.loop.create_task(self._witness(placed, sent), name="witness")
 
             async def finish() -> int:
                 await broker.acknowledge(placed)
+                if placed.commit is not None:
+                    stored(since)
                 log = history.of(placed.log.partition, sent.name)
                 epoch = placed.log.epoch if placed.commit is not None else None
                 world.loop.note(f"ack {sent.name} {sent.label} at {placed.base_offset} epoch={epoch}")
@@ -189,6 +206,8 @@ class Client:
                         before = self._at_least(item, before)
                     end = history.fetched(log, before, item.offset, got)
                     self._saw(item, got)
+                    if item.committed and got.error is None:
+                        world.transactions.read(item.name, got)
                 world.loop.note(f"read {item.name} from {item.offset} to {end} {type(got.error).__name__}")
                 reads.append(Read(got, end, tuple(bytes(buffer) for buffer in got.records)))
             return reads

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.broker.reading.offsets import FoundOffset
 from streamhouse.errors import OffsetOutOfRange, StreamhouseError
 from streamhouse.model.names import TopicPartition
 
@@ -19,9 +20,12 @@ from .world import World
 class Follower(Client):
     """Reads everything in order; where the log has moved past it, goes on at the start."""
 
-    def __init__(self, world: World, name: str, partitions: Sequence[TopicPartition]) -> None:
+    def __init__(
+        self, world: World, name: str, partitions: Sequence[TopicPartition], *, is_committed: bool = False
+    ) -> None:
         super().__init__(world, name)
         self.positions = dict.fromkeys(partitions, 0)
+        self._is_committed = is_committed
 
     async def run(self) -> None:
         while not self.world.is_quiet:
@@ -31,7 +35,10 @@ class Follower(Client):
     async def step(self, *, max_wait_s: float) -> None:
         order = list(self.positions)
         self.chance.shuffle(order)
-        wanted = [Wanted(name, self.positions[name], self.chance.choice((1, 300, 5_000))) for name in order]
+        wanted = [
+            Wanted(name, self.positions[name], self.chance.choice((1, 300, 5_000)), committed=self._is_committed)
+            for name in order
+        ]
         try:
             reads = await self.fetch(wanted, max_bytes=100_000, min_bytes=1, max_wait_s=max_wait_s)
         except (StreamhouseError, Lost):
@@ -49,13 +56,16 @@ class Follower(Client):
         except (StreamhouseError, Lost):
             return
 
+    async def _end(self, broker: Broker, name: TopicPartition) -> FoundOffset:
+        return await broker.latest(name, committed=self._is_committed)
+
     async def catch_up(self) -> None:
         """Faults are over and nobody produces: reach the end of every partition."""
         for name in self.positions:
             while True:
                 try:
                     latest = await self.call(
-                        simply(lambda broker, name=name: broker.latest(name)),  # type: ignore[misc]
+                        simply(lambda broker, name=name: self._end(broker, name)),  # type: ignore[misc]
                         at=name,
                     )
                 except (StreamhouseError, Lost):
@@ -89,7 +99,8 @@ class RandomReader(Client):
             return
         log = self.history.of(partition, name)
         offset = self.chance.randint(0, log.high_watermark + 1)
-        wanted = Wanted(name, offset, self.chance.choice((1, 200, 2_000)))
+        is_committed = self.world.options.transactors > 0 and self.chance.random() < 0.5
+        wanted = Wanted(name, offset, self.chance.choice((1, 200, 2_000)), committed=is_committed)
         await self.fetch([wanted], max_bytes=100_000, min_bytes=self.chance.choice((0, 1, 500)), max_wait_s=0.2)
 
     async def _ask_bounds(self, name: TopicPartition) -> None:

@@ -30,7 +30,9 @@ from streamhouse.broker.reading.fetch import Fetched
 from streamhouse.broker.reading.offsets import FoundOffset
 from streamhouse.errors import OffsetOutOfRange
 from streamhouse.format.batch import HEADER_BYTES, Buffer, read_header, spans
+from streamhouse.format.markers import read_marker
 from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.transaction import Marker
 
 from .loop import SimLoop, Violation
 from .metadata import SimDatabase
@@ -55,6 +57,10 @@ class Sent:
     def number(self) -> int:
         """Whoever makes batches counts them."""
         return int(self.label.rpartition(".")[2])
+
+    @property
+    def maker(self) -> str:
+        return self.label.rpartition(".")[0]
 
     @property
     def identity(self) -> bytes:
@@ -96,6 +102,7 @@ class PartitionHistory:
         self.facts: dict[int, Fact] = {}
         self.bases: list[int] = []
         self.where: dict[bytes, Fact] = {}
+        self.markers: dict[int, Marker] = {}
         self.high_watermark = 0
         self.log_start = 0
         self.cuts = 0
@@ -205,6 +212,9 @@ class History:
         if header.base_offset < at and not (at == offset < end):
             self.violated(f"offsets went back in a read; {log.name} from={offset} at={at} base={header.base_offset}")
         self._passed_over(log, at, header.base_offset)
+        if header.is_control:
+            self._marked(log, header.base_offset, read_marker(batch))
+            return end
         sent = self._sent.get(bytes(batch[HEADER_BYTES:]))
         if sent is None or sent.name != log.name:
             self.violated(f"a batch was read that was never sent; {log.name} base={header.base_offset} sent={sent}")
@@ -212,6 +222,14 @@ class History:
         self._check_bytes(log, sent, batch)
         self._observe(log, sent, header.base_offset, header.leader_epoch)
         return end
+
+    def _marked(self, log: PartitionHistory, base: int, marker: Marker) -> None:
+        """A marker stands where it was first seen, and says the same."""
+        below, _ = log.neighbours(base)
+        if below is not None and below.end > base:
+            self.violated(f"an offset has a record and a marker; {log.name} {base} {marker} {below}")
+        if log.markers.setdefault(base, marker) != marker:
+            self.violated(f"an offset has two markers; {log.name} {base} {marker} {log.markers[base]}")
 
     def _check_bytes(self, log: PartitionHistory, sent: Sent, batch: memoryview) -> None:
         """Byte for byte as it was sent, but for offset, epoch and, where the topic asks, the append time."""
@@ -299,6 +317,9 @@ class History:
         if (below is not None and below.end > base) or (above is not None and above.base < new.end):
             self.violated(f"an offset has two records; {log.name} new={new} below={below} above={above}")
             return None
+        if (marker := next((at for at in range(base, new.end) if at in log.markers), None)) is not None:
+            self.violated(f"an offset has a marker and a record; {log.name} {new} {log.markers[marker]}")
+            return None
         if new.epoch >= 0 and (
             (below is not None and below.epoch > new.epoch) or (above is not None and 0 <= above.epoch < new.epoch)
         ):
@@ -316,6 +337,7 @@ class History:
                 log.forget(fact)
                 self.forgiven += 1
             log.cuts += 1
+            log.markers = {base: marker for base, marker in log.markers.items() if base < bounds[1]}
             log.high_watermark = max([bounds[1], *(fact.end for fact in log.facts.values())])
 
     # --- the end
@@ -328,16 +350,17 @@ class History:
             if fact.base >= log_start and fact.base not in found:
                 self.violated(f"a record is lost; {log.name} {fact} log_start={log_start}")
         last: dict[tuple[int, int], int] = {}
-        made: dict[int, int] = {}
+        made: dict[tuple[int, str], int] = {}
         for batch in sorted(scanned, key=lambda batch: read_header(batch).base_offset):
             header = read_header(batch)
-            if header.producer_id < 0:
+            if header.producer_id < 0 or header.is_control:
                 continue
             sent = self._sent.get(bytes(memoryview(batch)[HEADER_BYTES:]))
             if sent is not None:
-                if sent.number < made.get(header.producer_id, -1):
+                maker = (header.producer_id, sent.maker)
+                if sent.number < made.get(maker, -1):
                     self.violated(f"a batch stands behind a later one; {log.name} {sent.label} {header.base_offset}")
-                made[header.producer_id] = sent.number
+                made[maker] = sent.number
             producer = (header.producer_id, header.producer_epoch)
             if header.base_sequence <= last.get(producer, -1):
                 self.violated(f"sequences do not grow; {log.name} base={header.base_offset} {producer}")

@@ -12,12 +12,13 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from streamhouse.clock import Clock
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.change import Change, ChangeKind
-from streamhouse.model.names import PartitionId
+from streamhouse.model.names import PartitionId, TopicId
+from streamhouse.model.transaction import ProducerIdentity
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.listeners import Listeners
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
@@ -36,6 +37,12 @@ OUTLIVE: Final = frozenset({"commit_groups", "renew_session"})
 """Calls that may happen seconds after they were given up, even after the death of whoever made them, as in a remote
 database: single statements, and those whose fence is a number of their own. The others take locks, and whoever tries
 again waits for those; what is late of them is at most their last step, which `lost` is."""
+
+
+class TransactionRow(NamedTuple):
+    producer: ProducerIdentity
+    state: str
+    number: int
 
 
 class SimDatabase:
@@ -115,6 +122,25 @@ class SimDatabase:
             (group_id, str(partition.topic_id), partition.partition),
         ).fetchone()
         return None if row is None else (int(row[0]), str(row[1]))
+
+    def transaction(self, transactional_id: str) -> TransactionRow | None:
+        row = self.connection.execute(
+            "SELECT producer_id, producer_epoch, state, number FROM transactions WHERE transactional_id = ?",
+            (transactional_id,),
+        ).fetchone()
+        if row is None:
+            return None
+        return TransactionRow(ProducerIdentity(int(row[0]), int(row[1])), str(row[2]), int(row[3]))
+
+    def unended_transactions(self) -> list[str]:
+        rows = self.connection.execute(
+            "SELECT transactional_id FROM transactions WHERE due_at_ms IS NOT NULL ORDER BY transactional_id"
+        )
+        return [row[0] for row in rows]
+
+    def topic_name(self, topic_id: TopicId) -> str | None:
+        row = self.connection.execute("SELECT name FROM topics WHERE topic_id = ?", (str(topic_id),)).fetchone()
+        return None if row is None else str(row[0])
 
     def drops(self, group_id: str) -> int:
         """How often a group was dropped."""

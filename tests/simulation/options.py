@@ -25,6 +25,7 @@ from streamhouse.config import (
     ProducerSettings,
     RetentionSettings,
     Settings,
+    TransactionSettings,
     WalSettings,
 )
 
@@ -43,6 +44,7 @@ PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "time": {**TIME, "fuse": 1, "metadata-storm": 1},
     "everything": {**KILLS, **POWER, **STORES, **DISK, **TIME},
     "jobs": {**KILLS, **STORES, "unanswered": 4},
+    "transactions": {**KILLS, **STORES, "pause": 2, "unanswered": 2},
 }
 TEAM_STORES: Final = {**STORES, "cut-off": 3, "deaf": 2}
 TEAM_MOVES: Final = {"stop": 4, "drain": 3, "pin": 3, "deaf": 2}
@@ -55,9 +57,12 @@ TEAM_PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "team-moves": {**TEAM_MOVES, "metadata-storm": 1, "fuse": 1},
     "team-everything": {**KILLS, **TEAM_STORES, **TEAM_MOVES, **ZOMBIES, "clock-jump": 1},
     "team-jobs": {**KILLS, **TEAM_STORES, "unanswered": 8, "stop": 4, "drain": 3, "pause": 1},
+    "team-transactions": {**KILLS, **TEAM_STORES, **TEAM_MOVES, **ZOMBIES, "unanswered": 2},
 }
 JOB_PROFILES: Final = frozenset({"jobs", "team-jobs"})
 """In which runs are rewritten from outside whatever the seed says."""
+TRANSACTION_PROFILES: Final = frozenset({"transactions", "team-transactions"})
+"""In which there are transactions whatever the seed says."""
 ALL_PROFILES: Final = {**PROFILES, **TEAM_PROFILES}
 TEAM_SHARE: Final = 0.5
 """Share of the seeds, where no profile is asked for, in which several agents share the stores."""
@@ -67,6 +72,8 @@ PLACING_SHARE: Final = 0.35
 """Share of the seeds of every profile in which segments are placed."""
 JOBS_SHARE: Final = 0.3
 """Share of the seeds, where no profile is asked for, in which jobs rewrite runs."""
+TRANSACTIONS_SHARE: Final = 0.4
+"""Share of the seeds of every profile in which producers have transactions."""
 EXPIRY_SHARE: Final = 0.3
 """Share of the seeds in which committed offsets expire before the end."""
 LONG_S: Final = 3600.0
@@ -150,6 +157,16 @@ class Options:
     """Jobs that rewrite runs outside the agents, one after the other each."""
     job_trouble: float = 0.0
     """Chance that one of them dies, and that it falls asleep."""
+    transactors: int = 0
+    """Producers with transactions."""
+    transactional_ids: int = 1
+    """Among which they are divided: those with the same one fence each other."""
+    transaction_timeout_s: float = 2.0
+    transaction_trouble: float = 0.0
+    """Chance that one of them dies in the middle of a transaction, and that it sleeps."""
+    marker_loss: float = 0.0
+    """Share of the messages about markers that are lost, and that come again later."""
+    committed_followers: int = 0
     team: int = 0
     """How many agents share the stores; 0: one alone, with a disk."""
     down_s: float = 0.1
@@ -201,6 +218,9 @@ def choose(seed: int, profile: str | None = None) -> Options:
     if in_team:
         options = _eager(_in_team(options, team, profile), random.Random(f"eager-{seed}"))
         options = _returning(options, random.Random(f"returning-{seed}"))
+    transactions = random.Random(f"transactions-{seed}")
+    if transactions.random() < TRANSACTIONS_SHARE or profile in TRANSACTION_PROFILES:
+        options = transacting(options, transactions)
     jobs = random.Random(f"jobs-{seed}")
     is_rewritten = jobs.random() < JOBS_SHARE if profile is None else profile in JOB_PROFILES
     return rewriting(options, jobs) if is_rewritten else options
@@ -219,6 +239,31 @@ def rewriting(options: Options, chance: random.Random) -> Options:
         retention=structs.replace(settings.retention, grace_s=max(grace_s, settings.retention.grace_s)),
     )
     return replace(options, settings=settings, jobs=chance.choice((1, 2)), job_trouble=chance.choice((0.0, 0.1, 0.25)))
+
+
+def transacting(options: Options, chance: random.Random) -> Options:
+    """Beside little else, so that it is transactions that are looked at."""
+    settings = TransactionSettings(
+        shards=chance.choice((1, 5)),
+        check_s=chance.choice((0.1, 0.5)),
+        grace_s=chance.choice((0.2, 1.0)),
+        end_wait_s=chance.choice((0.3, 2.0)),
+        max_waiting=chance.choice((2, 1000)),
+        aborted_kept=chance.choice((2, 10_000)),
+    )
+    transactors = chance.choice((1, 2, 2, 3))
+    return replace(
+        options,
+        settings=structs.replace(options.settings, transactions=settings),
+        plain_producers=min(options.plain_producers, 1),
+        idempotent_producers=min(options.idempotent_producers, 1),
+        transactors=transactors,
+        transactional_ids=chance.randint(1, transactors),
+        transaction_timeout_s=chance.choice((1.0, 3.0)),
+        transaction_trouble=chance.choice((0.0, 0.03, 0.1)),
+        marker_loss=chance.choice((0.0, 0.1, 0.3)),
+        committed_followers=1,
+    )
 
 
 def _eager(options: Options, chance: random.Random) -> Options:

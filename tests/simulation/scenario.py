@@ -14,10 +14,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.doors import Peers
 from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.errors import StreamhouseError, TopicExists
 from streamhouse.format.batch import Buffer, spans
@@ -36,6 +38,7 @@ from .network import Connection, Lost
 from .options import Options, choose
 from .placers import Placer, SimHolders
 from .producers import IdempotentProducer, PlainProducer
+from .transactors import SimPeers, Transactor
 from .world import Agent, World
 
 LIVELY_S = 120.0
@@ -129,6 +132,7 @@ class Scenario:
         self.crowd = Crowd(self.world, self.names)
         self.jobs = [Job(self.world, f"job{number}") for number in range(options.jobs)]
         self.world.make_holders = lambda agent: SimHolders(self.world, agent)
+        self.world.make_peers = lambda agent: cast(Peers, SimPeers(self.world, agent))
 
     def counts(self) -> dict[str, int]:
         history = self.world.history
@@ -142,6 +146,10 @@ class Scenario:
             "commits refused": self.world.groups.refused,
             "deletions": self.world.groups.deletions,
             "generations": self.world.groups.generations(),
+            "transactions": self.world.transactions.begun,
+            "transactions committed": self.world.transactions.committed,
+            "transactions counted": self.world.transactions.counted,
+            "transactions void": self.world.transactions.void,
             "agents": len(self.world.agents),
             "segments": len(self.world.bucket._objects),
             "placed": history.placements,
@@ -174,6 +182,8 @@ class Scenario:
         await self._lively("clients after the faults", asyncio.wait(clients))
         for client in clients:
             client.result()
+        if self.options.transactors:
+            await self._lively("transactions end", self._all_is_stable(admin))
         for follower in followers:
             await self._lively(f"{follower.name} reaches the end", follower.catch_up())
         if self.world.is_team:
@@ -219,7 +229,7 @@ class Scenario:
     ) -> tuple[
         list[PlainProducer | IdempotentProducer | EagerProducer],
         list[Follower],
-        list[RandomReader | Churner | Placer],
+        list[RandomReader | Churner | Placer | Transactor],
     ]:
         options, world = self.options, self.world
         producers: list[PlainProducer | IdempotentProducer | EagerProducer] = [
@@ -233,14 +243,33 @@ class Scenario:
                 for number in range(options.eager_producers)
             ),
         ]
-        followers = [Follower(world, f"follower{number}", self.names) for number in range(options.followers)]
-        others: list[RandomReader | Churner | Placer] = [
+        followers = [
+            *(Follower(world, f"follower{number}", self.names) for number in range(options.followers)),
+            *(
+                Follower(world, f"committed{number}", self.names, is_committed=True)
+                for number in range(options.committed_followers)
+            ),
+        ]
+        others: list[RandomReader | Churner | Placer | Transactor] = [
             *(RandomReader(world, f"reader{number}", self.names) for number in range(options.readers)),
             *(Placer(world, f"placer{number}", self.names) for number in range(options.placers)),
         ]
         if options.churns:
             others.append(Churner(world))
+        others += self._transactors()
         return producers, followers, others
+
+    def _transactors(self) -> list[Transactor]:
+        """Those without a rival may leave their last transaction open, where no clock jumps: then its time is up."""
+        options, world = self.options, self.world
+        made: list[Transactor] = []
+        for number in range(options.transactors):
+            name = f"id{number % options.transactional_ids}"
+            made.append(Transactor(world, f"txn{number}", name, self.names, is_modern=world.chance.random() < 0.7))
+        for each in made:
+            rivals = [other for other in made if other.transactional_id == each.transactional_id]
+            each.abandons = len(rivals) == 1 and "clock-jump" not in world.profile and world.chance.random() < 0.5
+        return made
 
     async def _create_topics(self, admin: Client) -> None:
         for plan in self.options.topics:
@@ -267,14 +296,16 @@ class Scenario:
             names += [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
         for name in names:
             await self._read_all(reader, name)
+            if self.options.transactors:
+                await self._read_all(reader, name, is_committed=True)
         self._check_stored_unseen()
 
-    async def _read_all(self, reader: Client, name: TopicPartition) -> None:
+    async def _read_all(self, reader: Client, name: TopicPartition, *, is_committed: bool = False) -> None:
         """The whole log, again from its start where retention overtakes the reader."""
         while True:
             try:
                 start = (await reader.call(simply(lambda broker: broker.earliest(name)), at=name)).offset
-                batches = await self._scan(reader, name, start)
+                batches = await self._scan(reader, name, start, is_committed=is_committed)
             except (StreamhouseError, Lost):
                 await asyncio.sleep(0.05)
                 continue
@@ -286,11 +317,11 @@ class Scenario:
             self.world.history.complete(log, max(start, bounds[0]), batches)
             return
 
-    async def _scan(self, reader: Client, name: TopicPartition, start: int) -> Sequence[Buffer]:
+    async def _scan(self, reader: Client, name: TopicPartition, start: int, *, is_committed: bool) -> Sequence[Buffer]:
         batches: list[Buffer] = []
         offset = start
         while True:
-            wanted = [Wanted(name, offset, 3_000)]
+            wanted = [Wanted(name, offset, 3_000, committed=is_committed)]
             (read,) = await reader.fetch(wanted, max_bytes=100_000, min_bytes=0, max_wait_s=0)
             if read.got.error is not None:
                 raise read.got.error
@@ -310,6 +341,18 @@ class Scenario:
             log = self.world.history.of(partition, sent.name)
             if log.log_start == 0 and not self.world.history.stored(log, sent):
                 self.world.history.violated(f"a batch was called stored and is not; {sent.name} {sent.label}")
+
+    async def _all_is_stable(self, reader: Client) -> None:
+        """No transaction is left open, in the database or in any partition."""
+        for name in self.names:
+            while True:
+                if self.world.database.unended_transactions():
+                    await asyncio.sleep(0.1)
+                    continue
+                with suppress(StreamhouseError, Lost):
+                    if await reader.call(simply(lambda broker, name=name: _is_stable(broker, name)), at=name):  # type: ignore[misc]
+                        break
+                await asyncio.sleep(0.1)
 
     async def _memory_is_free(self) -> None:
         while True:
@@ -386,3 +429,8 @@ class Scenario:
             if not orphans and not self.world.database.keys("doomed_objects"):
                 return
             await asyncio.sleep(0.5)
+
+
+async def _is_stable(broker: Broker, name: TopicPartition) -> bool:
+    """Whether every transaction in the partition is decided."""
+    return (await broker.latest(name, committed=True)).offset == (await broker.latest(name)).offset

@@ -8,8 +8,16 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.placing_mutations import PLACING_MUTATIONS
 from tests.simulation.scenario import run_seed
 from tests.simulation.team_mutations import TEAM_MUTATIONS
+from tests.simulation.transaction_mutations import TRANSACTION_MUTATIONS
 
-ALL = {**MUTATIONS, **GROUP_MUTATIONS, **TEAM_MUTATIONS, **PLACING_MUTATIONS, **JOB_MUTATIONS}
+ALL = {
+    **MUTATIONS,
+    **GROUP_MUTATIONS,
+    **TEAM_MUTATIONS,
+    **PLACING_MUTATIONS,
+    **JOB_MUTATIONS,
+    **TRANSACTION_MUTATIONS,
+}
 
 
 @pytest.mark.parametrize("name", list(ALL))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.doors import Doors, Holders, Wals, no_holders
+from streamhouse.broker.doors import Doors, Holders, Peers, Wals, no_holders, no_peers
 from streamhouse.broker.wal.local import LocalWals
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids
@@ -38,6 +38,7 @@ from .metadata import MetadataDoor, SimDatabase, as_store
 from .network import Connection
 from .objects import ObjectDoor
 from .options import ALL_PROFILES, Options
+from .transaction_history import TransactionHistory
 from .weather import Weather
 
 WAL_ROOT: Final = Path("/data/wal")
@@ -100,6 +101,7 @@ class Agent:
             http=self.address,
             alone=not team,
             holders=self._holders(),
+            peers=self.world.make_peers(self) if self.world.make_peers is not None else no_peers(),
         )
 
     def _holders(self) -> Holders:
@@ -189,6 +191,8 @@ class World:
         )
         self.make_holders: Callable[[Agent], Holders] | None = None
         """How agents ask each other to hold partitions."""
+        self.make_peers: Callable[[Agent], Peers] | None = None
+        self.transactions = TransactionHistory(self.history.violated, self.database, now=loop.time)
         self.agents: list[Agent] = []
         self.lives: dict[int, Agent] = {}
         """The newest life of each slot."""
@@ -280,6 +284,7 @@ class World:
     def _cut_power(self) -> None:
         self.power_cuts += 1
         if self.options.settings.wal.fsync != "always":
+            self.transactions.power_cut()
             self.history.power_cut(lambda _, fact: self._is_synced(fact.sent.identity))
         self.files = self.files.power_cut()
 
@@ -361,6 +366,11 @@ class World:
         """Whether old records of this topic are deleted at all; those of the others are all checked in the end."""
         overrides = self._overrides(name)
         return "retention.bytes" in overrides or overrides["retention.ms"] != "-1"
+
+    def name_of(self, partition: PartitionId) -> TopicPartition | None:
+        """What a partition is called at the moment; None when it is gone."""
+        name = self.database.topic_name(partition.topic_id)
+        return TopicPartition(name, partition.partition) if name is not None else None
 
     def partition(self, name: TopicPartition) -> PartitionId | None:
         """Which partition a name means at the moment."""

@@ -1,0 +1,144 @@
+"""Transaction mutations: one guard of transactions taken out, to see whether the simulator notices.
+
+Owns        how each guard of rows, markers and stable offsets is taken out
+Leaves      running seeds until one fails to `test_mutations`
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.producers import ProducerTable
+from streamhouse.broker.transactions import Transactions
+from streamhouse.broker.transactions.ending import Endings
+from streamhouse.model import transaction_changes
+from streamhouse.model.names import PartitionId
+from streamhouse.model.segment import SegmentCommit
+from streamhouse.model.transaction import Marker, StoredTransaction, TransactionCall
+from streamhouse.stores.metadata.transaction import Transaction
+from streamhouse.stores.metadata.transactions import producing
+
+from .mutation import Mutation, Patch
+
+
+def markers_are_taken_however_late_they_come(patch: Patch) -> None:
+    patch.setattr(ProducerTable, "has_taken", lambda self, partition, marker: False)
+
+
+def an_answer_counts_though_a_marker_came_meanwhile(patch: Patch) -> None:
+    """Answers take their time, so that markers come."""
+    verify = Transactions.verify
+
+    async def slowly(self: Transactions, *given: Any) -> None:
+        await verify(self, *given)
+        await self._doors.clock.sleep(0.3)
+
+    patch.setattr(Transactions, "verify", slowly)
+    patch.setattr(PartitionLog, "verify", lambda self, header, token: True)
+
+
+def nobody_asks_whether_a_transaction_is_under_way(patch: Patch) -> None:
+    patch.setattr(PartitionLog, "needs_verification", lambda self, header: False)
+
+
+def any_epoch_speaks_for_a_transactional_id(patch: Patch) -> None:
+    def whoever(
+        row: StoredTransaction | None, call: TransactionCall, *, or_previous: bool = False
+    ) -> StoredTransaction:
+        return speaker(row, call._replace(producer=row.producer) if row is not None else call, or_previous=or_previous)
+
+    speaker = transaction_changes._of_speaker
+    patch.setattr(transaction_changes, "_of_speaker", whoever)
+
+
+def offsets_count_before_their_transaction_is_decided(patch: Patch) -> None:
+    put = producing.put_pending_offsets
+
+    async def early(tx: Transaction, session_id: Any, shard: Any, epoch: Any, call: Any, *given: Any) -> None:
+        await put(tx, session_id, shard, epoch, call, *given)
+        await tx.change(tx.sql.commit_pending_offsets, {"transactional_id": call.transactional_id})
+
+    patch.setattr(producing, "put_pending_offsets", early)
+
+
+def offsets_are_dropped_whatever_is_decided(patch: Patch) -> None:
+    write = producing._write
+
+    async def careless(tx: Transaction, row: Any, changed: StoredTransaction) -> StoredTransaction:
+        await tx.change(tx.sql.drop_pending_offsets, {"transactional_id": changed.transactional_id})
+        return await write(tx, row, changed)
+
+    patch.setattr(producing, "_write", careless)
+
+
+def open_transactions_do_not_hold_readers_back(patch: Patch) -> None:
+    patch.setattr(PartitionLog, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+def transactions_are_over_before_their_markers_are_written(patch: Patch) -> None:
+    async def nothing_left(self: Endings, marker: Marker, partitions: Sequence[PartitionId]) -> Sequence[PartitionId]:
+        return ()
+
+    patch.setattr(Endings, "_round", nothing_left)
+
+
+def half_ended_transactions_are_not_looked_for(patch: Patch) -> None:
+    async def nothing(self: Any) -> None:
+        return
+
+    patch.setattr("streamhouse.broker.transactions.watching.Watch.look", nothing)
+
+
+def what_was_aborted_is_not_written_down(patch: Patch) -> None:
+    made = SegmentCommit.__init__
+
+    def without(self: SegmentCommit, **given: Any) -> None:
+        made(self, **{**given, "aborted": {}})
+
+    patch.setattr(SegmentCommit, "__init__", without)
+
+
+TRANSACTING: Final[Mapping[str, Any]] = {
+    "transactors": 3,
+    "transactional_ids": 2,
+    "committed_followers": 1,
+    "transaction_trouble": 0.1,
+    "marker_loss": 0.3,
+    "groups": (),
+    "placers": 0,
+    "churns": False,
+}
+RIVALS: Final[Mapping[str, Any]] = {**TRANSACTING, "transactional_ids": 1}
+
+TRANSACTION_MUTATIONS: Final[Mapping[str, Mutation]] = {
+    "a marker is taken however late it comes": Mutation(
+        apply=markers_are_taken_however_late_they_come, profile="transactions", tweaks=TRANSACTING
+    ),
+    "an answer counts though a marker came meanwhile": Mutation(
+        apply=an_answer_counts_though_a_marker_came_meanwhile, profile="transactions", tweaks=RIVALS
+    ),
+    "nobody asks whether a transaction is under way": Mutation(
+        apply=nobody_asks_whether_a_transaction_is_under_way, profile="transactions", tweaks=RIVALS
+    ),
+    "any epoch speaks for a transactional id": Mutation(
+        apply=any_epoch_speaks_for_a_transactional_id, profile="transactions", tweaks=RIVALS
+    ),
+    "offsets count before their transaction is decided": Mutation(
+        apply=offsets_count_before_their_transaction_is_decided, profile="transactions", tweaks=TRANSACTING
+    ),
+    "offsets are dropped whatever is decided": Mutation(
+        apply=offsets_are_dropped_whatever_is_decided, profile="calm", tweaks=TRANSACTING
+    ),
+    "open transactions don't hold readers back": Mutation(
+        apply=open_transactions_do_not_hold_readers_back, profile="calm", tweaks=TRANSACTING
+    ),
+    "a transaction is over before its markers are written": Mutation(
+        apply=transactions_are_over_before_their_markers_are_written, profile="calm", tweaks=TRANSACTING
+    ),
+    "half-ended transactions are not looked for": Mutation(
+        apply=half_ended_transactions_are_not_looked_for, profile="transactions", tweaks=TRANSACTING
+    ),
+    "what was aborted is not written down": Mutation(
+        apply=what_was_aborted_is_not_written_down, profile="kills", tweaks=TRANSACTING
+    ),
+}
