@@ -103,7 +103,13 @@ class Broker:
         self.groups = Groups(doors, catalogue=self.catalogue, tenancy=self._current, cluster=self.cluster)
         self.moves = Moves(doors, cluster=self.cluster, groups=self.groups)
         self.rescue = Rescue(doors, cluster=self.cluster)
-        self.returns = Returns(doors, cluster=self.cluster, append=self.append, acknowledge=self.acknowledge)
+        self.returns = Returns(
+            doors,
+            cluster=self.cluster,
+            append=self.append,
+            acknowledge=self.acknowledge,
+            latest=lambda name: self.records.latest(name),
+        )
         self._tenure: Tenure | None = None
         self._stopping = asyncio.Event()
         self._topics_changed = asyncio.Event()

@@ -216,6 +216,7 @@ class Tenure:
             self._doors.settings.producers,
             metadata=self._doors.metadata,
             reader=self._reader,
+            log_starts={at: state.log_start for at, state in states.items()},
         )
         aborted = await self._load_aborted(states)
         self._require_open(partitions)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.reading.offsets import FoundOffset
 from streamhouse.broker.wal.base import Buffer
 from streamhouse.broker.wal.local import LocalWals
 from streamhouse.errors import Retriable, Unavailable
@@ -110,6 +111,14 @@ class DiskTeam:
                 await each.up.acknowledge(placed)
                 self.forwarded += 1
                 return placed.base_offset
+        raise Unavailable(f"nobody listens; address={at}")
+
+    async def offset(
+        self, at: Address, name: TopicPartition, timestamp_ms: int, *, committed: bool = False, timeout_s: float
+    ) -> FoundOffset | None:
+        for each in self.up():
+            if each.address == at:
+                return await each.up.latest(name, committed=committed)
         raise Unavailable(f"nobody listens; address={at}")
 
     async def leader(self, name: TopicPartition) -> DiskAgent | None:

@@ -6,8 +6,10 @@ from uuid import UUID
 
 import pytest
 
+from streamhouse.broker.cluster.fates import Fates
 from streamhouse.broker.cluster.returns import _Return
 from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.broker.reading.offsets import FoundOffset
 from streamhouse.broker.wal.base import WalEntry
 from streamhouse.config import ClusterSettings, FlushSettings, LeaseSettings, WalSettings
 from streamhouse.errors import NotReserved
@@ -17,7 +19,7 @@ from streamhouse.model.lease import AbandonedRange
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId, TopicPartition
 from tests.broker.cluster.disk_team import DiskAgent, DiskTeam
 from tests.broker.conftest import MakeWorld
-from tests.broker.support import batch, current, idempotent, produce
+from tests.broker.support import World, batch, current, idempotent, produce
 
 PARTITIONS = 6
 AHEAD = 1000
@@ -297,11 +299,16 @@ async def test_what_an_earlier_lease_of_the_same_session_left_is_not_appended_ag
     assert first.up.returns.records == 2
 
 
+async def nobody_asks(name: TopicPartition) -> FoundOffset:
+    raise AssertionError(name)
+
+
 def test_only_entries_of_the_lease_and_within_what_was_given_up_count() -> None:
     """An append that failed under an earlier lease may have left an entry whose offset was given to another record."""
     partition = PartitionId(TopicId(UUID(int=1)), 0)
     given_up = AbandonedRange(session_id=SessionId("s"), partition=partition, epoch=Epoch(5), from_offset=10, until=20)
-    work = _Return(ranges={partition: given_up}, topics={}, acknowledged={partition: 12})
+    fates = Fates(World().doors(), latest=nobody_asks)
+    work = _Return(ranges={partition: given_up}, topics={}, acknowledged={partition: 12}, fates=fates)
     entries = [(5, 9), (5, 10), (4, 12), (5, 12), (6, 12), (5, 19), (5, 20)]
     wanted = [(e, base) for e, base in entries if work.wants(WalEntry(partition, Epoch(e), base, base + 1, b""))]
     assert wanted == [(5, 12), (5, 19)]

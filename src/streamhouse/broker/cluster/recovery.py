@@ -250,6 +250,7 @@ class _Publication:
             self._doors.settings.producers,
             metadata=self._doors.metadata,
             reader=self._reader,
+            log_starts={at: rescue.state.log_start for at, rescue in unknown.items()},
         )
         for partition, table in tables.items():
             if isinstance(table, StreamhouseError):

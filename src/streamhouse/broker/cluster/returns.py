@@ -2,12 +2,15 @@
 
 Data path   own disk's log of an abandoned session -> **returns** -> the partition's leader, here or elsewhere
 Owns        which entries count (the lease's epoch, within the abandoned range), their order, when the log may go
-Leaves      why a session was abandoned to `rescue`, reading its log to `wal.recovery`, reaching others to `Doors.peers`
+Leaves      why a session was abandoned to `rescue`, reading its log to `wal.recovery`, which transactions were aborted
+            to `fates`, reaching others to `Doors.peers`
 
 Others had gone on above everything that the dead session could have handed out, so its offsets stay a gap for ever and
 its records get new ones. A producer's numbers are taken out: by now they would be out of order. A file goes when the
 next leaders have acknowledged all of it; whoever dies before that appends it once more. So consumers may see these
 records twice, and never not at all.
+
+Records of transactions come back without theirs, once it is known that it was not aborted; markers don't.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from dataclasses import dataclass, field
 
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.log import Placed
+from streamhouse.broker.reading.offsets import FoundOffset
 from streamhouse.broker.wal.base import WalEntry
 from streamhouse.broker.wal.recovery import DiskWalReading, DiskWals
 from streamhouse.errors import NotLeader, StreamhouseError
@@ -26,6 +30,7 @@ from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartit
 from streamhouse.model.topic import Topic
 
 from .cluster import Cluster
+from .fates import Fates
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +43,7 @@ class _Return:
     topics: Mapping[TopicId, Topic]
     acknowledged: dict[PartitionId, int]
     """How far each partition has come, in earlier rounds too."""
+    fates: Fates
     stuck: dict[PartitionId, StreamhouseError] = field(default_factory=dict)
     """Partitions that take no more in this round: nothing overtakes what they refused."""
     skipped_records: int = 0
@@ -60,16 +66,20 @@ class Returns:
         cluster: Cluster,
         append: Callable[[TopicPartition, memoryview], Awaitable[Placed]],
         acknowledge: Callable[[Placed], Awaitable[None]],
+        latest: Callable[[TopicPartition], Awaitable[FoundOffset]],
     ) -> None:
         self._doors = doors
         self._cluster = cluster
         self._append_here = append
         self._acknowledge = acknowledge
+        self._latest = latest
+        self._fates: dict[SessionId, Fates] = {}
         self._acknowledged: dict[SessionId, dict[PartitionId, int]] = {}
         self.waiting = 0
         """Logs on this disk that are not wholly appended again."""
         self.records = 0
         self.skipped_records = 0
+        self.aborted_records = 0
 
     def __repr__(self) -> str:
         return f"<Returns waiting={self.waiting} records={self.records} skipped={self.skipped_records}>"
@@ -111,6 +121,7 @@ class Returns:
             ranges={each.partition: each for each in ranges},
             topics={topic.topic_id: topic for topic in await self._doors.metadata.topics()},
             acknowledged=self._acknowledged.setdefault(session_id, {}),
+            fates=self._fates.setdefault(session_id, Fates(self._doors, latest=self._latest)),
         )
         before, is_complete = self.records, True
         for name in await reading.files():
@@ -126,17 +137,21 @@ class Returns:
         # The rows first: a log without rows is removed by the next start, rows without a log would stay for ever.
         await self._doors.metadata.forget_abandoned(session_id)
         await reading.remove()
-        del self._acknowledged[session_id]
+        del self._acknowledged[session_id], self._fates[session_id]
         return True
 
     async def _return_file(self, reading: DiskWalReading, name: str, work: _Return, own: SessionId) -> bool:
         """Whether everything in the file that counts is acknowledged by those who lead now."""
         wanted: dict[PartitionId, list[WalEntry]] = {}
+        has_transactions = False
         async for entry in reading.entries_in(name):
             if entry.partition.topic_id not in work.topics:
                 work.skipped_records += read_header(entry.batch).record_count
             elif work.wants(entry):
                 wanted.setdefault(entry.partition, []).append(entry)
+                has_transactions = has_transactions or read_header(entry.batch).is_transactional
+        if has_transactions:
+            await self._see_markers(reading, work)
         turns = asyncio.Semaphore(self._doors.settings.cluster.returns_at_once)
 
         async def in_turn(partition: PartitionId, entries: Sequence[WalEntry]) -> None:
@@ -149,6 +164,19 @@ class Returns:
         # By what was acknowledged, not by what went wrong: whatever else may happen, nothing unacknowledged goes.
         return all(work.acknowledged.get(each, 0) >= entries[-1].end for each, entries in wanted.items())
 
+    async def _see_markers(self, reading: DiskWalReading, work: _Return) -> None:
+        """The end of a transaction may stand in a later file than its batches, so all of them are looked at, once."""
+        if work.fates.is_told:
+            return
+        ranges = work.ranges
+        markers: list[WalEntry] = []
+        for name in await reading.files():
+            async for entry in reading.entries_in(name):
+                given_up = ranges.get(entry.partition)
+                if given_up is not None and entry.epoch == given_up.epoch and read_header(entry.batch).is_control:
+                    markers.append(entry)
+        work.fates.tell(markers)
+
     async def _append_all(
         self, partition: PartitionId, entries: Sequence[WalEntry], work: _Return, own: SessionId
     ) -> None:
@@ -158,16 +186,27 @@ class Returns:
             if partition in work.stuck:
                 return
             try:
-                await self._append(topic, partition, as_new(entry.batch), own)
+                counted = await self._append_one(topic, entry, work, own)
             except StreamhouseError as error:
                 work.stuck[partition] = error
                 self._cluster.forget_leases(partition.topic_id)
             else:
                 work.acknowledged[partition] = entry.end
-                self.records += read_header(entry.batch).record_count
+                self.records += counted
 
-    async def _append(self, topic: Topic, partition: PartitionId, batch: bytearray, own: SessionId) -> None:
-        name = TopicPartition(topic.name, partition.partition)
+    async def _append_one(self, topic: Topic, entry: WalEntry, work: _Return, own: SessionId) -> int:
+        """Returns how many records were appended: those of a batch, or none of one that doesn't count."""
+        header = read_header(entry.batch)
+        if header.is_control:
+            return 0
+        name = TopicPartition(topic.name, entry.partition.partition)
+        if header.is_transactional and await work.fates.is_void(name, entry, header):
+            self.aborted_records += header.record_count
+            return 0
+        await self._append(name, entry.partition, as_new(entry.batch), own)
+        return header.record_count
+
+    async def _append(self, name: TopicPartition, partition: PartitionId, batch: bytearray, own: SessionId) -> None:
         leader = (await self._cluster.leader_of(partition)).session
         if leader is None:
             raise NotLeader(name, node_id=None, epoch=-1, address=None)

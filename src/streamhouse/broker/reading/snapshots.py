@@ -32,12 +32,13 @@ async def load_producers(
     *,
     metadata: MetadataStore,
     reader: SegmentReader,
+    log_starts: Mapping[PartitionId, int] | None = None,
 ) -> Mapping[PartitionId, ProducerTable | StreamhouseError]:
     """The producers' tables of these partitions, as they stood at their flushed ends; an error in the place of one
     that can't be read.
 
-    Between the newest run and the flushed end lies what a session with a disk of its own was not waited for with: of
-    that nobody knows what producers sent.
+    Between the newest run, or the log start where there is none, and the flushed end lies what a session with a disk of
+    its own was not waited for with: of that nobody knows what producers sent.
     """
     runs = await metadata.last_runs(list(flushed_ends)) if flushed_ends else ()
     read = await asyncio.gather(*(_read(span, reader) for span in spans([where_snapshot_is(run) for run in runs])))
@@ -48,7 +49,7 @@ async def load_producers(
     for partition, flushed_end in flushed_ends.items():
         data = snapshots.get(partition, b"")
         table = data if isinstance(data, StreamhouseError) else _table(data, settings)
-        end = ends.get(partition, flushed_end)
+        end = ends.get(partition, (log_starts or flushed_ends)[partition])
         if isinstance(table, ProducerTable) and (end < flushed_end or partition in doubtful):
             table.doubt(end if end < flushed_end else None)
         found[partition] = table
