@@ -314,6 +314,11 @@ class PartitionLog:
         return self._stability.aborted_between(start, end)
 
     @property
+    def has_aborted(self) -> bool:
+        """Whether any aborted transaction is known here."""
+        return self._stability.has_aborted
+
+    @property
     def aborted_known_from(self) -> int:
         return self._stability.known_from
 

@@ -89,6 +89,10 @@ class Stability:
 
     # --- aborted ones
 
+    @property
+    def has_aborted(self) -> bool:
+        return bool(self._aborted)
+
     def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
         """Those that have something in [start, end), as far as they are known here."""
         at = bisect_left(self._lasts, start)

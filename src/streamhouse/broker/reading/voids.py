@@ -5,6 +5,7 @@ Owns        which of them a reader is told of
 Leaves      what is aborted to `log` and the rows, leaving records out to whoever reads
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,8 +34,10 @@ class Voids:
     async def of(self, log: PartitionLog, offset: int, records: Sequence[Buffer]) -> Sequence[AbortedTransaction]:
         """The aborted transactions of which there is a batch in these records, which begin at `offset` or before and
         end below the last stable offset."""
+        if not log.has_aborted and offset >= log.aborted_known_from:
+            return ()
         end = spans(records[-1])[-1].end
-        start = min(offset, spans(records[0])[0].base)
+        start = min(offset, read_header(records[0]).base_offset)
         found = list(log.aborted_between(start, end))
         if start < log.aborted_known_from:
             found = [*await self._stored(log, start, end), *found]
@@ -71,11 +74,12 @@ def with_batches(aborted: Sequence[AbortedTransaction], records: Sequence[Buffer
     written: dict[int, list[int]] = {}
     for producer_id, base in _written(records):
         written.setdefault(producer_id, []).append(base)
-    return [
-        each
-        for each in aborted
-        if any(each.first_offset <= base <= each.last_offset for base in written.get(each.producer_id, ()))
-    ]
+    return [each for each in aborted if _has_any(each, written.get(each.producer_id, ()))]
+
+
+def _has_any(aborted: AbortedTransaction, bases: Sequence[int]) -> bool:
+    at = bisect_left(bases, aborted.first_offset)
+    return at < len(bases) and bases[at] <= aborted.last_offset
 
 
 def _written(records: Sequence[Buffer]) -> Sequence[_Written]:
