@@ -43,3 +43,23 @@ def test_cycles_of_later_tasks_are_still_collected() -> None:
         """
     )
     assert found == "True True"
+
+
+def test_the_memory_of_a_buffer_is_there_for_the_next_one() -> None:
+    found = ran(
+        """
+        import resource
+        from streamhouse.spark.settling import settled
+        def faults():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        settled()
+        buffer = bytes(bytearray(b"x") * (8 << 20))
+        del buffer
+        before = faults()
+        for _ in range(20):
+            buffer = bytearray(b"x") * (8 << 20)
+            del buffer
+        print(faults() - before < 20 * 1024)
+        """
+    )
+    assert found == "True"

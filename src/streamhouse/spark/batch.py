@@ -16,6 +16,7 @@ from streamhouse.spark.fields import PREFIX
 from streamhouse.spark.options import ReadOptions
 from streamhouse.spark.planning import plan_batch
 from streamhouse.spark.pushing import NOTHING, push
+from streamhouse.spark.settling import settled
 from streamhouse.spark.tasks import Output, SplitPartition, read
 
 
@@ -34,6 +35,7 @@ class BatchReader(DataSourceReader):
         return filters
 
     def partitions(self) -> list[SplitPartition]:
+        settled()
         splits = asyncio.run(plan_batch(self._options, self._pushed))
         return [SplitPartition(split, self._pushed) for split in splits]
 

@@ -20,7 +20,7 @@ from streamhouse.model.names import TopicPartition
 DEFAULT_AGENTS: Final = "localhost:8080"
 AGENTS_VARIABLE: Final = "STREAMHOUSE_AGENTS"
 """Agents to ask where a read or a write doesn't name them, in the driver's environment."""
-DEFAULT_SPLIT_BYTES: Final = 32 * 1024 * 1024
+DEFAULT_SPLIT_BYTES: Final = 64 * 1024 * 1024
 
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -18,7 +18,7 @@ from streamhouse.spark.agents import PartitionPlan, RunRow, Span
 MIB: Final = 1024 * 1024
 LEAST_SPLIT_BYTES: Final = 16 * MIB
 """Less than this is not worth a task of its own: Spark spends as much CPU on a task of nothing as on reading 2 to 6."""
-WANTED_SPLITS: Final = 16
+WANTED_SPLITS: Final = 8
 """Of reads in between: enough for the cores of a small machine to end at the same time."""
 TAIL_RECORD_BYTES: Final = 256
 """What a record of the tail is taken to weigh, where no run tells."""

@@ -34,8 +34,9 @@ T = TypeVar("T")
 
 GET_BYTES: Final = 8 * 1024 * 1024
 """Neighbouring blocks that one GET brings."""
-ARROW_BYTES: Final = 4 * 1024 * 1024
-"""Blocks that become one Arrow batch, before Kafka's own compression is undone."""
+ARROW_BYTES: Final = 1024 * 1024
+"""Blocks that become one Arrow batch, before Kafka's own compression is undone: little enough for a core's own cache,
+where decompressing, decoding and sending find it again."""
 INDEXES_AHEAD: Final = 8
 GETS_AHEAD: Final = 3
 LIMIT_BYTES: Final = 256 * 1024 * 1024

@@ -26,6 +26,7 @@ from streamhouse.model.placing import QueryId
 from streamhouse.spark.objects import Opened, opened
 from streamhouse.spark.placing import Commit, FenceRow, Placed, SegmentRow, Target, connected
 from streamhouse.spark.progress import read_progress
+from streamhouse.spark.settling import settled
 from streamhouse.spark.write_columns import check_schema
 from streamhouse.spark.write_options import Identity, WriteOptions
 from streamhouse.spark.writing import Put, TaskWriter
@@ -62,6 +63,7 @@ class Destination:
 
     def write(self, batches: Iterator[pa.RecordBatch], identity: Identity) -> Written:
         """What a task does."""
+        settled()
         writer = TaskWriter(
             self.options,
             identity,
@@ -134,6 +136,7 @@ class BatchWriter(DataSourceArrowWriter):
         return self._destination.write(iterator, self._identity)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        settled()
         place(self._destination.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -150,6 +153,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._destination.write(iterator, stream_identity())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        settled()
         place(self._destination.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
