@@ -92,6 +92,9 @@ class BrokerMetrics(Collector):
         ended.add_metric(["aborted"], endings.aborted)
         yield ended
         yield _counter("transactions_expired", "Transactions that took longer than their timeouts.", watch.expired)
+        yield _counter(
+            "transactions_stray", "Transactions whose markers were lost, ended by leaders.", transactions.strays.ended
+        )
         yield _counter("transactions_forgotten", "Transactional ids that were silent for long.", watch.forgotten)
         yield _counter(
             "transaction_markers", "Ends of transactions written into partitions.", transactions.marking.written

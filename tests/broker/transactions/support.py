@@ -13,6 +13,7 @@ from streamhouse.format.isolation import committed_only
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import ProducerIdentity, TransactionCall
 from tests.broker.support import CLICKS, MANY_BYTES, ORDERS, World, batch, records_of
+from tests.broker.wal.support import run_inline
 
 TIMEOUT_MS = 10_000
 SETTINGS = TransactionSettings(check_s=1.0, grace_s=3.0, end_wait_s=5.0)
@@ -21,6 +22,7 @@ SETTINGS = TransactionSettings(check_s=1.0, grace_s=3.0, end_wait_s=5.0)
 @asynccontextmanager
 async def running(**sections: Any) -> AsyncIterator[tuple[World, Broker]]:
     """A broker that runs, with two topics."""
+    run_inline()
     world = World(transactions=sections.pop("transactions", SETTINGS), **sections)
     await world.sqlite.open()
     try:

@@ -5,7 +5,7 @@ Leaves      rows and the order of their changes to the metadata store, what a pa
             offsets that are committed in a transaction to `groups`, frames and codes to the wires
 
 `checks` decides without I/O; `marking` writes markers where this agent leads; `ending` tells every leader of a decided
-transaction; `watching` finds those that nobody ends.
+transaction; `watching` finds those that nobody ends, and `strays` what is open in a partition alone.
 """
 
 from .transactions import Transactions

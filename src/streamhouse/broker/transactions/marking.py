@@ -69,11 +69,15 @@ class Marking:
             await opened.gate.wait()
         if expected is not None and opened.partition != expected:
             raise UnknownTopic(name)
-        self._tenancy().require_valid(name)
+        await self.write(opened, marker)
+
+    async def write(self, opened: PartitionLog, marker: Marker) -> None:
+        """Place a marker in a log whose gate is open, before anything else happens; durable when it returns."""
+        self._tenancy().require_valid(opened.name)
         placed = self._place(opened, marker)
         await placed.durable()
         if not self._tenancy().vouches_for(placed.log):
-            raise AppendFailed(f"lease ended before the marker was acknowledged; partition={name}")
+            raise AppendFailed(f"lease ended before the marker was acknowledged; partition={opened.name}")
 
     def _place(self, opened: PartitionLog, marker: Marker) -> Placed:
         before = opened.tail_bytes

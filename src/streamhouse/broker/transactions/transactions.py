@@ -44,6 +44,7 @@ from streamhouse.model.transaction import (
 from .checks import check_id, check_timeout, is_listed, needs_fresh_id, refusal, shard
 from .ending import Endings
 from .marking import Marking, Outcomes
+from .strays import Strays
 from .watching import Watch
 
 PAGE: Final = 1000
@@ -80,8 +81,13 @@ class Transactions:
             marking=self.marking,
             own=lambda: tenancy().session,
         )
+        self.strays = Strays(doors, tenancy=tenancy, marking=self.marking)
         self.watch = Watch(
-            doors, endings=self.endings, is_ours=self._is_ours, forgets=lambda: cluster.does("transactions")
+            doors,
+            endings=self.endings,
+            strays=self.strays,
+            is_ours=self._is_ours,
+            forgets=lambda: cluster.does("transactions"),
         )
 
     def __repr__(self) -> str:

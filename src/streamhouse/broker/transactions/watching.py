@@ -16,6 +16,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.model.transaction import StoredTransaction
 
 from .ending import Endings
+from .strays import Strays
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class Watch:
         doors: Doors,
         *,
         endings: Endings,
+        strays: Strays,
         is_ours: Callable[[str], bool],
         forgets: Callable[[], bool],
     ) -> None:
@@ -39,6 +41,7 @@ class Watch:
         self._metadata = doors.metadata
         self._settings = doors.settings.transactions
         self._endings = endings
+        self._strays = strays
         self._is_ours = is_ours
         self._forgets = forgets
         self._forget_at = doors.clock.monotonic()
@@ -54,6 +57,7 @@ class Watch:
             await self._clock.sleep(self._ids.jitter(self._settings.check_s))
             try:
                 await self.look()
+                await self._strays.look()
                 await self._forget()
             except StreamhouseError as error:
                 log.warning("transactions were not looked for", extra={"why": str(error)})

@@ -1,0 +1,123 @@
+"""Strays: transactions that are open in a partition and nowhere else are ended by its leader.
+
+Data path   log, metadata store -> **strays** -> marking -> log
+Owns        finding them, and how each is ended
+Leaves      what is open in a partition to `log`, whether it is under way to its row
+
+A marker counts as written when the log holds it under its policy. What that policy allows to be lost, with the power or
+with a disk that never comes back, may be a marker: then the row is closed, nobody will write the marker again, and
+readers of committed records would wait for it for ever. Where the row still says how that very transaction ended it is
+ended so; else it is aborted, as if its marker had been all that was lost of it.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.tenure import Tenure
+from streamhouse.errors import StreamhouseError
+from streamhouse.format.producers import ProducerEntry
+from streamhouse.model.names import PartitionId
+from streamhouse.model.transaction import Marker, ProducerIdentity, StoredTransaction, TransactionState
+
+from .marking import Marking
+
+log = logging.getLogger(__name__)
+
+ASKED_AT_ONCE: Final = 20
+MAX_WAIT_S: Final = 60.0
+"""Longest time between two questions about the same open transaction."""
+
+
+class Suspect(NamedTuple):
+    """An open transaction, as it was when somebody last looked; with its next batch it is another one."""
+
+    partition: PartitionId
+    entry: ProducerEntry
+
+
+class _Patience(NamedTuple):
+    ask_at: float
+    wait_s: float
+
+
+def ending_of(row: StoredTransaction | None, suspect: Suspect) -> Marker | None:
+    """The marker that a partition still needs, though nobody will bring it; None while somebody will, or may."""
+    entry = suspect.entry
+    if row is None:  # its producer may have another id by now, and its end be on its way
+        return None
+    takes_part = suspect.partition in row.partitions
+    if row.state.is_prepared and takes_part:
+        return None
+    is_current = row.state is TransactionState.ONGOING and row.producer.epoch == entry.epoch
+    if is_current and takes_part:
+        return None
+    is_under_way = row.state is TransactionState.ONGOING or row.state.is_prepared
+    number = row.number - is_under_way
+    if number <= entry.marker_number:
+        return None
+    is_commit = row.state is TransactionState.COMPLETE_COMMIT and _is_last(row, entry)
+    return Marker(producer=ProducerIdentity(entry.producer_id, entry.epoch), number=number, is_commit=is_commit)
+
+
+def _is_last(row: StoredTransaction, entry: ProducerEntry) -> bool:
+    """Whether the row's last transaction is the one that is open: it has an epoch of its own, or none came between."""
+    marked = row.marked_as
+    if marked.producer_id != entry.producer_id:
+        return False
+    next_number = max(entry.marker_number, 0) + 1
+    return marked.epoch == entry.epoch + 1 or (marked.epoch == entry.epoch and row.number == next_number)
+
+
+class Strays:
+    def __init__(self, doors: Doors, *, tenancy: Callable[[], Tenure], marking: Marking) -> None:
+        self._doors = doors
+        self._settings = doors.settings.transactions
+        self._tenancy = tenancy
+        self._marking = marking
+        self._suspects: dict[Suspect, _Patience] = {}
+        self.ended = 0
+
+    def __repr__(self) -> str:
+        return f"<Strays suspects={len(self._suspects)} ended={self.ended}>"
+
+    async def look(self) -> None:
+        """Ask after a few of the transactions that have been open for a while, the most patient first."""
+        now = self._doors.clock.monotonic()
+        logs = {each.partition: each for each in self._tenancy().logs() if _is_held_back(each)}
+        found = list(_open(logs.values(), now_ms=self._doors.clock.now_ms()))
+        fresh = _Patience(now + self._settings.grace_s, self._settings.grace_s)
+        self._suspects = {each: self._suspects.get(each, fresh) for each in found}
+        due = sorted((each for each in found if self._suspects[each].ask_at <= now), key=self._suspects.__getitem__)
+        for suspect in due[:ASKED_AT_ONCE]:
+            wait_s = min(2 * self._suspects[suspect].wait_s, MAX_WAIT_S)
+            self._suspects[suspect] = _Patience(now + wait_s, wait_s)
+            await self._ask_after(logs[suspect.partition], suspect)
+
+    async def _ask_after(self, item: PartitionLog, suspect: Suspect) -> None:
+        marker = ending_of(await self._doors.metadata.transaction_of(suspect.entry.producer_id), suspect)
+        if marker is None or not item.gate.is_open or suspect not in _open([item], now_ms=self._doors.clock.now_ms()):
+            return
+        try:
+            await self._marking.write(item, marker)
+        except StreamhouseError as error:
+            log.warning("stray transaction not ended", extra={"partition": str(item.name), "why": str(error)})
+        else:
+            self.ended += 1
+            fields = {"partition": str(item.name), "producer": suspect.entry.producer_id, "commit": marker.is_commit}
+            log.warning("stray transaction ended", extra=fields)
+
+
+def _is_held_back(item: PartitionLog) -> bool:
+    return item.closed is None and item.last_stable_offset < item.high_watermark
+
+
+def _open(logs: Iterable[PartitionLog], *, now_ms: int) -> Sequence[Suspect]:
+    return [
+        Suspect(item.partition, entry)
+        for item in logs
+        for entry in item.producers(now_ms=now_ms)
+        if entry.transaction_first is not None
+    ]
