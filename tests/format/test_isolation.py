@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptBatch
 from streamhouse.format.batch import Buffer, read_header, spans
-from streamhouse.format.isolation import Aborted, committed_only, overlapping, readable, shifted
+from streamhouse.format.isolation import Aborted, committed_only, readable, shifted
 from streamhouse.format.records import read_records
 from streamhouse.format.rewriting import batches_of
 from streamhouse.model.transaction import AbortedTransaction
@@ -80,8 +80,9 @@ def test_overlapping_transactions_of_a_producer_are_both_known() -> None:
 
 def test_only_transactions_that_reach_into_a_range_are_told_with_it() -> None:
     aborted = [AbortedTransaction(1, 0, 4), AbortedTransaction(2, 2, 9), AbortedTransaction(3, 10, 12)]
-    assert overlapping(aborted, 5, 10) == (aborted[1],)
-    assert overlapping(aborted, 4, 11) == tuple(aborted)
+    assert Aborted(aborted).within(5, 10) == (aborted[1],)
+    assert Aborted(aborted).within(4, 11) == tuple(aborted)
+    assert Aborted(aborted).within(13, 100) == Aborted(()).within(0, 100) == ()
     assert shifted(aborted[:1], 5) == (AbortedTransaction(1, 5, 9),)
 
 
@@ -91,6 +92,25 @@ def test_bytes_that_are_no_batches_are_not_guessed_at() -> None:
     for damaged in (bytes(written.log[0][:-1]), bytes(written.log[0]) + b"\0" * 30):
         with pytest.raises(CorruptBatch):
             committed_only([damaged], ())
+
+
+RANGES = st.builds(
+    lambda producer, first, length: AbortedTransaction(producer, first, first + length),
+    st.integers(0, 2),
+    st.integers(0, 30),
+    st.integers(0, 9),
+)
+
+
+@given(st.lists(RANGES, max_size=12), st.integers(0, 40), st.integers(0, 40))
+def test_looking_for_transactions_finds_what_looking_at_each_would(
+    aborted: list[AbortedTransaction], start: int, end: int
+) -> None:
+    known = Aborted(aborted)
+    assert set(known.within(start, end)) == {each for each in aborted if each[1] < end and each[2] >= start}
+    for producer in range(3):
+        expected = any(each[0] == producer and each[1] <= start <= each[2] for each in aborted)
+        assert known.voids(producer, start) == expected
 
 
 @given(st.lists(STEPS, max_size=30), st.integers(1, 5))

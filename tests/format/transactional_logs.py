@@ -73,7 +73,7 @@ def entry(batch: Buffer) -> Entry:
         producer=header.producer_id,
         is_transactional=header.is_transactional,
         marker=struct.unpack(">hh", items[0].key or b"")[1] == 1 if header.is_control else None,
-        horizon_ms=header.base_timestamp_ms if header.has_delete_horizon else None,
+        horizon_ms=header.base_timestamp_ms if header.has_delete_horizon and records else None,
     )
 
 

@@ -6,7 +6,7 @@ Leaves      which transactions were aborted to the partition's log and the metad
             yet to whoever reads: nothing here tells an open transaction from a committed one
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from struct import Struct
@@ -25,15 +25,18 @@ _CONTROL: Final = 0x20
 class Aborted:
     """Transactions of one partition that were aborted; asked batch by batch."""
 
-    __slots__ = ("_by_producer", "_transactions")
+    __slots__ = ("_by_producer", "_firsts_behind", "_lasts", "_transactions")
 
     def __init__(self, transactions: Iterable[AbortedTransaction] = ()) -> None:
-        self._transactions = tuple(sorted(set(transactions), key=lambda each: (each.first_offset, each.last_offset)))
+        self._transactions = tuple(sorted(set(transactions), key=lambda each: (each.last_offset, each.first_offset)))
+        self._lasts = [each.last_offset for each in self._transactions]
+        # The lowest first offset from each one on.
+        self._firsts_behind = list(accumulate((each.first_offset for each in reversed(self._transactions)), min))[::-1]
         by_producer: dict[int, list[AbortedTransaction]] = {}
         for each in self._transactions:
             by_producer.setdefault(each.producer_id, []).append(each)
         self._by_producer = {
-            producer_id: ([each.first_offset for each in found], list(accumulate((each[2] for each in found), max)))
+            producer_id: _ranges(sorted(found, key=lambda each: each.first_offset))
             for producer_id, found in by_producer.items()
         }
 
@@ -55,13 +58,23 @@ class Aborted:
         at = bisect_right(firsts, offset)
         return at > 0 and offset <= lasts[at - 1]
 
+    def within(self, start: int, end: int) -> tuple[AbortedTransaction, ...]:
+        """Those that may make batches void which have offsets in [start, end)."""
+        found: list[AbortedTransaction] = []
+        for at in range(bisect_left(self._lasts, start), len(self._lasts)):
+            if self._firsts_behind[at] >= end:
+                break
+            if self._transactions[at].first_offset < end:
+                found.append(self._transactions[at])
+        return tuple(found)
+
+
+def _ranges(found: Sequence[AbortedTransaction]) -> tuple[list[int], list[int]]:
+    """Where each begins, and how far those reach that begin there or before."""
+    return [each.first_offset for each in found], list(accumulate((each.last_offset for each in found), max))
+
 
 NONE_ABORTED: Final = Aborted()
-
-
-def overlapping(transactions: Iterable[AbortedTransaction], start: int, end: int) -> tuple[AbortedTransaction, ...]:
-    """Those that may make batches void which have offsets in [start, end)."""
-    return tuple(each for each in transactions if each.first_offset < end and each.last_offset >= start)
 
 
 def shifted(transactions: Iterable[AbortedTransaction], by: int) -> tuple[AbortedTransaction, ...]:

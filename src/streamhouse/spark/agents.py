@@ -15,7 +15,9 @@ import msgspec
 from streamhouse.client.http import Answer, Http
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Misconfigured, Rejected, StreamhouseError, Unavailable, UnknownTopic
+from streamhouse.format.isolation import Aborted
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.transaction import AbortedTransaction
 
 T = TypeVar("T")
 
@@ -55,8 +57,23 @@ class RunRow(msgspec.Struct, frozen=True):
     max_timestamp_ms: int
 
 
+class AbortedRow(msgspec.Struct, frozen=True):
+    """An aborted transaction; its marker stands at `last_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+    @property
+    def aborted(self) -> AbortedTransaction:
+        return AbortedTransaction(self.producer_id, self.first_offset, self.last_offset)
+
+
 class PartitionPlan(msgspec.Struct, frozen=True):
-    """`end` is the high watermark; records from `flushed_end` on are with the partition's leader."""
+    """`end` is the last stable offset; records from `settled_end` on are with the partition's leader.
+
+    Below that runs have all of them, and what the `aborted` transactions make void.
+    """
 
     topic: str
     partition: int
@@ -66,6 +83,18 @@ class PartitionPlan(msgspec.Struct, frozen=True):
     runs: list[RunRow]
     topic_id: str = ""
     """Another one where a topic was deleted and made again; empty where an agent doesn't tell."""
+    settled_end: int | None = None
+    """`flushed_end` where an agent doesn't tell: it knows of no transactions."""
+    aborted: list[AbortedRow] = []
+
+    @property
+    def segments_end(self) -> int:
+        """Up to where records are read from segments."""
+        return self.flushed_end if self.settled_end is None else self.settled_end
+
+    @property
+    def void(self) -> Aborted:
+        return Aborted(row.aborted for row in self.aborted)
 
     @property
     def place(self) -> TopicPartition:
@@ -244,7 +273,12 @@ def joined(pages: Sequence[ReadPlan]) -> list[PartitionPlan]:
     for plan in (plan for page in pages for plan in page.partitions):
         known = found.get(plan.place)
         if known is not None:
-            plan = msgspec.structs.replace(plan, runs=[*known.runs, *plan.runs], end=max(known.end, plan.end))
+            plan = msgspec.structs.replace(
+                plan,
+                runs=[*known.runs, *plan.runs],
+                end=max(known.end, plan.end),
+                aborted=[*known.aborted, *plan.aborted],
+            )
         found[plan.place] = plan
     return list(found.values())
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.spark.agents import PartitionPlan, RunRow, Span
 
 MIB: Final = 1024 * 1024
@@ -26,13 +27,17 @@ TAIL_RECORD_BYTES: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Offsets [start, end) of a partition, in a run, or with the leader where `run` is None."""
+    """Offsets [start, end) of a partition, in a run, or with the leader where `run` is None.
+
+    In a run there may be records of `aborted` transactions; a leader leaves them out itself.
+    """
 
     place: TopicPartition
     start: int
     end: int
     weight: float
     run: RunRow | None = None
+    aborted: tuple[AbortedTransaction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +55,14 @@ def pieces_of(plan: PartitionPlan, span: Span, *, from_ms: int | None = None) ->
     """The runs and the tail that hold a span, oldest first; of runs only those that have records since `from_ms`."""
     start = max(span.start, plan.log_start)
     end = plan.end if span.end is None else min(span.end, plan.end)
+    void = plan.void
     for run in plan.runs:
-        first, last = max(start, run.base), min(end, run.end)
+        first, last = max(start, run.base), min(end, run.end, plan.segments_end)
         if first < last and (from_ms is None or run.max_timestamp_ms >= from_ms):
-            share = (last - first) / (run.end - run.base)
-            yield Piece(place=plan.place, start=first, end=last, weight=max(1.0, run.length * share), run=run)
-    first = max(start, plan.flushed_end)
+            weight = max(1.0, run.length * (last - first) / (run.end - run.base))
+            aborted = void.within(first, last)
+            yield Piece(place=plan.place, start=first, end=last, weight=weight, run=run, aborted=aborted)
+    first = max(start, plan.segments_end)
     if first < end:
         weight = (end - first) * _record_bytes(plan.runs)
         yield Piece(place=plan.place, start=first, end=end, weight=max(1.0, weight))

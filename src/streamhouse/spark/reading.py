@@ -19,6 +19,7 @@ from streamhouse.client.loop_thread import LoopThread
 from streamhouse.errors import DataLost, Unavailable
 from streamhouse.format.block import BlockEntry, decode_block
 from streamhouse.format.columns import Column, Columns, Selection, read_columns
+from streamhouse.format.isolation import Aborted, committed_only, shifted
 from streamhouse.format.run_index import RunIndex, decode_run_index
 from streamhouse.model.names import TopicPartition
 from streamhouse.spark.agents import Agents, PartitionPlan, RunRow, Span
@@ -146,15 +147,17 @@ def _read_runs(
             raise Unavailable(f"an object is gone though a plan names it; key={got.get.run.key} do=run the job again")
         else:
             elsewhere = _found_again(loop, got.get, task)
-            runs = [piece for piece in elsewhere if piece.run is not None]
-            yield from _read_runs(loop, store, runs, task, decode, is_last_try=True)
+            yield from _read_runs(loop, store, elsewhere, task, decode, is_last_try=True)
 
 
 def _decoded(get: Get, data: bytes, *, task: Task, shape: Shaping) -> Iterator[pa.RecordBatch]:
     shift = get.shift
     selection = task.selection(shape.wanted, get.start - shift, get.end - shift)
+    void = Aborted(shifted(get.piece.aborted, -shift))
     for raw in raw_blocks(get, data):
-        columns = read_columns(raw, selection, limit_bytes=LIMIT_BYTES)
+        # Of control batches nothing is read anyway.
+        committed = committed_only(raw, void) if void else raw
+        columns = read_columns(committed, selection, limit_bytes=LIMIT_BYTES)
         if columns.rows:
             yield shape.record_batch(columns, get.piece.place, shift=shift)
 
@@ -249,7 +252,10 @@ def _found_again(loop: LoopThread, get: Get, task: Task) -> list[Piece]:
                 " do=keep them longer (retention.ms), or set failOnDataLoss=false to go on without"
             )
         log.warning("records expired while they were read; %s", lost)
-    return list(pieces_of(plan, Span(place, start, end), from_ms=task.from_ms))
+    pieces = list(pieces_of(plan, Span(place, start, end), from_ms=task.from_ms))
+    if any(piece.run is None for piece in pieces):
+        raise Unavailable(f"what was in segments is not there now; partition={place} offset={start} do=run it again")
+    return pieces
 
 
 async def _plan_again(address: str, span: Span) -> PartitionPlan:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from streamhouse.clock import SystemClock
+from streamhouse.spark.maintenance.markers import Edges, busy_markers
 from streamhouse.spark.maintenance.rewriting import Costs
 from streamhouse.spark.maintenance.surviving import Bounds, KeyTask, Survivors
 from streamhouse.spark.plan import Split
@@ -77,15 +78,18 @@ class HereExecutors:
         on_read: Callable[[int], None],
     ) -> tuple[Survivors, Costs]:
         assert list(bounds) == sorted(bounds)
-        read = KeyTask(splits=splits, task=task, add_costs=lambda gets, read_bytes: None)
+        edges: Edges = []
+        read = KeyTask(splits=splits, task=task, add_costs=lambda gets, read_bytes: None, add_edges=edges.extend)
         numbers = pa.RecordBatch.from_arrays([pa.array(range(len(splits)), pa.int64())], names=["id"])
         latest: dict[tuple[int, int, int], int] = {}
         for batch in read([numbers]):
             for partition, high, low, offset in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 latest[partition, high, low] = max(offset, latest.get((partition, high, low), -1))
-        found: dict[int, list[int]] = {}
+        found: dict[int, list[int]] = busy_markers(edges)
         for (partition, _, _), offset in sorted(latest.items(), key=lambda item: item[1]):
             found.setdefault(partition, []).append(offset)
+
+        found = {partition: sorted(set(offsets)) for partition, offsets in found.items()}
 
         def note(wanted: Bounds) -> None:
             self.rewritten.append(wanted)

@@ -5,8 +5,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamhouse.format.isolation import NONE_ABORTED, Aborted
 from streamhouse.format.key_hashes import key_hash
 from streamhouse.format.records import Record, build_batch
+from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.spark.maintenance.markers import MarkerScan
 from streamhouse.spark.maintenance.surviving import Bounds, GroupTask, key_rows, pack
 
 BOUNDS = [Bounds(0, 5, 10), Bounds(0, 10, 2**40), Bounds(3, 0, 7), Bounds(4, 0, 1), Bounds(4, 1, 2)]
@@ -17,18 +20,25 @@ def rows(partitions: list[int], offsets: list[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=["partition", "offset"])
 
 
+def scan_of(partition: int, *, shift: int = 0) -> MarkerScan:
+    scan = MarkerScan()
+    scan.at(partition, 0, 1000, shift=shift)
+    return scan
+
+
 def test_a_row_has_the_hash_of_a_key_and_its_offset_in_the_log() -> None:
     batch = build_batch([Record(key=b"a"), Record(key=None, value=b"v"), Record(key=b"b")], base_offset=7)
-    made = key_rows([bytes(batch), bytes(batch)], 3, shift=100)
+    made = key_rows([bytes(batch), bytes(batch)], scan_of(3, shift=100), void=NONE_ABORTED)
     assert made.column("partition").to_pylist() == [3] * 4
     assert made.column("offset").to_pylist() == [107, 109, 107, 109]
     high, low = (made.column(name).to_pylist()[0] for name in ("high", "low"))
     assert np.array([high, low], "<i8").tobytes() == key_hash(b"a")
 
 
-def test_batches_of_transactions_have_no_rows() -> None:
+def test_batches_of_aborted_transactions_have_no_rows() -> None:
     batch = build_batch([Record(key=b"a")], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-    assert key_rows([bytes(batch)], 0, shift=0).num_rows == 0
+    for void, rows in ((Aborted([AbortedTransaction(1, 0, 1)]), 0), (Aborted([AbortedTransaction(2, 0, 1)]), 1)):
+        assert key_rows([bytes(batch)], scan_of(0), void=void).num_rows == rows
 
 
 def test_an_offset_belongs_to_the_group_whose_bounds_hold_it() -> None:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import InvalidPartitions, UnknownTopic
-from streamhouse.format.isolation import overlapping
+from streamhouse.format.isolation import Aborted
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import Run
@@ -226,7 +226,7 @@ def clipped(span: Span, state: PartitionState, settled_end: int) -> range:
 
 def within(runs: Sequence[Run], aborted: Sequence[AbortedTransaction]) -> Sequence[AbortedTransaction]:
     """Those that reach into what the runs hold."""
-    return overlapping(aborted, runs[0].base, runs[-1].end) if runs else ()
+    return Aborted(aborted).within(runs[0].base, runs[-1].end) if runs else ()
 
 
 def _next_place(

@@ -17,11 +17,12 @@ import msgspec
 from streamhouse.client.http import Answer
 from streamhouse.clock import Clock
 from streamhouse.errors import CommitRefused, Rejected
+from streamhouse.format.isolation import Aborted
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig, parse_topic_config
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
-from streamhouse.spark.agents import Agents, told_why, unknown_topic
+from streamhouse.spark.agents import AbortedRow, Agents, told_why, unknown_topic
 
 T = TypeVar("T")
 
@@ -63,13 +64,24 @@ class RunRow(msgspec.Struct, frozen=True):
 
 
 class PartitionPlan(msgspec.Struct, frozen=True):
-    """A partition's runs, oldest first, up to `flushed_end`; below `cleaned_to` it was compacted."""
+    """A partition's runs, oldest first, up to `flushed_end`; below `cleaned_to` it was compacted. From `settled_end` on
+    transactions may be open; of those that ended below, these were `aborted`."""
 
     partition: int
     log_start: int
     flushed_end: int
     cleaned_to: int
     runs: list[RunRow]
+    settled_end: int | None = None
+    aborted: list[AbortedRow] = []
+
+    @property
+    def stable_end(self) -> int:
+        return self.flushed_end if self.settled_end is None else self.settled_end
+
+    @property
+    def void(self) -> Aborted:
+        return Aborted(row.aborted for row in self.aborted)
 
 
 class MaintenancePlan(msgspec.Struct, frozen=True):
@@ -124,7 +136,8 @@ class ReplacingSegment(msgspec.Struct, frozen=True):
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True):
-    """What takes whose place. Without a segment only `cleaned_to` is noted."""
+    """What takes whose place. Without a segment only `cleaned_to` is noted, and that nobody is told any more of aborted
+    transactions whose markers, at the offsets `spent`, are all that is left of them."""
 
     topic: str
     topic_id: str
@@ -132,6 +145,7 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True):
     expected: tuple[ExpectedRun, ...] = ()
     segment: ReplacingSegment | None = None
     cleaned_to: int | None = None
+    spent: tuple[int, ...] = ()
 
 
 class Maintainers:
@@ -201,7 +215,10 @@ def joined(pages: Sequence[MaintenancePlan]) -> list[PartitionPlan]:
     found: dict[int, PartitionPlan] = {}
     for plan in (plan for page in pages for plan in page.partitions):
         known = found.get(plan.partition)
-        found[plan.partition] = plan if known is None else msgspec.structs.replace(plan, runs=[*known.runs, *plan.runs])
+        if known is not None:
+            runs, aborted = [*known.runs, *plan.runs], [*known.aborted, *plan.aborted]
+            plan = msgspec.structs.replace(plan, runs=runs, aborted=aborted)
+        found[plan.partition] = plan
     return list(found.values())
 
 

@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 SPLIT_BYTES: Final = 64 * 1024 * 1024
 """Of runs whose keys one task reads."""
+MAX_SPENT: Final = 10_000
+"""Of one request, as agents take them."""
 MAX_ROUNDS: Final = 30
 """Of planning again because others rewrote the same runs."""
 
@@ -186,7 +188,7 @@ class _Pass:
                 if result is None or partition in stale:
                     continue
                 self._count(result.costs)
-                if not self._register(result):
+                if not self._register(work, result):
                     stale.add(partition)
                     continue
                 self._reached[partition] = work.bounds.end
@@ -195,7 +197,23 @@ class _Pass:
             self._executors.cancel()
             raise
 
-    def _register(self, result: CompactResult) -> bool:
+    def _forget(self, work: CompactWork, spent: Sequence[int]) -> bool:
+        """Have nobody told any more of transactions of which nothing is left, before their markers change or go."""
+        where = work.work
+        for start in range(0, len(spent), MAX_SPENT):
+            asked = Replacement(
+                topic=where.topic,
+                topic_id=where.topic_id,
+                partition=where.partition,
+                spent=tuple(spent[start : start + MAX_SPENT]),
+            )
+            if not self._loop.run(self._agents.replace(asked)):
+                return False
+        return True
+
+    def _register(self, work: CompactWork, result: CompactResult) -> bool:
+        if not self._forget(work, result.spent):
+            return False
         for replacement in result.replacements:
             if not self._loop.run(self._agents.replace(replacement)):
                 self._done = replace(self._done, conflicts=self._done.conflicts + 1)

@@ -12,7 +12,7 @@ import msgspec
 
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.format.batch import Buffer, read_header
-from streamhouse.format.compaction import filtered
+from streamhouse.format.compaction import filtered, has_offset
 from streamhouse.format.rewriting import Rewritten, Source
 from streamhouse.spark.maintenance.agents import Replacement
 from streamhouse.spark.maintenance.passes import CompactWork, TermsRow
@@ -25,13 +25,15 @@ MAX_RAW_BYTES: Final = 192 * 1024 * 1024
 
 
 class CompactResult(msgspec.Struct, frozen=True):
-    """What a task answers: replacements, oldest first; `is_gone`: runs are others by now."""
+    """What a task answers: replacements, oldest first; `is_gone`: runs are others by now. Before anything is replaced
+    nobody may be told any more of aborted transactions whose markers are `spent`."""
 
     replacements: list[Replacement]
     records: int
     dropped_records: int
     costs: Costs
     is_gone: bool = False
+    spent: tuple[int, ...] = ()
 
 
 def compact_task(item: bytes, offsets: bytes) -> bytes:
@@ -50,33 +52,51 @@ async def compact_work(store: ObjectStore, work: CompactWork, offsets: bytes) ->
     costs = fetched.costs
     replacements: list[Replacement] = []
     records = dropped = 0
+    spent: list[int] = []
     for sources in in_memory([fetched.source(row, work.work.id) for row in work.work.runs]):
         span = left_of(sources, fetched, offsets, work.terms)
+        spent += span.spent
         kept = sum(read_header(batch).record_count for _, batches in span.rewritten for batch in batches)
         records, dropped = records + kept, dropped + sum(source.run.records for source in sources) - kept
         if span.changed:
             replacement, more = await store_replacement(store, work.work, span.changed, clock=SystemClock(), ids=Ids())
             replacements.append(replacement)
             costs += more
-    return CompactResult(replacements, records, dropped, costs)
+    return CompactResult(replacements, records, dropped, costs, spent=tuple(spent))
 
 
 class Span(NamedTuple):
-    """What stays of neighbouring runs, and those of them, from the first that differs to the last, that go."""
+    """What stays of neighbouring runs, and those of them, from the first that differs to the last, that go; offsets of
+    markers of aborted transactions that are spent."""
 
     rewritten: list[Rewritten]
     changed: list[Rewritten]
+    spent: list[int]
 
 
 def left_of(sources: Iterable[Source], fetched: Fetched, offsets: bytes, terms: TermsRow) -> Span:
     rewritten: list[Rewritten] = []
     differing: list[int] = []
+    spent: list[int] = []
     for number, source in enumerate(sources):
-        batches, differs = what_stays(fetched.batches(source), offsets, terms)
+        was = fetched.batches(source)
+        batches, differs = what_stays(was, offsets, terms)
+        spent += spent_aborts(was, offsets, terms)
         rewritten.append(Rewritten(source, batches))
         if differs:
             differing.append(number)
-    return Span(rewritten, rewritten[differing[0] : differing[-1] + 1] if differing else [])
+    return Span(rewritten, rewritten[differing[0] : differing[-1] + 1] if differing else [], spent)
+
+
+def spent_aborts(batches: Iterable[Buffer], offsets: bytes, row: TermsRow) -> Iterator[int]:
+    """The offsets of markers of aborted transactions of which nothing is left."""
+    ends = {each.last_offset for each in row.aborted if each.last_offset < row.end}
+    if not ends:
+        return
+    for header in map(read_header, batches):
+        is_marker = header.is_control and header.base_offset in ends
+        if is_marker and not has_offset(offsets, header.base_offset):
+            yield header.base_offset
 
 
 def in_memory(sources: Iterable[Source]) -> Iterator[list[Source]]:

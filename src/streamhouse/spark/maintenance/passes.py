@@ -13,9 +13,11 @@ import msgspec
 
 from streamhouse.errors import Misconfigured
 from streamhouse.format.compaction import Terms
+from streamhouse.format.isolation import Aborted
 from streamhouse.model.compaction import compactable_up_to, rewritten_together
 from streamhouse.model.merging import merge_limits
 from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.spark import agents as reading_agents
 from streamhouse.spark.maintenance.agents import MaintenancePlan, PartitionPlan, RunRow
 from streamhouse.spark.maintenance.rewriting import Work
@@ -39,6 +41,7 @@ class TermsRow(msgspec.Struct, frozen=True, kw_only=True):
     last_end: int
     now_ms: int
     delete_retention_ms: int
+    aborted: tuple[AbortedTransaction, ...] = ()
 
     @property
     def terms(self) -> Terms:
@@ -47,6 +50,7 @@ class TermsRow(msgspec.Struct, frozen=True, kw_only=True):
             now_ms=self.now_ms,
             delete_retention_ms=self.delete_retention_ms,
             limit_bytes=LIMIT_BYTES,
+            aborted=Aborted(self.aborted),
         )
 
 
@@ -82,7 +86,9 @@ def aims_of(plan: MaintenancePlan, *, now_ms: int) -> dict[int, Aim]:
     for partition in plan.partitions:
         place = PartitionId(plan.id, partition.partition)
         runs = [row.run(place) for row in partition.runs]
-        up_to = compactable_up_to(runs, config, cleaned_to=partition.cleaned_to, now_ms=now_ms)
+        up_to = compactable_up_to(
+            runs, config, cleaned_to=partition.cleaned_to, now_ms=now_ms, stable_end=partition.stable_end
+        )
         if up_to is not None:
             aims[partition.partition] = Aim(up_to=up_to, last_end=runs[-1].end)
     return aims
@@ -101,6 +107,7 @@ def works_of(
         terms = TermsRow(
             end=aim.up_to, last_end=aim.last_end, now_ms=now_ms, delete_retention_ms=config.delete_retention_ms
         )
+        void = partition.void
         rows = _left(partition, aim, reached.get(partition.partition, 0))
         place = PartitionId(plan.id, partition.partition)
         runs = [row.run(place) for row in rows]
@@ -116,7 +123,8 @@ def works_of(
                 partition=partition.partition,
                 runs=chosen,
             )
-            yield CompactWork(work=work, terms=terms)
+            aborted = void.within(group[0].base, group[-1].end)
+            yield CompactWork(work=work, terms=msgspec.structs.replace(terms, aborted=aborted))
 
 
 def _left(partition: PartitionPlan, aim: Aim, reached: int) -> list[RunRow]:
@@ -131,11 +139,13 @@ def pieces_of(plan: MaintenancePlan, aims: Mapping[int, Aim]) -> Iterator[Piece]
     for partition in plan.partitions:
         if (aim := aims.get(partition.partition)) is None:
             continue
-        place = TopicPartition(plan.topic, partition.partition)
+        place, void = TopicPartition(plan.topic, partition.partition), partition.void
         for row in _left(partition, aim, 0):
             start, end = max(row.base, partition.log_start), min(row.end, aim.up_to)
             if start < end:
-                yield Piece(place=place, start=start, end=end, weight=max(1.0, row.length), run=_readable(row))
+                run, aborted = _readable(row), void.within(row.base, row.end)
+                weight = max(1.0, row.length)
+                yield Piece(place=place, start=start, end=end, weight=weight, run=run, aborted=aborted)
 
 
 def _readable(row: RunRow) -> reading_agents.RunRow:

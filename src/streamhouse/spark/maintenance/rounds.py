@@ -64,7 +64,7 @@ def _dirty_bytes(plan: MaintenancePlan, now_ms: int) -> int:
     config, dirty = plan.config, 0
     for each in plan.partitions:
         runs = [row.run(PartitionId(plan.id, each.partition)) for row in each.runs]
-        up_to = compact_up_to(runs, config, cleaned_to=each.cleaned_to, now_ms=now_ms)
+        up_to = compact_up_to(runs, config, cleaned_to=each.cleaned_to, now_ms=now_ms, stable_end=each.stable_end)
         if up_to is not None:
             dirty += sum(run.length for run in runs if each.cleaned_to < run.end <= up_to)
     return dirty

@@ -2,25 +2,28 @@
 
 Data path   runs -> hashes of keys, offsets -> the latest of each key -> **surviving** -> sorted offsets, group by group
 Owns        what is shuffled: 16 bytes of hash and the offset of each record, then the offsets that stay
-Leaves      reading to `spark.reading`, hashes to `format.key_hashes`, what is done with the offsets to `compacting`
+Leaves      reading to `spark.reading`, hashes to `format.key_hashes`, which markers stay to `markers`, what is done
+            with the offsets to `compacting`
 
 Spark spills what doesn't fit into its memory; a task of ours has a few MiB of blocks, or the offsets of one group. What
 is read here may be merged or compacted by others at the same time: a record that was the latest of its key up to an
 offset stays that for ever, whoever rewrites the runs around it.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.format.batch import Buffer
+from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.compaction import batch_keys
+from streamhouse.format.isolation import Aborted, shifted
 from streamhouse.format.rewriting import batches_of
+from streamhouse.spark.maintenance.markers import Edges, MarkerScan, busy_markers
 from streamhouse.spark.maintenance.rewriting import Costs
 from streamhouse.spark.plan import Split
 from streamhouse.spark.reading import LIMIT_BYTES, Get, Task, raw_blocks, read_runs
@@ -37,6 +40,8 @@ LOOK_S: Final = 0.5
 KEYS: Final = "partition int, high long, low long, offset long"
 GROUPED: Final = "group int, offset long"
 PACKED: Final = "offsets binary"
+MARKER: Final = -1
+"""The other half of what stands for a marker."""
 _INT64: Final = np.dtype("<i8")
 
 
@@ -55,6 +60,7 @@ class KeyTask:
     splits: Sequence[Split]
     task: Task
     add_costs: Callable[[int, int], None]
+    add_edges: Callable[[Edges], None]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -63,25 +69,38 @@ class KeyTask:
 
     def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
         gets = read_bytes = 0
+        scan = MarkerScan()
 
         def decode(get: Get, data: bytes) -> Iterator[pa.RecordBatch]:
             nonlocal gets, read_bytes
             gets, read_bytes = gets + 1, read_bytes + len(data)
+            void = Aborted(shifted(get.piece.aborted, -get.shift))
             for raw in raw_blocks(get, data):
-                yield key_rows(raw, get.piece.place.partition, shift=get.shift)
+                scan.at(get.piece.place.partition, get.piece.start, get.piece.end, shift=get.shift)
+                yield key_rows(raw, scan, void=void)
 
         yield from read_runs(split, self.task, decode)
         indexes = sum(piece.run.index_length for piece in split.pieces if piece.run is not None)
         self.add_costs(gets + len(split.pieces), read_bytes + indexes)
+        if edges := scan.edges():
+            self.add_edges(edges)
 
 
-def key_rows(blocks: Iterable[Buffer], partition: int, *, shift: int) -> pa.RecordBatch:
-    """Partition, hash and offset of every record that has a key, and is in no transaction."""
-    keys = [batch_keys(batch, limit_bytes=LIMIT_BYTES) for block in blocks for batch in batches_of(block)]
+def key_rows(blocks: Iterable[Buffer], scan: MarkerScan, *, void: Aborted) -> pa.RecordBatch:
+    """Partition, hash and offset of every record that has a key, and was not aborted. Markers that stay are keys of
+    their own: the offset takes the place of half a hash."""
+    batches = [batch for block in blocks for batch in batches_of(block)]
+    keys = [batch_keys(batch, limit_bytes=LIMIT_BYTES, aborted=void) for batch in batches]
+    headers = map(read_header, batches)
+    busy = [each.base_offset for each in headers if scan.is_busy(each)]
     hashes = np.frombuffer(b"".join([each.hashes for each in keys]), _INT64).reshape(-1, 2)
-    offsets = np.frombuffer(b"".join([each.offsets for each in keys]), _INT64) + shift
+    offsets = np.frombuffer(b"".join([each.offsets for each in keys]), _INT64) + scan.shift
+    if busy:
+        markers = np.array(busy, _INT64) + scan.shift
+        hashes = np.concatenate([hashes, np.stack([markers, np.full(len(markers), MARKER, _INT64)], axis=1)])
+        offsets = np.concatenate([offsets, markers])
     columns = [
-        pa.array(np.full(len(offsets), partition, np.int32)),
+        pa.array(np.full(len(offsets), scan.partition, np.int32)),
         pa.array(np.ascontiguousarray(hashes[:, 0])),
         pa.array(np.ascontiguousarray(hashes[:, 1])),
         pa.array(offsets),
@@ -174,12 +193,17 @@ class SparkExecutors:
     ) -> tuple[Survivors, Costs]:
         spark = self._tasks.session
         gets, read_bytes = (spark.sparkContext.accumulator(0) for _ in range(2))
+        lists: Any = _Lists()
+        edges = spark.sparkContext.accumulator([], lists)
 
         def add_costs(more_gets: int, more_bytes: int) -> None:
             gets.add(more_gets)
             read_bytes.add(more_bytes)
 
-        read = KeyTask(splits=splits, task=task, add_costs=add_costs)
+        def add_edges(more: Edges) -> None:
+            edges.add(more)
+
+        read = KeyTask(splits=splits, task=task, add_costs=add_costs, add_edges=add_edges)
         found = SparkSurvivors(packed_survivors(spark, read, bounds, records=records), bounds)
         thread = ThreadPoolExecutor(1, thread_name_prefix="finding-keys")
         finding = thread.submit(found.find)
@@ -187,6 +211,7 @@ class SparkExecutors:
             while not wait([finding], LOOK_S).done:
                 on_read(read_bytes.value)
             finding.result()
+            found.busy = busy_markers(edges.value)
         finally:
             if not finding.done():
                 self.cancel()
@@ -196,6 +221,16 @@ class SparkExecutors:
 
     def cancel(self) -> None:
         self._tasks.session.sparkContext.cancelAllJobs()
+
+
+class _Lists:
+    """What tasks tell is put together; what one tells twice is no matter."""
+
+    def zero(self, value: Edges) -> Edges:
+        return []
+
+    def addInPlace(self, value: Edges, more: Edges) -> Edges:
+        return value + more
 
 
 class Sessions(Protocol):
@@ -212,6 +247,8 @@ class SparkSurvivors:
         self._packed = packed
         self._bounds = bounds
         self._ends = [(each.partition, each.end) for each in bounds]
+        self.busy: Mapping[int, list[int]] = {}
+        """Markers that stay besides, by partition."""
 
     def __repr__(self) -> str:
         return f"<SparkSurvivors groups={len(self._bounds)}>"
@@ -230,12 +267,25 @@ class SparkSurvivors:
                 break
             numbers.append(number)
         context = self._packed.context
+        more = busy_within(self.busy, wanted)
         if len(numbers) == 1:  # the group is as it was planned: its offsets never leave the executors
-            (answer,) = context.runJob(self._packed, lambda rows: [act(_joined(rows))], numbers)
+            (answer,) = context.runJob(self._packed, lambda rows: [act(merged(_joined(rows), more))], numbers)
             return bytes(answer)
         offsets = _joined(context.runJob(self._packed, list, numbers)) if numbers else b""
-        (answer,) = context.parallelize([offsets], 1).map(act).collect()
+        (answer,) = context.parallelize([merged(offsets, more)], 1).map(act).collect()
         return bytes(answer)
+
+
+def busy_within(busy: Mapping[int, Sequence[int]], wanted: Bounds) -> list[int]:
+    offsets = busy.get(wanted.partition, ())
+    return list(offsets[bisect_left(offsets, wanted.start) : bisect_left(offsets, wanted.end)])
+
+
+def merged(offsets: bytes, more: Sequence[int]) -> bytes:
+    """Sorted offsets with some more among them."""
+    if not more:
+        return offsets
+    return np.union1d(np.frombuffer(offsets, _INT64), np.array(more, _INT64)).astype(_INT64).tobytes()
 
 
 def packed_survivors(spark: "SparkSession", read: KeyTask, bounds: Sequence[Bounds], *, records: int) -> "RDD[Row]":
