@@ -43,7 +43,8 @@ from .opening import Opening
 from .producers import ProducerTable
 from .reading.reader import SegmentReader
 from .reading.snapshots import load_producers
-from .stability import KnownAborted, known_aborted
+from .reading.voids import load_aborted
+from .stability import KnownAborted
 from .wal.base import Wal
 
 log = logging.getLogger(__name__)
@@ -218,20 +219,12 @@ class Tenure:
             reader=self._reader,
             log_starts={at: state.log_start for at, state in states.items()},
         )
-        aborted = await self._load_aborted(states)
+        kept = self._doors.settings.transactions.aborted_kept
+        aborted = await load_aborted(states, metadata=self._doors.metadata, kept=kept)
         self._require_open(partitions)
         for at, table in tables.items():
             found[at] = table if isinstance(table, StreamhouseError) else _Taken(states[at], table, aborted[at])
         return found
-
-    async def _load_aborted(self, states: Mapping[PartitionId, PartitionState]) -> Mapping[PartitionId, KnownAborted]:
-        kept = self._doors.settings.transactions.aborted_kept
-        wanted = {at: state.log_start for at, state in states.items()}
-        rows = await self._doors.metadata.aborted(wanted, limit=kept) if wanted else {}
-        return {
-            at: known_aborted(rows.get(at, ()), flushed_end=state.flushed_end, kept=kept)
-            for at, state in states.items()
-        }
 
     def _made(self, name: TopicPartition, taken: _Taken, topic: Topic) -> PartitionLog:
         opened = PartitionLog(

@@ -1,18 +1,20 @@
 """Voids: which aborted transactions have something in what was read.
 
 Data path   fetch, once it has records -> **voids** -> log, or the metadata store for what is too old to be kept there
-Owns        which of them a reader is told of
+Owns        which of them a reader is told of, and which a log keeps that is opened
 Leaves      what is aborted to `log` and the rows, leaving records out to whoever reads
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.stability import KnownAborted, known_aborted
 from streamhouse.broker.wal.base import Buffer
 from streamhouse.errors import OffsetOutOfRange
 from streamhouse.format.batch import read_header, spans
+from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.stores.metadata.base import MetadataStore
@@ -61,6 +63,17 @@ class Voids:
     async def _log_start(self, partition: PartitionId) -> int:
         states = await self._metadata.partitions([partition.topic_id])
         return next((state.log_start for state in states if state.partition == partition), 0)
+
+
+async def load_aborted(
+    states: Mapping[PartitionId, PartitionState], *, metadata: MetadataStore, kept: int
+) -> Mapping[PartitionId, KnownAborted]:
+    """What logs that are opened keep of their aborted transactions; one question for all of them."""
+    wanted = {at: state.log_start for at, state in states.items()}
+    rows = await metadata.aborted(wanted, limit=kept) if wanted else {}
+    return {
+        at: known_aborted(rows.get(at, ()), flushed_end=state.flushed_end, kept=kept) for at, state in states.items()
+    }
 
 
 def with_batches(aborted: Sequence[AbortedTransaction], records: Sequence[Buffer]) -> Sequence[AbortedTransaction]:
