@@ -24,7 +24,7 @@ from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity, TransactionCall
 
-from .clients import Client, simply
+from .clients import PATIENCE_S, Client, simply
 from .history import Sent
 from .network import Begin, Connection, Finish, Lost, T
 from .transaction_history import Transaction, group_of
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .world import Agent
 
 LATE_S = 2.0
+IMPATIENCE_S = 0.1
+"""How long some wait for an answer before they give their transaction up."""
 
 
 class SimPeers(NoPeers):
@@ -152,7 +154,7 @@ class Transactor(Client):
             if not self._is_modern:
                 await self._add(transaction, name)
             for _ in range(self.chance.choice((1, 1, 2))):
-                await self._send(transaction, name)
+                await self._send(transaction, name, is_careful=is_careful)
             if not is_careful:
                 await self._suffer()
         if self.chance.random() < 0.5:
@@ -211,14 +213,18 @@ class Transactor(Client):
         call = TransactionCall(self.transactional_id, transaction.producer)
         await self._stubbornly(lambda: self.call(simply(ask)))
 
-    async def _send(self, transaction: Transaction, name: TopicPartition) -> None:
+    async def _send(self, transaction: Transaction, name: TopicPartition, *, is_careful: bool) -> None:
         sequence = self._sequences.get(name, 0)
         producer_id, epoch = transaction.producer
         sent = self.make(name, producer_id=producer_id, producer_epoch=epoch, sequence=sequence, is_transactional=True)
         self.transactions.send(transaction, sent)
         begin = self._appending(transaction, sent)
+        is_patient = is_careful or self.chance.random() < 0.8
+        patience_s = PATIENCE_S if is_patient else IMPATIENCE_S
         try:
-            await self._stubbornly(lambda: self.call(begin, at=name))
+            await self._stubbornly(
+                lambda: self.call(begin, at=name, patience_s=patience_s), tries=6 if is_patient else 1
+            )
         except DuplicateSequence:
             self.world.must_be_stored.append((sent, self.world.power_cuts))
         self._sequences[name] = sequence + sent.count
@@ -274,21 +280,21 @@ class Transactor(Client):
 
         if not self._is_modern:
             await self._stubbornly(lambda: self.call(simply(begins)))
-        await self._stubbornly(lambda: self._at_group(simply(ask)), is_repeated=self._is_modern)
+        await self._stubbornly(lambda: self._at_group(simply(ask)), tries=6 if self._is_modern else 1)
 
     async def _at_group(self, begin: Begin[T]) -> T:
         team = self.world.is_team
         connection = await (self.routes.coordinator(group_of(self.transactional_id)) if team else self.connection())
         return await self.answer(connection, connection.send(begin))
 
-    async def _stubbornly(self, ask: Callable[[], Awaitable[T]], *, is_repeated: bool = True) -> T:
+    async def _stubbornly(self, ask: Callable[[], Awaitable[T]], *, tries: int = 6) -> T:
         """Ask until it is answered, a few times."""
-        for left in range(5, -1, -1):
+        for left in range(tries - 1, -1, -1):
             try:
                 return await ask()
             except (StreamhouseError, Lost) as error:
                 is_refused = isinstance(error, Rejected) and not isinstance(error, UnknownTopic)
-                if is_refused or not left or not is_repeated:
+                if is_refused or not left:
                     raise
             await self.pause(0.05)
         raise AssertionError

@@ -224,6 +224,19 @@ async def test_an_agent_that_stops_leaves_a_decision_to_the_next_one() -> None:
         assert await committed(after) == [b"x"]
 
 
+async def test_an_end_that_is_asked_for_while_the_agent_stops_is_decided_and_left_to_others() -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"x")
+        gate = world.metadata.hold_answer("end_transaction")
+        ending = asyncio.ensure_future(alice.end(commit=True))
+        await settle()
+        world.kill()
+        gate.set()
+        await ending
+        assert (await row(broker)).state is TransactionState.PREPARE_COMMIT
+
+
 async def test_a_decision_that_was_never_told_to_a_partition_is_told_by_whoever_lives() -> None:
     async with running() as (world, broker):
         alice = await Producer(broker).init()

@@ -98,12 +98,12 @@ class Endings:
 
     async def run(self, beside: Callable[[], Awaitable[None]]) -> None:
         """Run `beside`, and the endings that are begun meanwhile; cancelled, it lets go of all of them at once."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
                 await beside()
-        finally:
-            self._tasks = None
+            finally:
+                self._tasks = None  # the group takes no more while it waits for those that it cancels
 
     def begin(self, decided: StoredTransaction) -> "asyncio.Task[bool] | None":
         """End a decided transaction, if this agent doesn't already; None when it can't now, so that somebody finds it
