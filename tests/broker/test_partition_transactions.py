@@ -216,6 +216,21 @@ async def test_whoever_reads_below_a_log_start_that_moved_meanwhile_is_told_so(m
     assert isinstance(found.error, OffsetOutOfRange)
 
 
+async def test_whoever_reads_while_all_that_was_aborted_is_deleted_is_told_so(world: World) -> None:
+    broker = await world.start_with()
+    alice = await client(broker)
+    await alice.send(b"a")
+    await alice.end(commit=False)
+    await flush(broker)
+    gate = world.objects.hold_answer("get_range")
+    reading = asyncio.ensure_future(fetch_committed(broker, 0))
+    await settle()
+    assert world.objects.count("get_range") > 0
+    (await broker.open_log(ORDERS)).start_at(2)
+    gate.set()
+    assert isinstance((await reading).error, OffsetOutOfRange)
+
+
 def test_a_transaction_without_batches_among_those_read_is_not_told() -> None:
     def stored(base: int, data: memoryview) -> memoryview:
         place(data, base_offset=base, leader_epoch=0)

@@ -36,6 +36,7 @@ class Voids:
     async def of(self, log: PartitionLog, offset: int, records: Sequence[Buffer]) -> Sequence[AbortedTransaction]:
         """The aborted transactions of which there is a batch in these records, which begin at `offset` or before and
         end below the last stable offset."""
+        _require_kept(log, offset)
         if not log.has_aborted and offset >= log.aborted_known_from:
             return ()
         end = spans(records[-1])[-1].end
@@ -43,8 +44,7 @@ class Voids:
         found = list(log.aborted_between(start, end))
         if start < log.aborted_known_from:
             found = [*await self._stored(log, start, end), *found]
-        if log.log_start > offset:  # what was aborted there may be forgotten
-            raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
+            _require_kept(log, offset)
         return with_batches(found, records)
 
     async def _stored(self, log: PartitionLog, start: int, end: int) -> Sequence[AbortedTransaction]:
@@ -63,6 +63,12 @@ class Voids:
     async def _log_start(self, partition: PartitionId) -> int:
         states = await self._metadata.partitions([partition.topic_id])
         return next((state.log_start for state in states if state.partition == partition), 0)
+
+
+def _require_kept(log: PartitionLog, offset: int) -> None:
+    """Raise where the log start has passed by meanwhile: what was aborted there may be forgotten."""
+    if log.log_start > offset:
+        raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
 
 
 async def load_aborted(
