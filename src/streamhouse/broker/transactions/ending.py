@@ -11,7 +11,7 @@ marker once, and the row is closed only by whoever has seen all of them durable.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.cluster.cluster import Cluster, Leader
@@ -25,6 +25,9 @@ from streamhouse.model.transaction import Marker, StoredTransaction
 from .marking import Marking
 
 log = logging.getLogger(__name__)
+
+LEAST_WAIT_S: Final = 1.0
+"""However soon ends are answered: other agents have so much time to write markers."""
 
 Marked = Mapping[PartitionId, StreamhouseError | None]
 
@@ -190,7 +193,9 @@ class Endings:
 
     async def _mark_elsewhere(self, marker: Marker, at: Address, partitions: Sequence[PartitionId]) -> Marked:
         try:
-            return await self._doors.peers.mark(at, marker, partitions, timeout_s=self._settings.end_wait_s or 1.0)
+            return await self._doors.peers.mark(
+                at, marker, partitions, timeout_s=max(self._settings.end_wait_s, LEAST_WAIT_S)
+            )
         except StreamhouseError as error:
             return dict.fromkeys(partitions, error)
 
