@@ -15,7 +15,7 @@ from streamhouse.model.transaction import (
     StoredTransaction,
     TransactionState,
 )
-from tests.broker.support import ORDERS, settle
+from tests.broker.support import CLICKS, ORDERS, settle
 from tests.broker.transactions.support import Producer, committed, running
 from tests.broker.transactions.test_checks import HERE, ROW, THERE
 
@@ -42,7 +42,13 @@ EMPTY, ONGOING, PREPARED, COMMITTED, ABORTED = (
         ({"state": ABORTED}, HERE, (7, False)),
         ({"state": COMMITTED}, HERE, (7, False)),
         ({"state": COMMITTED, "number": 5}, HERE, (5, True)),
-        ({"state": COMMITTED, "marked_as": ProducerIdentity(5, 4)}, HERE, (7, True)),
+        (
+            {"state": COMMITTED, "marked_as": ProducerIdentity(5, 4), "previous": ProducerIdentity(5, 3)},
+            HERE,
+            (7, True),
+        ),
+        ({"state": COMMITTED, "marked_as": ProducerIdentity(5, 4)}, HERE, (7, False)),  # of whoever came after
+        ({"state": COMMITTED, "marked_as": ProducerIdentity(5, 4), "number": 5}, HERE, (5, False)),
         ({"state": COMMITTED, "number": 4}, HERE, None),
     ],
 )
@@ -106,3 +112,16 @@ async def test_a_batch_that_comes_while_the_row_is_read_keeps_the_transaction_op
         assert broker.transactions.strays.ended == 0
         late = Marker(producer=alice.identity, number=2, is_commit=True)
         assert await broker.transactions.mark(late, [ORDERS]) == {ORDERS: None}
+
+
+async def test_a_stray_of_the_producer_before_is_not_committed_with_what_its_successor_commits() -> None:
+    async with running() as (world, broker):
+        old = await Producer(broker).init()
+        await old.send(b"void")
+        await lose_the_marker(broker, old, commit=False)
+        new = await Producer(broker).init()
+        await new.send(b"elsewhere", name=CLICKS)
+        await new.end(commit=True)
+        await world.clock.advance(6)
+        assert broker.transactions.strays.ended == 1
+        assert await committed(broker) == []

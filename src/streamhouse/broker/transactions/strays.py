@@ -63,12 +63,11 @@ def ending_of(row: StoredTransaction | None, suspect: Suspect) -> Marker | None:
 
 
 def _is_last(row: StoredTransaction, entry: ProducerEntry) -> bool:
-    """Whether the row's last transaction is the one that is open: it has an epoch of its own, or none came between."""
-    marked = row.marked_as
-    if marked.producer_id != entry.producer_id:
-        return False
-    next_number = max(entry.marker_number, 0) + 1
-    return marked.epoch == entry.epoch + 1 or (marked.epoch == entry.epoch and row.number == next_number)
+    """Whether the row's last transaction is the one that is open: its end changed the producer, so that it has an epoch
+    of its own; or it has the same epoch, and none came between."""
+    if row.previous is not None:
+        return row.previous == (entry.producer_id, entry.epoch)
+    return row.marked_as == (entry.producer_id, entry.epoch) and row.number == max(entry.marker_number, 0) + 1
 
 
 class Strays:
