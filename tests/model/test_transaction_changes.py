@@ -153,8 +153,8 @@ INVALID = InvalidTransactionState
     [
         (EMPTY, INVALID, INVALID, INVALID, COMPLETE_ABORT),
         (ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_COMMIT, PREPARE_ABORT),
-        (PREPARE_COMMIT, None, INVALID, None, INVALID),
-        (PREPARE_ABORT, INVALID, None, INVALID, None),
+        (PREPARE_COMMIT, None, INVALID, ConcurrentTransactions, ConcurrentTransactions),
+        (PREPARE_ABORT, INVALID, None, ConcurrentTransactions, ConcurrentTransactions),
         (COMPLETE_COMMIT, None, INVALID, INVALID, COMPLETE_ABORT),
         (COMPLETE_ABORT, INVALID, None, INVALID, COMPLETE_ABORT),
     ],

@@ -123,6 +123,8 @@ def end(
     is_again = call.producer != row.producer
     if row.state is TransactionState.ONGOING and not is_again:
         return _decided(row, commit=commit, bump=bump, fresh_id=fresh_id, now_ms=now_ms)
+    if row.state.is_prepared and bump and not is_again:  # of the one before: this one's hasn't begun
+        raise ConcurrentTransactions(row.transactional_id)
     if row.state is _PREPARED[commit]:
         return row
     if row.state is _COMPLETE[commit] and (is_again or not bump):

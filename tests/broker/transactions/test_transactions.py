@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.errors import (
     ConcurrentTransactions,
     InvalidTopicName,
@@ -74,9 +76,39 @@ async def test_a_producer_that_says_who_it_was_goes_on_under_the_next_epoch() ->
         await alice.init(before)
         assert alice.identity.producer_id == before.producer_id
         assert alice.identity.epoch > before.epoch
+        await alice.add(ORDERS)  # whoever can do that has had the answer, so nobody asks again
         stranger = Producer(broker)
         with pytest.raises(ProducerFenced):
             await stranger.init(before)
+
+
+async def test_a_producer_whose_answer_was_lost_is_known_when_it_asks_again() -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"half")
+        before = alice.identity
+        await alice.init(before)
+        answered = alice.identity
+        await alice.init(before)
+        assert alice.identity == answered
+        await alice.send(b"whole")
+        await alice.end(commit=True)
+        assert await committed(broker) == [b"whole"]
+
+
+@pytest.mark.parametrize("commit", [False, True])
+async def test_the_next_transaction_is_not_ended_while_the_one_before_is(commit: bool) -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker, modern=True).init()
+        await alice.send(b"first")
+        gate = world.metadata.hold("complete_transaction")
+        ending = asyncio.create_task(alice.end(commit=True))
+        await world.clock.advance(6)
+        await ending
+        with pytest.raises(ConcurrentTransactions):
+            await alice.end(commit=commit)
+        gate.set()
+        await settle()
 
 
 async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
@@ -301,6 +333,22 @@ async def test_memory_of_markers_is_given_back_when_they_are_flushed() -> None:
         assert broker.budget.used_bytes > 0
         await world.clock.advance(60)
         assert broker.budget.used_bytes == 0
+
+
+async def test_transactions_are_counted() -> None:
+    async with running() as (_, broker):
+        registry = CollectorRegistry()
+        registry.register(BrokerMetrics(broker))
+        alice = await Producer(broker).init()
+        await alice.send(b"x")
+        assert registry.get_sample_value("streamhouse_transactions_open") == 1
+        for commit in (True, False):
+            await alice.send(b"y", name=CLICKS)
+            await alice.end(commit=commit)
+        for outcome in ("committed", "aborted"):
+            assert registry.get_sample_value("streamhouse_transactions_ended_total", {"outcome": outcome}) == 1
+        assert registry.get_sample_value("streamhouse_transaction_markers_total") == 3
+        assert registry.get_sample_value("streamhouse_transactions_open") == 0
 
 
 async def row(broker: Broker) -> StoredTransaction:

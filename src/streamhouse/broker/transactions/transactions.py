@@ -10,7 +10,6 @@ middle leaves a row that says what is still to do.
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
 
 from streamhouse.broker.budget import MemoryBudget
@@ -130,8 +129,6 @@ class Transactions:
                 found = await self._metadata.init_producer(asked)
                 if not found.state.is_prepared:
                     return found.producer
-                if known is not None:  # it was the right one; whoever comes between now fences this call
-                    asked = replace(asked, known=found.producer)
                 if not await self._ended(found, wait_s=patience.left_s):
                     await patience.pause(ConcurrentTransactions(transactional_id))
 
