@@ -299,7 +299,7 @@ class PartitionLog:
     @property
     def open_transactions(self) -> int:
         """How many there are; for whoever counts them now and then."""
-        return len(self._producers.open_transactions())
+        return 0 if self._stability.is_calm else len(self._producers.open_transactions())
 
     @property
     def last_stable_offset(self) -> int:

@@ -7,6 +7,7 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.transactions.strays import Suspect, ending_of
+from streamhouse.errors import ConcurrentTransactions
 from streamhouse.format.producers import ProducerEntry
 from streamhouse.model.names import PartitionId
 from streamhouse.model.transaction import (
@@ -64,11 +65,13 @@ def test_what_may_be_ended_under_another_id_is_left_alone() -> None:
     assert ending_of(None, Suspect(HERE, OPEN)) is None
 
 
-async def lose_the_marker(broker: Broker, alice: Producer, *, commit: bool) -> None:
-    """The row is closed, as if the partition's marker had been written and lost with the power."""
+async def lose_the_marker(broker: Broker, alice: Producer, *, commit: bool) -> ProducerIdentity:
+    """The row is closed, as if the partition's marker had been written and lost with the power. Returns who the
+    producer is now."""
     metadata = broker.transactions._metadata
     ended = await metadata.end_transaction(alice.call, commit=commit, bump=alice.modern, fresh_id=-1)
     await metadata.complete_transaction(alice.name, ended.number)
+    return ended.producer
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -125,3 +128,19 @@ async def test_a_stray_of_the_producer_before_is_not_committed_with_what_its_suc
         await world.clock.advance(6)
         assert broker.transactions.strays.ended == 1
         assert await committed(broker) == []
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_a_stray_does_not_end_as_the_next_transaction_of_its_producer_does(is_new: bool) -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker, modern=True).init()
+        await alice.send(b"void")
+        alice._are(await lose_the_marker(broker, alice, commit=False))
+        if is_new:
+            alice = await Producer(broker, modern=True).init()
+        with pytest.raises(ConcurrentTransactions):
+            await alice.send(b"kept")
+        await world.clock.advance(6)
+        await alice.send(b"kept")
+        await alice.end(commit=True)
+        assert await committed(broker) == [b"kept"]
