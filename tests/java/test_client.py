@@ -1,4 +1,4 @@
-"""The Java client: codecs, groups whose members come and go, administration."""
+"""The Java client: codecs, groups whose members come and go, transactions, administration."""
 
 import re
 
@@ -32,10 +32,34 @@ elected: ElectionNotNeededException
 reassignments: 0
 quotas: 0
 producers: 1
-features: 0
+features: 1
 acls: SecurityDisabledException
-transactions: UnsupportedVersionException
+transactions: none
 deleted: UnknownTopicOrPartitionException
+"""
+
+
+TRANSACTIONS = """\
+transaction.version: 2
+committed: [a0, a2, a4]
+committed: [b0, b2, b4]
+uncommitted: [a0, a1, a2, a3, a4, a5]
+offset: 3
+replaced: ProducerFencedException
+fenced: ProducerFencedException
+late: ProducerFencedException
+last: second
+state: Empty
+state: Ongoing 45000 [payments-1]
+began: true
+ongoing: 1
+matching: 1
+long: 0
+producing: true
+producing: false
+nobody: TransactionalIdNotFoundException
+hangs: false
+last: described
 """
 
 
@@ -49,6 +73,10 @@ def test_every_codec_is_written_and_read_with_and_without_idempotence(kafka: Jav
 
 def test_the_admin_client_is_answered(kafka: Java) -> None:
     assert kafka.program("Administration.java", "administered") == ADMINISTRATION.splitlines()
+
+
+def test_transactions_are_committed_aborted_fenced_and_administered(kafka: Java) -> None:
+    assert kafka.program("Transactions.java") == TRANSACTIONS.splitlines()
 
 
 @pytest.mark.parametrize("assignor", ["CooperativeStickyAssignor", "RangeAssignor"])

@@ -4,11 +4,14 @@ import json
 import re
 from pathlib import Path
 
+from confluent_kafka import Producer
+
 from tests.java.conftest import Java
 from tests.live import LiveAgent
 
 CONFIGS = "kafka.admin.ConfigCommand"
 GROUPS = "consumer.group.ConsumerGroupCommand"
+TRANSACTIONS = "TransactionsCommand"
 
 
 def create(kafka: Java, topic: str, partitions: int = 2, *more: str) -> str:
@@ -141,3 +144,25 @@ def test_the_tools_for_clusters_find_one_agent_at_rest(kafka: Java, agent: LiveA
     reassignments = kafka.tool("reassign.ReassignPartitionsCommand", "--list")
     assert "No partition reassignments found" in reassignments
     assert "SecurityDisabledException" in kafka.tool("AclCommand", "--list", fails=True)
+
+
+def test_kafka_transactions_shows_what_is_under_way_and_ends_what_hangs(kafka: Java) -> None:
+    """A transaction hangs where its marker never came: here, because its producer is alive and doesn't end it."""
+    topic = create(kafka, "hanging", 1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "hangs"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"a", partition=0)
+    producer.flush(30)
+    listed = columns(kafka.tool(TRANSACTIONS, "list"))
+    (found,) = [row for row in listed if row[0] == "hangs"]
+    assert (found[1], found[3]) == ("1", "Ongoing")
+    described = kafka.tool(TRANSACTIONS, "describe", "--transactional-id", "hangs")
+    assert "hanging-0" in described
+    place = ("--topic", topic, "--partition", "0")
+    assert columns(kafka.tool(TRANSACTIONS, "describe-producers", *place))[1][-1] == "0"
+    kafka.tool(TRANSACTIONS, "abort", *place, "--start-offset", "0")
+    assert columns(kafka.tool(TRANSACTIONS, "describe-producers", *place))[1][-1] == "None"
+    nobody = kafka.tool(TRANSACTIONS, "describe", "--transactional-id", "nobody", fails=True)
+    assert "could not be found" in nobody
+    producer.abort_transaction(30)

@@ -24,7 +24,7 @@ AWAY = errors.Unavailable("the store is away")
 
 # First version that has the code: KafkaApis and the notes in Kafka's message definitions.
 FENCED_SINCE = {init_producer_id: 4, add_partitions_to_txn: 2, add_offsets_to_txn: 2, end_txn: 2}
-ABORTABLE_SINCE = {init_producer_id: 5, add_partitions_to_txn: 5, add_offsets_to_txn: 4, end_txn: 4}
+ABORTABLE_SINCE = {init_producer_id: 5, add_partitions_to_txn: 4, add_offsets_to_txn: 4, end_txn: 4}
 
 
 @pytest.mark.parametrize("handler", FENCED_SINCE, ids=lambda handler: handler.__name__.rpartition(".")[2])

@@ -7,10 +7,10 @@ Behaviour   begins a transaction, or extends the one under way; answered when th
             a producer that was replaced is PRODUCER_FENCED (before v2 INVALID_PRODUCER_EPOCH), one that isn't the
             transactional id's INVALID_PRODUCER_ID_MAPPING
             several transactions in one request (v4), each on its own; `verify_only` changes nothing, and says of each
-            partition whether it is a part: if not, TRANSACTION_ABORTABLE (v4: INVALID_TXN_STATE)
+            partition whether it is a part: if not, TRANSACTION_ABORTABLE
             any agent serves it, whichever was named as the coordinator
 Left out    nothing; clients that know transaction.version 2 leave it to Produce, and don't ask
-Versions    v2 PRODUCER_FENCED · v3 flexible · v4 many transactions, verify_only · v5 TRANSACTION_ABORTABLE
+Versions    v2 PRODUCER_FENCED · v3 flexible · v4 many transactions, verify_only, TRANSACTION_ABORTABLE
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ from streamhouse.wire.kafka.support import serves
 from streamhouse.wire.kafka.transacting import Vocabulary, call_of
 
 MANY_SINCE: Final = 4
-WORDS: Final = Vocabulary(fenced_since=2, abortable_since=5)
+WORDS: Final = Vocabulary(fenced_since=2, abortable_since=MANY_SINCE)
 
 Codes = Mapping[TopicPartition, ErrorCode]
 
