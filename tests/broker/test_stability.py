@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from streamhouse.broker.log import PartitionLog, Placed
 from streamhouse.broker.producers import ProducerTable
 from streamhouse.broker.stability import KnownAborted, Stability, known_aborted
-from streamhouse.errors import AppendFailed, InvalidTransactionState, MarkerFenced, StaleProducerEpoch, Stopping
+from streamhouse.errors import (
+    AppendFailed,
+    ConcurrentTransactions,
+    InvalidTransactionState,
+    MarkerFenced,
+    StaleProducerEpoch,
+    Stopping,
+)
 from streamhouse.format.batch import check_batch, read_header
 from streamhouse.format.markers import read_marker
 from streamhouse.format.producers import decode_producers, encode_producers
@@ -399,7 +406,11 @@ class _Scene:
 
     def batch(self, producer: int) -> None:
         data = within(self.sequences[producer], producer=producer, epoch=self.epochs[producer])
-        placed = put(self.log, data)
+        try:
+            placed = put(self.log, data)
+        except ConcurrentTransactions:  # of a new epoch, while what the one before began is open
+            assert not [each for each in self.model.events if each.producer == producer][-1].is_marker
+            return
         self.sequences[producer] += 1
         self.model.events.append(_Event(producer, placed.base_offset, placed.end))
 

@@ -186,6 +186,10 @@ class PartitionLog:
         commit.add_done_callback(lambda done: self._committed(done, end))
         return Placed(self, base, end, -1, commit)
 
+    def may_be_late(self, marker: Marker) -> bool:
+        """Whether only the producer's row can tell that the marker isn't one of an earlier transaction."""
+        return self._producers.may_be_late(marker)
+
     def needs_verification(self, header: BatchHeader) -> bool:
         """Whether a batch may be the first of a transaction here, so that somebody must know of it before it is placed;
         a duplicate isn't."""

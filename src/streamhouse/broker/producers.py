@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from streamhouse.errors import (
+    ConcurrentTransactions,
     DuplicateSequence,
     InvalidTransactionState,
     MarkerFenced,
@@ -120,6 +121,8 @@ class ProducerTable:
                 f"of producer {header.producer_id}", why=f"a batch outside of it, while it is open in {partition}"
             )
         if header.producer_epoch > entry.epoch:
+            if entry.transaction_first is not None:  # its marker was lost: it would end with the one that begins
+                raise ConcurrentTransactions(f"of producer {header.producer_id}")
             if header.base_sequence != 0 and header.producer_id not in self._doubtful:
                 raise OutOfOrderSequence(
                     partition, producer_id=header.producer_id, expected=0, got=header.base_sequence
@@ -233,6 +236,11 @@ class ProducerTable:
                 f"current={entry.epoch} number={marker.number}"
             )
         return False
+
+    def may_be_late(self, marker: Marker) -> bool:
+        """Whether a transaction is open, and nothing is known of those before it: the marker may be one of theirs."""
+        entry = self._entries.get(marker.producer.producer_id)
+        return entry is not None and entry.transaction_first is not None and entry.marker_number == NO_MARKER
 
     def end(self, marker: Marker, offset: int, *, now_ms: int) -> AbortedTransaction | None:
         """Remember a marker that was placed at `offset`; returns what it aborts, if it does."""

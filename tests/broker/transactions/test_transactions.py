@@ -8,10 +8,12 @@ from prometheus_client import CollectorRegistry
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups import Caller, OffsetToCommit
 from streamhouse.broker.metrics import BrokerMetrics
+from streamhouse.config import ProducerSettings
 from streamhouse.errors import (
     ConcurrentTransactions,
     InvalidTopicName,
     InvalidTransactionState,
+    MarkerFenced,
     ProducerFenced,
     StaleProducerEpoch,
     TransactionAbortable,
@@ -23,7 +25,7 @@ from streamhouse.errors import (
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity, StoredTransaction, TransactionState
-from tests.broker.support import CLICKS, ORDERS, batch, produce, settle
+from tests.broker.support import CLICKS, ORDERS, batch, idempotent, produce, settle
 from tests.broker.transactions.support import Producer, committed, running
 
 NOWHERE = TopicPartition("nowhere", 0)
@@ -301,6 +303,21 @@ async def test_a_marker_that_comes_late_does_not_end_the_next_transaction() -> N
         assert await committed(broker) == [b"first"]
         await alice.end(commit=False)
         assert await committed(broker) == [b"first"]
+
+
+async def test_a_marker_that_comes_late_does_not_end_what_a_forgotten_producer_has_begun_since() -> None:
+    async with running(producers=ProducerSettings(max_per_partition=1)) as (_, broker):
+        alice = await Producer(broker).init()
+        late = Marker(producer=alice.identity, number=1, is_commit=True)
+        await alice.send(b"first")
+        await alice.end(commit=True)
+        await produce(broker, idempotent(b"another's", sequence=0, producer=1000))
+        await alice.send(b"half")
+        outcomes = await broker.transactions.mark(late, [ORDERS], only_due=True)
+        assert isinstance(outcomes[ORDERS], MarkerFenced)
+        assert await committed(broker) == [b"first", b"another's"]
+        await alice.end(commit=False)
+        assert await committed(broker) == [b"first", b"another's"]
 
 
 async def test_markers_of_partitions_that_are_not_here_say_so() -> None:

@@ -188,7 +188,7 @@ class Endings:
         self, marker: Marker, partitions: Sequence[PartitionId], topics: Mapping[TopicId, Topic | None]
     ) -> Marked:
         names = {_name(each, topics): each for each in partitions}
-        outcomes = await self._marking.mark(marker, list(names), ids=names)
+        outcomes = await self._marking.mark(marker, list(names), ids=names, only_due=True)
         return {names[name]: error for name, error in outcomes.items()}
 
     async def _mark_elsewhere(self, marker: Marker, at: Address, partitions: Sequence[PartitionId]) -> Marked:

@@ -201,9 +201,10 @@ class Transactions:
         elif (error := refusal(await self._metadata.find_transaction(transactional_id), call, partition)) is not None:
             raise error
 
-    async def mark(self, marker: Marker, names: Sequence[TopicPartition]) -> Outcomes:
-        """Write the end of a transaction into partitions that this agent leads; durable when it returns."""
-        return await self.marking.mark(marker, names)
+    async def mark(self, marker: Marker, names: Sequence[TopicPartition], *, only_due: bool = False) -> Outcomes:
+        """Write the end of a transaction into partitions that this agent leads; durable when it returns. With
+        `only_due`, not if the transaction is over: agents may come late, administrators know what they do."""
+        return await self.marking.mark(marker, names, only_due=only_due)
 
     # --- administration
 

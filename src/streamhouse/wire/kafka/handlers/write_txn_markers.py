@@ -76,7 +76,7 @@ async def _mark(context: Context, marker: Marker, named: Named) -> Mapping[Topic
         for number in topic.partition_indexes
     ]
     try:
-        outcomes = await context.broker.transactions.mark(marker, names)
+        outcomes = await context.broker.transactions.mark(marker, names, only_due=context.client_id == AGENT)
     except StreamhouseError as error:
         return dict.fromkeys(names, context.refused(error))
     return {name: ErrorCode.NONE if error is None else context.refused(error) for name, error in outcomes.items()}
