@@ -30,6 +30,7 @@ from streamhouse.cli import (
     sql,
     tables,
     topics,
+    transactions,
     up,
     wal,
 )
@@ -42,6 +43,7 @@ from streamhouse.errors import (
     OffsetOutOfRange,
     StreamhouseError,
     SubjectNotSoftDeleted,
+    TransactionalIdNotFound,
     UnknownSubject,
     UnknownTopic,
     UnknownVersion,
@@ -56,6 +58,7 @@ HINTS: Final[Mapping[type[StreamhouseError], str]] = {
     SubjectNotSoftDeleted: "; delete it without --permanent first",
     GroupNotFound: "; see which there are with: streamhouse groups list",
     NonEmptyGroup: "; stop its consumers, or wait until their sessions are over, then try again",
+    TransactionalIdNotFound: "; see which there are with: streamhouse transactions list",
     OffsetOutOfRange: "; start at one between them, or with --from-beginning",
 }
 
@@ -151,6 +154,7 @@ app.add_typer(topics.app, name="topics")
 app.command("produce", cls=HelpfulCommand, help=produce.HELP, short_help="Write records to a topic.")(produce.produce)
 app.command("consume", cls=HelpfulCommand, help=consume.HELP, short_help="Read a topic.")(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(agents.app, name="agents")
 app.add_typer(partitions.app, name="partitions")

@@ -32,8 +32,9 @@ LOOK_S: Final = 0.2
     "list",
     cls=HelpfulCommand,
     help=described(
-        "List partitions: leader, epoch, lease, where the log begins, what is flushed, the high watermark, size. "
-        "Every leader is asked, because it alone knows the high watermark.",
+        "List partitions: leader, epoch, lease, where the log begins, what is flushed, the high watermark, the last "
+        "stable offset (below the high watermark: an open transaction holds readers of committed records back), size. "
+        "Every leader is asked, because it alone knows both.",
         "streamhouse partitions list",
         "streamhouse partitions list orders --json",
     ),
@@ -73,18 +74,24 @@ def _show(partitions: Sequence[PartitionStatus]) -> None:
         Column("topic", style="cyan"),
         Column("part", "right"),
         Column("leader", "right"),
-        Column("pinned to", "right", drop=2),
-        Column("epoch", "right", drop=3),
-        Column("lease ends in", "right", drop=4),
-        Column("start", "right", drop=5),
+        Column("pinned to", "right", drop=3),
+        Column("epoch", "right", drop=4),
+        Column("lease ends in", "right", drop=5),
+        Column("start", "right", drop=6),
         Column("flushed", "right"),
         Column("high watermark", "right"),
+        Column("stable", "right", drop=2),
         Column("size", "right", drop=1),
     ]
     print_table(columns, [_row(each) for each in partitions])
     idle = sum(each.leader is None for each in partitions)
     rest = f"; {count(idle)} in brackets: that agent leads once somebody asks for it" if idle else ""
     say(f"{counted(len(partitions), 'partition')}, {size(sum(each.bytes for each in partitions))}{rest}", dim=True)
+    if held := sum(each.is_held_back for each in partitions):
+        say(
+            f"{counted(held, 'partition')} held back by open transactions; see: streamhouse transactions list --open",
+            color="yellow",
+        )
 
 
 def _row(each: PartitionStatus) -> list[str]:
@@ -98,8 +105,16 @@ def _row(each: PartitionStatus) -> list[str]:
         count(each.log_start),
         count(each.flushed_end),
         "?" if each.high_watermark is None else count(each.high_watermark),
+        stable(each),
         size(each.bytes),
     ]
+
+
+def stable(each: PartitionStatus) -> str:
+    """Where readers of committed records stop; `-` where nobody leads and knows, `?` where the leader says nothing."""
+    if each.last_stable_offset is None:
+        return "-" if each.leader is None else "?"
+    return count(each.last_stable_offset)
 
 
 def leader(each: PartitionStatus) -> str:

@@ -14,7 +14,7 @@ from typing import Self
 
 from streamhouse.client.admin import Admin
 from streamhouse.client.consumer import Consumer
-from streamhouse.client.facets import ClusterView, ConsumerGroups, Topics
+from streamhouse.client.facets import ClusterView, ConsumerGroups, Topics, Transactions
 from streamhouse.client.group_consumer import Commit, GroupConsumer
 from streamhouse.client.http import Http
 from streamhouse.client.nouns import Acks, Compression
@@ -44,6 +44,7 @@ class Client:
         self._is_open = False
         self.topics = Topics(self._administrator)
         self.groups = ConsumerGroups(self._administrator)
+        self.transactions = Transactions(self._http)
         self.schemas = Schemas(self._http)
         self.cluster = ClusterView(self._http)
         self.tables = Tables(self._http)

@@ -1,13 +1,13 @@
-"""Facets: topics, groups and the cluster, each with the few verbs that a program needs.
+"""Facets: topics, groups, transactions and the cluster, each with the few verbs that a program needs.
 
-Data path   `client.topics`, `client.groups`, `client.cluster` -> **facets** -> admin, groups, http
+Data path   `client.topics`, `.groups`, `.transactions`, `.cluster` -> **facets** -> admin, groups, http
 Owns        the verbs and their defaults
 Leaves      which requests answer to `admin`, `groups` and `http`
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from streamhouse.client.admin import Admin
@@ -23,6 +23,8 @@ from streamhouse.client.nouns import (
     Place,
     Segment,
     Topic,
+    Transaction,
+    TransactionAborted,
 )
 from streamhouse.client.reading import Span, Start, chosen, decide_starts, time_ms
 from streamhouse.clock import Clock, SystemClock
@@ -165,6 +167,28 @@ class ConsumerGroups:
     async def delete(self, group: str) -> None:
         """Delete a group without members, with all that it committed."""
         await (await self._groups()).delete(group)
+
+
+class Transactions:
+    """Use it as `client.transactions`: what transactional producers of any Kafka client are doing."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    async def list(
+        self, *, state: str | None = None, open_for: timedelta | None = None, limit: int = 1000
+    ) -> "list[Transaction]":
+        """The first `limit` by transactional id: in a state, by Kafka's name for it, or open for longer than this."""
+        open_for_ms = -1 if open_for is None else round(open_for.total_seconds() * 1000)
+        return await self._http.transactions(state=state, open_for_ms=open_for_ms, limit=limit)
+
+    async def get(self, transactional_id: str) -> Transaction:
+        """One of them, with the partitions of what is open; raises `TransactionalIdNotFound`."""
+        return await self._http.transaction(transactional_id)
+
+    async def abort(self, transactional_id: str) -> TransactionAborted:
+        """Fence its producer, and abort what is open; raises `TransactionalIdNotFound`."""
+        return await self._http.abort_transaction(transactional_id)
 
 
 class ClusterView:

@@ -9,11 +9,19 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 import msgspec
 
-from streamhouse.client.nouns import AgentStatus, Examination, PartitionStatus, Segment
+from streamhouse.client.nouns import (
+    AgentStatus,
+    Examination,
+    PartitionStatus,
+    Segment,
+    Transaction,
+    TransactionAborted,
+)
 from streamhouse.client.where import agent_urls
 from streamhouse.errors import (
     AnotherTable,
@@ -25,6 +33,7 @@ from streamhouse.errors import (
     PlaceLost,
     Rejected,
     StreamhouseError,
+    TransactionalIdNotFound,
     Unavailable,
     UnknownPipeline,
     UnknownQuery,
@@ -50,6 +59,7 @@ NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
         PipelineLimit,
         PipelineMoved,
         PlaceLost,
+        TransactionalIdNotFound,
         UnknownPipeline,
         UnknownQuery,
         UnknownTable,
@@ -63,6 +73,11 @@ NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
 
 class _Segments(msgspec.Struct):
     segments: list[Segment]
+    cursor: str | None = None
+
+
+class _Transactions(msgspec.Struct):
+    transactions: list[Transaction]
     cursor: str | None = None
 
 
@@ -171,6 +186,34 @@ class Http:
         """What the agent says about its health, and, unless `local`, about what all agents share."""
         return await self._get("/v1/doctor", {"local": int(local)}, Examination)
 
+    # --- transactions
+
+    async def transactions(
+        self, *, state: str | None = None, open_for_ms: int = -1, limit: int = 1000
+    ) -> list[Transaction]:
+        """The first `limit` by transactional id, of as many pages as it takes; `open_for_ms`: open for longer."""
+        params: dict[str, str | int] = {"open_for_ms": open_for_ms}
+        params |= {} if state is None else {"state": state}
+        found: list[Transaction] = []
+        while len(found) < limit:
+            params["limit"] = min(limit - len(found), SEGMENTS_PAGE)
+            answer = await self._get("/v1/transactions", params, _Transactions)
+            found += answer.transactions
+            if answer.cursor is None:
+                break
+            params["cursor"] = answer.cursor
+        return found
+
+    async def transaction(self, transactional_id: str) -> Transaction:
+        """One of them; raises `TransactionalIdNotFound`."""
+        path = f"/v1/transactions/{quote(transactional_id, safe='')}"
+        return self._named(await self.ask("GET", path), path, Transaction)
+
+    async def abort_transaction(self, transactional_id: str) -> TransactionAborted:
+        """Fence the producer, and abort what it has open; raises `TransactionalIdNotFound`."""
+        path = f"/v1/transactions/{quote(transactional_id, safe='')}/abort"
+        return self._named(await self.ask("POST", path), path, TransactionAborted)
+
     # --- asking
 
     async def ask(
@@ -248,6 +291,12 @@ class Http:
 
     async def _get(self, path: str, params: Mapping[str, str | int], kind: type[T]) -> T:
         return self._decoded(await self.ask("GET", path, params=params), path, kind)
+
+    def _named(self, answer: Answer, path: str, kind: type[T]) -> T:
+        """As `_decoded`, with the agent's own error where callers may want to tell it from others."""
+        if answer.status >= httpx.codes.BAD_REQUEST:
+            raise refusal(answer)
+        return self._decoded(answer, path, kind)
 
     def _decoded(self, answer: Answer, path: str, kind: type[T]) -> T:
         if answer.status == httpx.codes.SERVICE_UNAVAILABLE:

@@ -197,7 +197,7 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
 
 class PartitionStatus(Struct, frozen=True, kw_only=True):
     """A partition, as `GET /v1/partitions` tells it. `leader` holds the lease, `owner` should; `local`: told by its
-    leader, who alone knows the high watermark."""
+    leader, who alone knows the high watermark, and the last stable offset, which open transactions hold back."""
 
     topic: str
     partition: int
@@ -211,10 +211,51 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
     high_watermark: int | None
     bytes: int
     local: bool
+    last_stable_offset: int | None = None
 
     @property
     def is_moving(self) -> bool:
         return None not in (self.leader, self.owner) and self.leader != self.owner
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether there are durable records of which nobody knows yet whether they are committed."""
+        stable, high = self.last_stable_offset, self.high_watermark
+        return stable is not None and high is not None and stable < high
+
+
+class TransactionPlace(Struct, frozen=True, kw_only=True):
+    """A partition that takes part in a transaction."""
+
+    topic: str
+    partition: int
+
+
+class Transaction(Struct, frozen=True, kw_only=True):
+    """A transactional id and its last transaction, as `GET /v1/transactions` tells it; `state` is Kafka's word for it.
+    `open_for_ms` is None unless one is under way or being ended."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    state: str
+    timeout_ms: int
+    changed_at_ms: int
+    started_at_ms: int | None = None
+    open_for_ms: int | None = None
+    partitions: list[TransactionPlace] = []
+
+    @property
+    def is_open(self) -> bool:
+        return self.open_for_ms is not None
+
+
+class TransactionAborted(Struct, frozen=True, kw_only=True):
+    """What there was before a producer was fenced, and what there is now; `aborted`: something was open."""
+
+    aborted: bool
+    before: Transaction
+    after: Transaction
 
 
 class Finding(Struct, frozen=True, kw_only=True):

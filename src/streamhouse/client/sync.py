@@ -8,11 +8,12 @@ One `SyncClient` may be used from several threads; a consumer or an iterator bel
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from streamhouse.client.client import Client
-from streamhouse.client.facets import At, ClusterView, ConsumerGroups, Topics, Value
+from streamhouse.client.facets import At, ClusterView, ConsumerGroups, Topics, Transactions, Value
 from streamhouse.client.group_consumer import Commit, GroupConsumer
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.nouns import (
@@ -28,6 +29,8 @@ from streamhouse.client.nouns import (
     Schema,
     Segment,
     Topic,
+    Transaction,
+    TransactionAborted,
     Verdict,
 )
 from streamhouse.client.producer import ProducerSettings
@@ -86,6 +89,10 @@ class SyncClient:
     @property
     def groups(self) -> "SyncGroups":
         return SyncGroups(self._opened(), self._client.groups)
+
+    @property
+    def transactions(self) -> "SyncTransactions":
+        return SyncTransactions(self._opened(), self._client.transactions)
 
     @property
     def schemas(self) -> "SyncSchemas":
@@ -307,6 +314,24 @@ class SyncGroups:
 
     def delete(self, group: str) -> None:
         self._loop.run(self._groups.delete(group))
+
+
+class SyncTransactions:
+    """Transactions of producers; see `Transactions`."""
+
+    def __init__(self, loop: LoopThread, transactions: Transactions) -> None:
+        self._loop, self._transactions = loop, transactions
+
+    def list(
+        self, *, state: str | None = None, open_for: timedelta | None = None, limit: int = 1000
+    ) -> "list[Transaction]":
+        return self._loop.run(self._transactions.list(state=state, open_for=open_for, limit=limit))
+
+    def get(self, transactional_id: str) -> Transaction:
+        return self._loop.run(self._transactions.get(transactional_id))
+
+    def abort(self, transactional_id: str) -> TransactionAborted:
+        return self._loop.run(self._transactions.abort(transactional_id))
 
 
 class SyncCluster:

@@ -15,6 +15,7 @@ from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.base import NewSession
 from streamhouse.wire.http.app import make_app
 from tests.broker.support import ORDERS, World, batch, produce, settle
+from tests.broker.transactions.support import Producer
 
 STRANGER = SessionId("s-" + "0" * 32)
 
@@ -61,12 +62,14 @@ async def test_a_healthy_agent_has_nothing_to_complain_about(broker: Broker, htt
         "clock",
         "flush",
         "memory",
+        "open transactions",
         "sessions",
         "leases",
         "deletions",
         "orphans",
         "write-ahead log",
         "disks",
+        "transactions",
     ]
     assert checks["metadata store"]["figures"]["schema"] >= 1
     assert checks["leases"]["figures"]["held"] == 1
@@ -170,3 +173,35 @@ async def test_objects_that_should_be_gone_are_told(world: World, broker: Broker
     assert (checks["deletions"]["verdict"], checks["deletions"]["figures"]["overdue"]) == ("warning", 1)
     assert (checks["orphans"]["verdict"], checks["orphans"]["figures"]["overdue"]) == ("warning", 1)
     assert segment_key(STRANGER, 7) in checks["orphans"]["text"]
+
+
+@pytest.mark.parametrize(("open_for_s", "verdict"), [(30, "ok"), (90, "warning")])
+async def test_a_transaction_that_holds_readers_back_for_long_is_told(
+    world: World, broker: Broker, http: httpx.AsyncClient, open_for_s: float, verdict: str
+) -> None:
+    assert (await examine(http, local="1"))["open transactions"]["figures"] == {"partitions": 0, "offsets": 0}
+    alice = await Producer(broker).init(timeout_ms=600_000)
+    await alice.send(b"x", b"y")
+    world.clock.skip(open_for_s)
+    check = (await examine(http, local="1"))["open transactions"]
+    assert (check["verdict"], check["figures"]) == (
+        verdict,
+        {"partitions": 1, "offsets": 2, "longest_s": open_for_s},
+    )
+    assert "orders-0, 2 offsets, by alice" in check["text"]
+    assert ("streamhouse transactions abort" in check["text"]) == (verdict == "warning")
+
+
+@pytest.mark.parametrize(("late_s", "verdict"), [(20, "ok"), (100, "warning"), (400, "failure")])
+@pytest.mark.parametrize("decided", [False, True])
+async def test_transactions_that_nobody_ends_are_told(
+    world: World, broker: Broker, http: httpx.AsyncClient, late_s: float, verdict: str, decided: bool
+) -> None:
+    alice = await Producer(broker).init(timeout_ms=10_000)
+    await alice.send(b"x")
+    if decided:
+        await world.sqlite.end_transaction(alice.call, commit=True, bump=False, fresh_id=-1)
+    world.clock.skip(late_s + (0 if decided else 10))
+    check = (await examine(http))["transactions"]
+    assert (check["verdict"], check["figures"]["late"]) == (verdict, 0 if verdict == "ok" else 1)
+    assert ("'alice'" in check["text"]) == (verdict != "ok")

@@ -12,6 +12,7 @@ from typing import Final
 from streamhouse.broker.budget import MemoryBudget
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.tenure import Tenure
 from streamhouse.errors import StreamhouseError
 from streamhouse.format.keys import SEGMENTS_PREFIX, WAL_PREFIX, parse_segment_key, parse_wal_key
@@ -19,12 +20,16 @@ from streamhouse.stores.objects.base import ObjectMeta
 
 from .oversight import Condition, condition_of
 from .verdicts import (
+    LATE_WARNING_S,
     Check,
+    HeldBack,
     Verdict,
     judge_clock,
     judge_disks,
     judge_doomed,
     judge_flush,
+    judge_held_back,
+    judge_late,
     judge_leases,
     judge_memory,
     judge_metadata,
@@ -38,6 +43,7 @@ from .verdicts import (
 DEADLINE_S: Final = 8.0
 """Of one check; a client waits a little longer for all of them, which run at once."""
 MAX_LISTED: Final = 10_000
+MAX_HELD_BACK: Final = 20
 PROOF_PREFIX: Final = "proof/"
 
 
@@ -69,6 +75,7 @@ class Checkup:
             _tried("clock", self._clock()),
             _tried("flush", self._flush()),
             _tried("memory", self._memory()),
+            _tried("open transactions", self._held_back()),
         )
 
     async def shared(self) -> Sequence[Check]:
@@ -80,6 +87,7 @@ class Checkup:
             _tried("orphans", self._orphans()),
             _tried("write-ahead log", self._wal_objects()),
             _tried("disks", self._disks()),
+            _tried("transactions", self._late()),
         )
 
     # --- this agent
@@ -126,7 +134,33 @@ class Checkup:
     async def _memory(self) -> Check:
         return judge_memory(self._doors.settings.buffer, pressure=self._budget.pressure)
 
+    async def _held_back(self) -> Check:
+        """Of the partitions that lag most, who is in the way; each is one question."""
+        tenure = self._tenure()
+        logs = [item for item in tenure.logs() if _lag(item)] if tenure is not None else []
+        logs.sort(key=_lag, reverse=True)
+        now_ms = await self._doors.metadata.now_ms() if logs else 0
+        return judge_held_back([await self._behind(item, now_ms=now_ms) for item in logs[:MAX_HELD_BACK]])
+
+    async def _behind(self, item: PartitionLog, *, now_ms: int) -> HeldBack:
+        """The store's clock says when a transaction began; where no row does, the producer's last batch has to."""
+        entries = [each for each in item.producers(now_ms=now_ms) if each.transaction_first is not None]
+        oldest = min(entries, key=lambda each: each.transaction_first or 0, default=None)
+        row = await self._doors.metadata.transaction_of(oldest.producer_id) if oldest is not None else None
+        began_ms = row.started_at_ms if row is not None else oldest.last_timestamp_ms if oldest is not None else now_ms
+        return HeldBack(
+            partition=str(item.name),
+            offsets=_lag(item),
+            open_for_s=max(now_ms - began_ms, 0) / 1000,
+            transactional_id=row.transactional_id if row is not None else "",
+        )
+
     # --- what all share
+
+    async def _late(self) -> Check:
+        late_ms = round(LATE_WARNING_S * 1000)
+        found = await self._doors.metadata.due_transactions(prepared_before_ms=late_ms, limit=MAX_LISTED)
+        return judge_late(found, now_ms=await self._doors.metadata.now_ms())
 
     async def _sessions(self) -> Check:
         return judge_sessions(await self._doors.metadata.roll_call(), self._doors.settings.lease)
@@ -184,6 +218,11 @@ class Checkup:
             more=more,
             of_dead=sum(each in (Condition.EXPIRED, Condition.RECOVERING) for each, _ in waiting),
         )
+
+
+def _lag(item: PartitionLog) -> int:
+    """Offsets that are durable and not decided."""
+    return item.high_watermark - item.last_stable_offset if item.closed is None else 0
 
 
 async def _first(listing: AsyncIterator[ObjectMeta]) -> tuple[list[ObjectMeta], bool]:

@@ -50,7 +50,7 @@ class PartitionStatus:
     """A partition by the metadata store, and where it is open here, by its log.
 
     `leader` holds the lease; `owner` should: when both are there and differ, the partition is on its way. The high
-    watermark is None where another agent knows it.
+    watermark is None where another agent knows it; the last stable offset wherever the log isn't open here.
     """
 
     name: TopicPartition
@@ -61,6 +61,7 @@ class PartitionStatus:
     log_start: int
     flushed_end: int
     high_watermark: int | None
+    last_stable: int | None
     size_bytes: int
     is_local: bool
 
@@ -209,6 +210,7 @@ class Oversight:
             log_start=opened.log_start if opened is not None else state.log_start,
             flushed_end=opened.flushed_end if opened is not None else state.flushed_end,
             high_watermark=opened.high_watermark if opened is not None else state.flushed_end if settled else None,
+            last_stable=opened.last_stable_offset if opened is not None else None,
             size_bytes=size_bytes + (opened.tail_bytes if opened is not None else 0),
             is_local=opened is not None,
         )

@@ -15,6 +15,7 @@ from typing import Final
 from streamhouse.config import BufferSettings, FlushSettings, LeaseSettings, RetentionSettings
 from streamhouse.model.lease import PartitionState, RollCall, Session
 from streamhouse.model.names import SessionId
+from streamhouse.model.transaction import StoredTransaction
 
 from .oversight import Condition, condition_of
 
@@ -25,6 +26,13 @@ FLUSH_WARNING: Final = 3.0
 FLUSH_FAILURE: Final = 20.0
 RESCUE_LIFETIMES: Final = 3.0
 """A dead session that nobody has recovered after so many lease times won't be without help."""
+
+
+OPEN_WARNING_S: Final = 60.0
+"""A transaction that is open for so long is worth a look: whoever reads committed records waits for it."""
+LATE_WARNING_S: Final = 30.0
+"""A transaction that should be over for so long: whoever should have ended it can't, or somebody would have."""
+LATE_FAILURE_S: Final = 300.0
 
 
 class Verdict(StrEnum):
@@ -41,6 +49,17 @@ class Check:
     verdict: Verdict
     text: str
     figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBack:
+    """A partition with an open transaction, and so many offsets above it that nobody reads as committed.
+    `transactional_id` is empty where no row knows the producer."""
+
+    partition: str
+    offsets: int
+    open_for_s: float
+    transactional_id: str
 
 
 def judge_readiness(reason: str | None) -> Check:
@@ -143,6 +162,43 @@ def judge_leases(states: Iterable[PartitionState], roll: RollCall) -> Check:
         text = f"{of_dead} of {len(held)} are held by dead agents, until these are recovered"
         return Check(name="leases", verdict=Verdict.WARNING, text=text, figures=figures)
     return Check(name="leases", verdict=Verdict.OK, text=f"{len(held)} held, all by living agents", figures=figures)
+
+
+def judge_held_back(found: Sequence[HeldBack]) -> Check:
+    """Open transactions are no fault; those that stay open hold up everybody who reads committed records."""
+    name, longest = "open transactions", max(found, key=lambda each: each.open_for_s, default=None)
+    figures: dict[str, float] = {"partitions": len(found), "offsets": sum(each.offsets for each in found)}
+    if longest is None:
+        return Check(
+            name=name, verdict=Verdict.OK, text="none holds readers of committed records back", figures=figures
+        )
+    figures["longest_s"] = longest.open_for_s
+    text = (
+        f"{len(found)} partitions are held back, the longest for {longest.open_for_s:.0f} s: {longest.partition}, "
+        f"{longest.offsets} offsets, by {longest.transactional_id or 'a producer that is gone'}"
+    )
+    if longest.open_for_s <= OPEN_WARNING_S:
+        return Check(name=name, verdict=Verdict.OK, text=text, figures=figures)
+    cure = "; streamhouse transactions abort ends it" if longest.transactional_id else ""
+    return Check(name=name, verdict=Verdict.WARNING, text=text + cure, figures=figures)
+
+
+def judge_late(found: Iterable[StoredTransaction], *, now_ms: int) -> Check:
+    """Agents look for them every second; what is late for long has a partition that nobody can write a marker to."""
+    late = {each.transactional_id: _late_s(each, now_ms=now_ms) for each in found}
+    late = {name: late_s for name, late_s in late.items() if late_s > LATE_WARNING_S}
+    if not late:
+        return Check(name="transactions", verdict=Verdict.OK, text="none is late to end", figures={"late": 0})
+    name = max(late, key=late.__getitem__)
+    text = f"{len(late)} should be over, the longest for {late[name]:.0f} s: {name!r}; who leads its partitions?"
+    verdict = Verdict.FAILURE if late[name] > LATE_FAILURE_S else Verdict.WARNING
+    figures = {"late": len(late), "longest_s": late[name]}
+    return Check(name="transactions", verdict=verdict, text=text, figures=figures)
+
+
+def _late_s(each: StoredTransaction, *, now_ms: int) -> float:
+    due_at_ms = each.changed_at_ms if each.state.is_prepared else each.started_at_ms + each.timeout_ms
+    return (now_ms - due_at_ms) / 1000
 
 
 def judge_doomed(settings: RetentionSettings, *, overdue: int, more: bool) -> Check:

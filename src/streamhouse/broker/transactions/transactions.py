@@ -10,6 +10,7 @@ middle leaves a row that says what is still to do.
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from streamhouse.broker.budget import MemoryBudget
@@ -47,6 +48,15 @@ from .strays import Strays
 from .watching import Watch
 
 PAGE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionPage:
+    """Some transactions by transactional id, of the whole cluster, and the id behind which the next page begins."""
+
+    transactions: Sequence[StoredTransaction]
+    next: str | None
+    now_ms: int  # by the clock that they began by
 
 
 class Transactions:
@@ -256,6 +266,39 @@ class Transactions:
                     break
                 after = page[-1].transactional_id
         return listed[: self._settings.max_listed]
+
+    async def page(
+        self, *, after: str | None, limit: int, states: Collection[TransactionState] = (), min_duration_ms: int = -1
+    ) -> TransactionPage:
+        """Those of all agents. At most `max_listed` are looked at, so that a page may have fewer than there are."""
+        found: list[StoredTransaction] = []
+        looked_at, is_over = 0, False
+        with _telling(""):
+            now_ms = await self._metadata.now_ms()
+            while len(found) < limit and looked_at < self._settings.max_listed and not is_over:
+                rows = await self._metadata.transactions(after=after, limit=PAGE)
+                is_over, looked_at = len(rows) < PAGE, looked_at + len(rows)
+                after = rows[-1].transactional_id if rows else after
+                found += [
+                    each
+                    for each in rows
+                    if is_listed(each, states=states, producer_ids=(), min_duration_ms=min_duration_ms, now_ms=now_ms)
+                ]
+        if len(found) > limit:
+            return TransactionPage(transactions=found[:limit], next=found[limit - 1].transactional_id, now_ms=now_ms)
+        return TransactionPage(transactions=found, next=None if is_over else after, now_ms=now_ms)
+
+    async def now_ms(self) -> int:
+        """The time by the clock that transactions begin and end by."""
+        return await self._metadata.now_ms()
+
+    async def fence(self, transactional_id: str) -> StoredTransaction:
+        """Replace the producer of a transactional id by nobody: whoever it is may write nothing more, what it has open
+        is aborted, what is decided is ended as it was decided. Returns what there was before."""
+        found = await self._describe(transactional_id)
+        longest_ms = round(self._settings.max_timeout_s * 1000)  # it may have been lowered since
+        await self.init_producer(transactional_id, min(found.timeout_ms, longest_ms))
+        return found
 
 
 @contextmanager

@@ -42,6 +42,7 @@ from .routes import (
     supervisors,
     tables,
     topics,
+    transactions,
     views,
 )
 
@@ -56,6 +57,7 @@ def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "
         *publishing.operations(broker, bodies, broker.schemas),
         *reading.operations(broker, broker.schemas, Streams(broker, settings, metrics)),
         *groups.operations(broker),
+        *transactions.operations(broker),
         *segments.operations(broker),
         *plans.operations(broker),
         *commits.operations(broker),

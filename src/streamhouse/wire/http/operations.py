@@ -37,6 +37,10 @@ class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 PATH_PARAMETERS: Final[Mapping[str, Any]] = {
     "topic": Annotated[str, Meta(description="a topic's name", min_length=1, max_length=249, examples=["orders"])],
     "partition": Annotated[int, Meta(description="a partition's number, from 0", ge=0, le=MAX_INT, examples=[0])],
+    "transactional_id": Annotated[
+        str,
+        Meta(description="a producer's transactional id", min_length=1, max_length=1000, examples=["payments-1"]),
+    ],
     "group": Annotated[
         str, Meta(description="a consumer group's name", min_length=1, max_length=1000, examples=["billing"])
     ],

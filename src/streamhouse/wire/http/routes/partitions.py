@@ -3,7 +3,8 @@
 GET  /v1/partitions?topic=…&local=1    all partitions, of one topic or of all; with `local` those that are open here
 POST /v1/partitions/move               {"topic": "orders", "partition": 3, "node": 2}; node null: wherever it belongs
 
-The high watermark is null where another agent leads: that agent tells it with `local=1`.
+The high watermark is null where another agent leads: that agent tells it with `local=1`. So is the last stable offset,
+and where nobody leads.
 """
 
 from typing import Annotated, Any, Final
@@ -25,7 +26,8 @@ TAG: Final = "partitions"
 class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     """A partition, as `streamhouse partitions list` shows it.
 
-    `leader` holds the lease, `owner` should; `local` says that this agent leads it and knows how far it is.
+    `leader` holds the lease, `owner` should; `local` says that this agent leads it and knows how far it is. An open
+    transaction holds `last_stable_offset` back, and with it all who read committed records.
     """
 
     topic: str
@@ -38,6 +40,7 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     log_start: int
     flushed_end: int
     high_watermark: int | None
+    last_stable_offset: int | None
     bytes: int
     local: bool
 
@@ -78,7 +81,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/partitions",
             handler=list_partitions,
             summary="Partitions of one topic or of all: who leads them and how far they are",
-            about="The high watermark is null where another agent leads.",
+            about="The high watermark and the last stable offset are null where another agent leads.",
             tag=TAG,
             query=PartitionsQuery,
             answer=Partitions,
@@ -111,6 +114,7 @@ def view(status: PartitionStatus) -> PartitionView:
         log_start=status.log_start,
         flushed_end=status.flushed_end,
         high_watermark=status.high_watermark,
+        last_stable_offset=status.last_stable,
         bytes=status.size_bytes,
         local=status.is_local,
     )
