@@ -11,7 +11,7 @@ again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
@@ -25,7 +25,7 @@ from streamhouse.errors import (
     Rejected,
     StreamhouseError,
 )
-from streamhouse.format.batch import BatchHeader, check_batch, correct_max_timestamp, read_header
+from streamhouse.format.batch import BatchHeader, Buffer, check_batch, correct_max_timestamp, read_header
 from streamhouse.format.records import RecordsSummary, find_records, validate_records
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.schema import Check
@@ -51,23 +51,29 @@ VERIFICATIONS: Final = 3
 """So often is asked whether a transaction is under way while markers of its producer come; then the client asks."""
 
 
+class FirstBatch(NamedTuple):
+    """Whose transaction may begin where."""
+
+    partition: PartitionId
+    producer: ProducerIdentity
+
+
 class ProduceTransaction(NamedTuple):
-    """What a request says of its batches' transaction; `enlists`: their partitions take part in it from now on."""
+    """What a request says of its batches' transaction; `enlists`: their partitions take part in it from now on.
+
+    `verified` are those of which that is known, with what the logs gave before it was asked.
+    """
 
     transactional_id: str
     enlists: bool
+    verified: Mapping[FirstBatch, int] | None = None
 
 
 class Verifier(Protocol):
-    """Raises unless the producer's transaction is under way, and the partition takes part in it."""
+    """Raises unless the producer's transaction is under way, and all of the partitions take part in it."""
 
     def __call__(
-        self,
-        name: TopicPartition,
-        partition: PartitionId,
-        transactional_id: str,
-        producer: ProducerIdentity,
-        enlists: bool,
+        self, partitions: Sequence[PartitionId], transactional_id: str, producer: ProducerIdentity, enlists: bool
     ) -> Awaitable[None]: ...
 
 
@@ -122,10 +128,10 @@ class Appending:
             if not self._budget.fits_freely(len(data)):
                 await self._budget.admit(len(data))
                 opened = await self._open_log(name)
-            if not opened.gate.is_open:
-                await opened.gate.wait()
             if header.is_transactional:
                 opened = await self._verified(name, header, transaction)
+            elif not opened.gate.is_open:
+                await opened.gate.wait()
             return self._place(opened, header, data)
         except Rejected:
             raise
@@ -141,18 +147,51 @@ class Appending:
         if transaction is None:
             raise InvalidTransactionState("", why=f"a batch of a transaction whose id isn't told; partition={name}")
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+        known = transaction.verified or {}
         opened = await self._open_log(name)
         for _ in range(VERIFICATIONS):
+            if not opened.gate.is_open:
+                await opened.gate.wait()
+            first = FirstBatch(opened.partition, producer)
             if not opened.needs_verification(header):
                 return opened
+            if (told := known.get(first)) is not None and opened.verify(header, told):
+                return opened
             token = opened.transaction_token(header.producer_id)
-            await self._verifier(name, opened.partition, transaction.transactional_id, producer, transaction.enlists)
+            await self._verifier([opened.partition], transaction.transactional_id, producer, transaction.enlists)
             opened = await self._open_log(name)
             if not opened.gate.is_open:
                 await opened.gate.wait()
-            if opened.verify(header, token):
+            if opened.partition == first.partition and opened.verify(header, token):
                 return opened
         raise ConcurrentTransactions(transaction.transactional_id)
+
+    async def verify_ahead(
+        self, transaction: ProduceTransaction, batches: Mapping[TopicPartition, Buffer]
+    ) -> ProduceTransaction:
+        """Ask once for what the batches of a request are about to ask for one by one. If there is anything wrong with
+        the answer, each of them hears of it by itself."""
+        firsts = dict(self._firsts(batches))
+        producers = {first.producer for first in firsts}
+        if len(firsts) <= 1 or len(producers) > 1:
+            return transaction
+        partitions = [first.partition for first in firsts]
+        try:
+            await self._verifier(partitions, transaction.transactional_id, producers.pop(), transaction.enlists)
+        except StreamhouseError:
+            return transaction
+        return transaction._replace(verified=firsts)
+
+    def _firsts(self, batches: Mapping[TopicPartition, Buffer]) -> Iterator[tuple[FirstBatch, int]]:
+        """Those that may begin a transaction in a partition that is open here, with what their logs give."""
+        for name, data in batches.items():
+            opened = self._tenure().find_log(name)
+            header = None
+            with suppress(Rejected):
+                header = read_header(data)
+            if opened is not None and header is not None and opened.needs_verification(header):
+                producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+                yield FirstBatch(opened.partition, producer), opened.transaction_token(header.producer_id)
 
     def _place(self, opened: PartitionLog, header: BatchHeader, data: memoryview) -> Placed:
         tenure = self._tenure()

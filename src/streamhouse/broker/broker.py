@@ -17,6 +17,7 @@ from streamhouse.errors import (
     Unavailable,
     UnknownTopic,
 )
+from streamhouse.format.batch import Buffer
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.lease import Session
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
@@ -420,6 +421,12 @@ class Broker:
         """
         _refuse_internal(name.topic, "written to")
         return self._appending.append(name, data, transaction)
+
+    async def verify_ahead(
+        self, transaction: ProduceTransaction, batches: Mapping[TopicPartition, Buffer]
+    ) -> ProduceTransaction:
+        """Ask once whether a transaction is under way where the batches of a request may begin it."""
+        return await self._appending.verify_ahead(transaction, batches)
 
     async def acknowledge(self, placed: Placed) -> None:
         """Wait until the append is durable and may still be acknowledged under its lease."""

@@ -84,7 +84,7 @@ def test_only_a_producer_whose_epochs_run_out_brings_an_id_along() -> None:
 
 
 def test_the_first_batch_in_a_partition_that_takes_part_is_accepted() -> None:
-    assert refusal(ROW, CALL, HERE) is None
+    assert refusal(ROW, CALL, [HERE]) is None
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_the_first_batch_in_a_partition_that_takes_part_is_accepted() -> None:
 def test_a_batch_of_anything_else_is_refused(
     changes: dict[str, Any], call: TransactionCall, partition: PartitionId, refused_as: type[Exception]
 ) -> None:
-    assert isinstance(refusal(replace(ROW, **changes), call, partition), refused_as)
+    assert isinstance(refusal(replace(ROW, **changes), call, [HERE, partition]), refused_as)
 
 
 def test_a_batch_of_a_transactional_id_that_nobody_has_is_refused() -> None:
-    assert isinstance(refusal(None, CALL, HERE), UnknownProducerId)
+    assert isinstance(refusal(None, CALL, [HERE]), UnknownProducerId)
 
 
 @pytest.mark.parametrize(

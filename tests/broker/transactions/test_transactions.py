@@ -5,8 +5,10 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
+from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.config import ProducerSettings
 from streamhouse.errors import (
@@ -372,3 +374,84 @@ async def row(broker: Broker) -> StoredTransaction:
     found = (await broker.transactions.describe(["alice"]))["alice"]
     assert isinstance(found, StoredTransaction)
     return found
+
+
+def first_batch(alice: Producer, value: bytes) -> memoryview:
+    producer_id, epoch = alice.identity
+    return idempotent(value, sequence=0, producer=producer_id, epoch=epoch, is_transactional=True)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_the_first_batches_of_a_request_are_asked_after_together(modern: bool) -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker, modern=modern).init()
+        if not modern:
+            await alice.add(ORDERS, CLICKS)
+        await broker.open_ahead([ORDERS, CLICKS])
+        asked = "enlist" if modern else "find_transaction"
+        before = world.metadata.count(asked)
+        batches = {name: first_batch(alice, b"x") for name in (ORDERS, CLICKS)}
+        told = await broker.verify_ahead(ProduceTransaction(alice.name, enlists=modern), batches)
+        for name, data in batches.items():
+            await broker.acknowledge(await broker.append(name, data, told))
+        assert world.metadata.count(asked) == before + 1
+        await alice.end(commit=True)
+        assert await committed(broker) == await committed(broker, CLICKS) == [b"x"]
+
+
+async def test_what_was_told_of_a_request_is_worth_nothing_once_the_transaction_has_ended() -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker).init()
+        await alice.add(ORDERS, CLICKS)
+        await broker.open_ahead([ORDERS, CLICKS])
+        batches = {name: first_batch(alice, b"late") for name in (ORDERS, CLICKS)}
+        told = await broker.verify_ahead(ProduceTransaction(alice.name, enlists=False), batches)
+        await alice.end(commit=False)
+        for name, data in batches.items():
+            with pytest.raises(TransactionAbortable):
+                await broker.append(name, data, told)
+
+
+async def test_requests_with_batches_of_nobody_ask_for_nothing() -> None:
+    async with running() as (world, broker):
+        await broker.open_ahead([ORDERS, CLICKS])
+        transaction = ProduceTransaction("alice", enlists=True)
+        assert await broker.verify_ahead(transaction, {ORDERS: b"", CLICKS: b"nonsense"}) == transaction
+        assert world.metadata.count("enlist") == 0
+
+
+async def test_a_batch_is_not_placed_in_a_topic_that_took_the_name_while_it_was_asked_after() -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker).init()
+        await alice.add(ORDERS)
+        gate = world.metadata.hold_answer("find_transaction")
+        placing = asyncio.ensure_future(alice.place(b"x"))
+        await settle()
+        await broker.delete_topic(await broker.catalogue.find(ORDERS.topic))
+        await broker.create_topic(ORDERS.topic, partitions=1, overrides={})
+        gate.set()
+        with pytest.raises(TransactionAbortable):
+            await placing
+
+
+async def test_a_batch_of_an_open_transaction_waits_while_segments_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as (_, broker):
+        alice = await Producer(broker).init()
+        await alice.send(b"x")
+        opened = await broker.open_log(ORDERS)
+        open_log = broker._appending._open_log
+        times = 0
+
+        async def shut_the_second_time(name: TopicPartition) -> PartitionLog:
+            nonlocal times
+            times += 1
+            if times == 2:
+                await opened.gate.shut()
+            return await open_log(name)
+
+        monkeypatch.setattr(broker._appending, "_open_log", shut_the_second_time)
+        placing = asyncio.ensure_future(alice.place(b"y"))
+        await settle()
+        assert not placing.done()
+        opened.gate.open()
+        await placing

@@ -55,8 +55,10 @@ def needs_fresh_id(call: TransactionCall) -> bool:
     return call.producer.epoch >= MAX_EPOCH - SPARE_EPOCHS
 
 
-def refusal(found: StoredTransaction | None, call: TransactionCall, partition: PartitionId) -> StreamhouseError | None:
-    """Why a batch of this producer may not be the first of its transaction in the partition; None when it may."""
+def refusal(
+    found: StoredTransaction | None, call: TransactionCall, partitions: Collection[PartitionId]
+) -> StreamhouseError | None:
+    """Why batches of this producer may not be the first of its transaction in the partitions; None when they may."""
     name, producer = call
     if found is None or found.producer.producer_id != producer.producer_id:
         return UnknownProducerId(name, producer_id=producer.producer_id)
@@ -64,9 +66,12 @@ def refusal(found: StoredTransaction | None, call: TransactionCall, partition: P
         return ProducerFenced(name, epoch=producer.epoch, current=found.producer.epoch)
     if found.state.is_prepared:
         return ConcurrentTransactions(name)
-    if found.state is not TransactionState.ONGOING or partition not in found.partitions:
+    missing = (
+        set(partitions) if found.state is not TransactionState.ONGOING else set(partitions) - set(found.partitions)
+    )
+    if missing:
         return TransactionAbortable(
-            f"the partition is in no transaction that is under way; transactional_id={name!r} partition={partition}"
+            f"the partition is in no transaction that is under way; transactional_id={name!r} partition={min(missing)}"
         )
     return None
 

@@ -195,20 +195,15 @@ class Transactions:
     # --- for the leaders of partitions
 
     async def verify(
-        self,
-        name: TopicPartition,
-        partition: PartitionId,
-        transactional_id: str,
-        producer: ProducerIdentity,
-        enlists: bool,
+        self, partitions: Sequence[PartitionId], transactional_id: str, producer: ProducerIdentity, enlists: bool
     ) -> None:
-        """Raise unless the producer has a transaction under way that the partition takes part in; with `enlists` it
-        does from now on."""
+        """Raise unless the producer has a transaction under way that all of the partitions take part in; with `enlists`
+        they do from now on."""
         check_id(transactional_id, self._settings)
         call = TransactionCall(transactional_id, producer)
         if enlists:
-            await self._enlist(call, [partition])
-        elif (error := refusal(await self._metadata.find_transaction(transactional_id), call, partition)) is not None:
+            await self._enlist(call, partitions)
+        elif (error := refusal(await self._metadata.find_transaction(transactional_id), call, partitions)) is not None:
             raise error
 
     async def mark(self, marker: Marker, names: Sequence[TopicPartition], *, only_due: bool = False) -> Outcomes:

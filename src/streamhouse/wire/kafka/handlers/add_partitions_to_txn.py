@@ -87,7 +87,7 @@ async def _verdict(context: Context, call: TransactionCall, name: TopicPartition
     try:
         topic = await context.broker.catalogue.find(name.topic)
         partition = PartitionId(topic.topic_id, name.partition)
-        await context.broker.transactions.verify(name, partition, call.transactional_id, call.producer, enlists=False)
+        await context.broker.transactions.verify([partition], call.transactional_id, call.producer, enlists=False)
     except StreamhouseError as error:
         return context.refused(WORDS.code(context.version, error))
     return ErrorCode.NONE

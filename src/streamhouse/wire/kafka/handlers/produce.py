@@ -26,7 +26,7 @@ Versions    0-2 are advertised, because librdkafka takes their absence for a bro
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from streamhouse.broker.appending import ProduceTransaction
@@ -91,10 +91,15 @@ async def handle(context: Context, request: ProduceRequest) -> Answer:
     acks = request.acks
     if acks not in ACKS and not (acks == FLUSH_SOON and context.client_id == AGENT):
         return _refuse_all(context, request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1; acks={acks}")
-    await _open_ahead(context, request)
     transaction = None
     if request.transactional_id is not None:
         transaction = ProduceTransaction(request.transactional_id, context.version >= PRODUCE_ENLISTS_SINCE)
+    named = _named(context, request)
+    if len(named) > 1:
+        await context.broker.open_ahead(list(named))
+        if transaction is not None:
+            batches = {name: part.records or b"" for name, part in named.items()}
+            transaction = await context.broker.verify_ahead(transaction, batches)
     topics = [await _place_topic(context, topic, transaction) for topic in request.topic_data]
     if acks == FLUSH_SOON:
         _flush_soon(topics)
@@ -106,19 +111,17 @@ async def handle(context: Context, request: ProduceRequest) -> Answer:
     return None
 
 
-async def _open_ahead(context: Context, request: ProduceRequest) -> None:
-    if context.version < IDS_SINCE:
-        names = [(topic.name, part.index) for topic in request.topic_data for part in topic.partition_data]
-    else:
-        known = context.broker.catalogue.known
-        names = [
-            (found.name, part.index)
-            for topic in request.topic_data
-            if (found := known(TopicId(topic.topic_id))) is not None
-            for part in topic.partition_data
-        ]
-    if len(names) > 1:
-        await context.broker.open_ahead([TopicPartition(name, index) for name, index in names])
+def _named(context: Context, request: ProduceRequest) -> Mapping[TopicPartition, PartitionProduceData]:
+    """What is asked for, as far as the names of its topics are known at once."""
+    named: dict[TopicPartition, PartitionProduceData] = {}
+    for topic in request.topic_data:
+        name: str | None = topic.name
+        if context.version >= IDS_SINCE:
+            found = context.broker.catalogue.known(TopicId(topic.topic_id))
+            name = None if found is None else found.name
+        if name is not None:
+            named |= {TopicPartition(name, part.index): part for part in topic.partition_data}
+    return named
 
 
 def _flush_soon(topics: Sequence[TopicOutcome]) -> None:
