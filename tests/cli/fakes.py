@@ -200,7 +200,9 @@ class FakeAdmin(_Closing, Admin):
             return None
         return {number: TimeRange(first_ms=found[0], last_ms=max(found)) for number, found in times.items()}
 
-    async def offsets(self, topic: Topic, at: int, partitions: Iterable[int] | None = None) -> dict[int, int]:
+    async def offsets(
+        self, topic: Topic, at: int, partitions: Iterable[int] | None = None, *, committed: bool = False
+    ) -> dict[int, int]:
         numbers = range(len(topic.partitions)) if partitions is None else sorted(partitions)
         return {number: self._offset(topic.name, number, at) for number in numbers}
 

@@ -9,6 +9,7 @@ from streamhouse.client.fetching import answered
 from streamhouse.errors import Rejected
 from streamhouse.format.batch import place
 from streamhouse.format.records import Record, build_batch
+from tests.format.transactional_logs import Written
 
 NOT_LEADER, OUT_OF_RANGE = 6, 1
 
@@ -64,6 +65,26 @@ def test_an_offset_that_is_gone_is_told_and_not_waited_for() -> None:
         answered(answer((0, OUT_OF_RANGE, b"")), "t", {0: 5})
 
 
-def test_aborted_transactions_are_refused_rather_than_read() -> None:
-    with pytest.raises(Rejected, match="aborted"):
-        answered(answer((0, 0, batch(0, b"a")), aborted=[(1, 0)]), "t", {0: 0})
+def test_what_was_aborted_is_passed_over() -> None:
+    written = Written()
+    written.send(7, (b"a", b"0"))
+    written.send(8, (b"a", b"1"))
+    written.finish(7, commit=False)
+    written.send(7, (b"a", b"3"))
+    written.finish(7, commit=True)
+    written.finish(8, commit=False)
+    told = answer((0, 0, b"".join(map(bytes, written.log))), aborted=[(7, 0), (8, 1)])
+    (chunk,) = answered(told, "t", {0: 0}).chunks
+    assert chunk.next_offset == 6
+    assert [record.value for record in chunk.take(100)] == [b"3"]
+    assert (chunk.is_done, chunk.position) == (True, 6)
+
+
+def test_a_transaction_whose_marker_did_not_come_along_is_void_to_the_end() -> None:
+    written = Written()
+    written.send(7, (b"a", b"0"))
+    written.plain((b"a", b"1"))
+    written.send(7, (b"a", b"2"))
+    told = answer((0, 0, b"".join(map(bytes, written.log))), aborted=[(7, 0)])
+    (chunk,) = answered(told, "t", {0: 0}).chunks
+    assert [record.value for record in chunk.take(100)] == [b"1"]

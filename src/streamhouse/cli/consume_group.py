@@ -36,7 +36,7 @@ class GroupReader:
     async def read(self, doors: Doors, bootstrap: str) -> None:
         async with doors.admin(bootstrap) as admin, schema_reader(doors, self.http, self.schema) as reader:
             topic = await admin.topic(self.topic)
-            ends = None if self.follow else await admin.offsets(topic, LATEST)
+            ends = None if self.follow else await admin.offsets(topic, LATEST, committed=True)
             member = doors.group_consumer(
                 bootstrap,
                 self.topic,

@@ -165,23 +165,26 @@ class Admin:
         configs = [Config(name=e[0], value=e[1], own=o) for e, o in zip(entries, own, strict=True)]
         return sorted(configs, key=lambda config: config.name)
 
-    async def offsets(self, topic: Topic, at: int, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """Per partition the offset at `EARLIEST`, `LATEST` or a time in milliseconds; -1 when none is so late."""
+    async def offsets(
+        self, topic: Topic, at: int, partitions: Iterable[int] | None = None, *, committed: bool = False
+    ) -> dict[int, int]:
+        """Per partition the offset at `EARLIEST`, `LATEST` or a time in milliseconds; -1 when none is so late. With
+        `committed` a partition ends where transactions are open."""
         wanted = set(range(len(topic.partitions)) if partitions is None else partitions)
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
             try:
-                return await self._offsets(topic, at, wanted)
+                return await self._offsets(topic, at, wanted, isolation_level=int(committed))
             except Unavailable:  # a leader that died or handed over: there will be another one
                 if self._clock.monotonic() > deadline:
                     raise
             await self._clock.sleep(_LEADER_WAIT_S)
             topic = await self.topic(topic.name)
 
-    async def _offsets(self, topic: Topic, at: int, wanted: set[int]) -> dict[int, int]:
+    async def _offsets(self, topic: Topic, at: int, wanted: set[int], *, isolation_level: int) -> dict[int, int]:
         found: dict[int, int] = {}
         for leader, numbers in _by_leader(topic, wanted).items():
-            request = OffsetRequest(-1, 0, [(topic.name, [(number, at) for number in numbers])])
+            request = OffsetRequest(-1, isolation_level, [(topic.name, [(number, at) for number in numbers])])
             answer = await self.send(request, subject=topic.name, node=leader)
             for number, code, _, offset in answer.topics[0][1]:
                 if code:

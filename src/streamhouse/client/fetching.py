@@ -1,7 +1,7 @@
 """Fetching: what an agent answered to a fetch becomes records.
 
 Data path   an agent's Kafka listener -> **fetching** -> `consumer`
-Owns        the answer's partitions: records, places to go on from, codes that mean trouble
+Owns        the answer's partitions: records that count, places to go on from, codes that mean trouble
 Leaves      asking and waiting to `consumer`; bytes of batches to `format`
 """
 
@@ -15,11 +15,15 @@ from aiokafka.errors import for_code
 
 from streamhouse.client.failures import from_code
 from streamhouse.client.nouns import Record
-from streamhouse.errors import Rejected, StreamhouseError, Unavailable
+from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import read_header
+from streamhouse.format.isolation import NONE_ABORTED, Aborted
+from streamhouse.format.markers import read_marker
 from streamhouse.format.records import decode_batch
+from streamhouse.model.transaction import AbortedTransaction
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
+NOWHERE: Final = 2**63 - 1
 _PREFIX: Final = struct.Struct(">qi")
 
 
@@ -29,9 +33,18 @@ class Chunk:
     `next_offset` is where the partition goes on behind them, which is further on where compaction left gaps.
     """
 
-    def __init__(self, topic: str, partition: int, *, asked_from: int, batches: Iterable[memoryview]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        asked_from: int,
+        batches: Iterable[memoryview],
+        void: Aborted = NONE_ABORTED,
+    ) -> None:
         self.topic, self.partition, self.asked_from = topic, partition, asked_from
         self._batches = deque(batches)
+        self._void = void
         self.next_offset = max([asked_from, *(read_header(batch).end for batch in self._batches)])
         self.size_bytes = sum(map(len, self._batches))
         self._records: list[Record] = []
@@ -64,9 +77,11 @@ class Chunk:
     def _open(self, batch: memoryview) -> None:
         place: tuple[str, int] = (self.topic, self.partition)
         make = tuple.__new__  # as `Record(…)`, without a call in Python for each
-        stored = decode_batch(batch, limit_bytes=MAX_BATCH_BYTES, from_offset=self.asked_from)
+        header = read_header(batch)
+        is_void = header.is_transactional and self._void.voids(header.producer_id, header.base_offset)
+        stored = [] if is_void else decode_batch(batch, limit_bytes=MAX_BATCH_BYTES, from_offset=self.asked_from)
         self._records, self._given = [make(Record, place + each) for each in stored], 0
-        self._behind = max(self._behind, read_header(batch).end)
+        self._behind = max(self._behind, header.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,17 +106,31 @@ def answered(answer: Any, topic: str, asked: dict[int, int]) -> Answered:
                 if not (for_code(code).retriable or isinstance(error, Unavailable)):
                     raise error
                 trouble = error
-            elif _aborted(told):
-                raise Rejected(f"transactions that were aborted can't be read past yet; name={topic}-{partition}")
             elif data:
-                batches = _batches(memoryview(data))
-                chunks.append(Chunk(topic, partition, asked_from=asked[partition], batches=batches))
+                batches = list(_batches(memoryview(data)))
+                void = aborted_in(batches, _told_aborted(told))
+                chunks.append(Chunk(topic, partition, asked_from=asked[partition], batches=batches, void=void))
     return Answered(chunks=[chunk for chunk in chunks if chunk.next_offset > asked[chunk.partition]], trouble=trouble)
 
 
-def _aborted(told: Sequence[Any]) -> bool:
-    """Whether some of the records don't count; agents have no transactions, other brokers may."""
-    return any(isinstance(field, list) and field for field in told)
+def _told_aborted(told: Sequence[Any]) -> list[tuple[int, int]]:
+    """Which producers aborted, and from which offset on."""
+    return next(([(each[0], each[1]) for each in field] for field in told if isinstance(field, list) and field), [])
+
+
+def aborted_in(batches: Iterable[memoryview], told: Sequence[tuple[int, int]]) -> Aborted:
+    """The transactions with their ends: a producer's ends with its next marker that says so, if that came along."""
+    if not told:
+        return NONE_ABORTED
+    ends: dict[int, list[int]] = {}
+    for batch in batches:
+        header = read_header(batch)
+        if header.is_control and header.record_count and not read_marker(batch).is_commit:
+            ends.setdefault(header.producer_id, []).append(header.base_offset)
+    return Aborted(
+        AbortedTransaction(producer, first, next((end for end in ends.get(producer, ()) if end >= first), NOWHERE))
+        for producer, first in told
+    )
 
 
 def _batches(data: memoryview) -> Iterator[memoryview]:

@@ -109,7 +109,7 @@ class Reading:
         span = self._span
         topic = await admin.topic(self._topic)
         wanted = chosen(self._topic, {p.partition for p in topic.partitions}, span)
-        latest = await admin.offsets(topic, LATEST, wanted)
+        latest = await admin.offsets(topic, LATEST, wanted, committed=True)
         earliest = await admin.offsets(topic, EARLIEST, wanted)
         at_time = await admin.offsets(topic, time_ms(span.from_), wanted) if isinstance(span.from_, datetime) else {}
         starts = decide_starts(span.from_, topic=self._topic, earliest=earliest, latest=latest, at_time=at_time)
