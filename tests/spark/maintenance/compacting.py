@@ -166,7 +166,7 @@ def produce(
     return latest
 
 
-def read_all(agent: Bootstrapped, topic: str, *, partitions: int = 1) -> list[Seen]:
+def read_all(agent: Bootstrapped, topic: str, *, partitions: int = 1, isolation: str = "read_committed") -> list[Seen]:
     """Everything from zero to where the log ends, as a Kafka client gets it."""
     consumer = Consumer(
         {
@@ -174,6 +174,7 @@ def read_all(agent: Bootstrapped, topic: str, *, partitions: int = 1) -> list[Se
             "group.id": "nobody",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "isolation.level": isolation,
             "fetch.wait.max.ms": 10,
         }
     )
