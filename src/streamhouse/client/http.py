@@ -212,7 +212,7 @@ class Http:
     async def abort_transaction(self, transactional_id: str) -> TransactionAborted:
         """Fence the producer, and abort what it has open; raises `TransactionalIdNotFound`."""
         path = f"/v1/transactions/{quote(transactional_id, safe='')}/abort"
-        return self._named(await self.ask("POST", path), path, TransactionAborted)
+        return self._named(await self.ask("POST", path, body={}), path, TransactionAborted)
 
     # --- asking
 

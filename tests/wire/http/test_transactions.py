@@ -100,19 +100,19 @@ async def test_pages_hold_everything_once(broker: Broker, http: httpx.AsyncClien
 
 async def test_an_abort_fences_the_producer_and_lets_readers_go_on(alice: Producer, http: httpx.AsyncClient) -> None:
     assert await stable(http) == (0, 1)
-    done = (await http.post("/v1/transactions/alice/abort")).json()
+    done = (await http.post("/v1/transactions/alice/abort", json={})).json()
     assert (done["aborted"], done["before"]["state"], len(done["before"]["partitions"])) == (True, "Ongoing", 2)
     assert (done["after"]["state"], done["after"]["epoch"] > done["before"]["epoch"]) == ("Empty", True)
     assert await stable(http) == (2, 2)
     with pytest.raises(ProducerFenced):
         await alice.end(commit=True)
-    again = (await http.post("/v1/transactions/alice/abort")).json()
+    again = (await http.post("/v1/transactions/alice/abort", json={})).json()
     assert (again["aborted"], again["before"]["state"]) == (False, "Empty")
 
 
 async def test_what_is_committed_stays_so(world: World, alice: Producer, http: httpx.AsyncClient) -> None:
     await world.sqlite.end_transaction(alice.call, commit=True, bump=False, fresh_id=-1)
-    done = (await http.post("/v1/transactions/alice/abort")).json()
+    done = (await http.post("/v1/transactions/alice/abort", json={})).json()
     assert (done["aborted"], done["before"]["state"]) == (False, "PrepareCommit")
     (log,) = [each for each in alice.broker.tenure.logs() if each.name == HERE] if alice.broker.tenure else []
     assert (log.last_stable_offset, log.has_aborted) == (2, False)
@@ -124,7 +124,7 @@ async def test_a_timeout_that_is_too_long_by_now_is_no_obstacle(
     await (await Producer(broker).init(timeout_ms=600_000)).send(b"x", name=HERE)
     settings = broker.transactions._settings
     monkeypatch.setattr(broker.transactions, "_settings", type(settings)(max_timeout_s=60))
-    done = await http.post("/v1/transactions/alice/abort")
+    done = await http.post("/v1/transactions/alice/abort", json={})
     assert (done.status_code, done.json()["after"]["timeout_ms"]) == (200, 60_000)
 
 
@@ -133,13 +133,19 @@ async def test_ids_may_have_any_characters(broker: Broker, http: httpx.AsyncClie
     await Producer(broker, name).init()
     path = f"/v1/transactions/{quote(name, safe='')}"
     assert (await http.get(path)).json()["transactional_id"] == name
-    assert (await http.post(f"{path}/abort")).json()["after"]["transactional_id"] == name
+    assert (await http.post(f"{path}/abort", json={})).json()["after"]["transactional_id"] == name
     assert await listed(http, cursor="a/b") == [name]
 
 
 async def test_what_is_not_there_is_not_found(http: httpx.AsyncClient) -> None:
-    for answer in (await http.get("/v1/transactions/never"), await http.post("/v1/transactions/never/abort")):
+    for answer in (await http.get("/v1/transactions/never"), await http.post("/v1/transactions/never/abort", json={})):
         assert (answer.status_code, answer.json()["title"]) == (404, "TransactionalIdNotFound")
+
+
+async def test_nothing_is_aborted_by_a_form_of_another_site(alice: Producer, http: httpx.AsyncClient) -> None:
+    assert (await http.post("/v1/transactions/alice/abort")).status_code in (400, 415)
+    assert (await http.post("/v1/transactions/alice/abort", data={"a": "b"})).status_code == 415
+    await alice.end(commit=True)
 
 
 @pytest.mark.parametrize("params", [{"state": "Open"}, {"open_for_ms": "-2"}, {"limit": "0"}, {"what": "1"}])

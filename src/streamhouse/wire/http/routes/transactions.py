@@ -2,7 +2,7 @@
 
 GET  /v1/transactions?state=…&open_for_ms=…&limit=…&cursor=…   by transactional id, page by page
 GET  /v1/transactions/{transactional_id}                       one of them
-POST /v1/transactions/{transactional_id}/abort                 its producer is fenced, what it has open is aborted
+POST /v1/transactions/{transactional_id}/abort  {}             its producer is fenced, what it has open is aborted
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import StoredTransaction, TransactionState
-from streamhouse.wire.http.exchange import DEFAULT_LIMIT, MAX_LIMIT, json_answer
+from streamhouse.wire.http.exchange import DEFAULT_LIMIT, MAX_BODY_BYTES, MAX_LIMIT, json_answer
 from streamhouse.wire.http.operations import MAX_LONG, Call, NoQuery, Operation
 
 TAG: Final = "transactions"
@@ -50,6 +50,10 @@ class TransactionViews(msgspec.Struct, frozen=True, kw_only=True):
 
     transactions: list[TransactionView]
     cursor: str | None
+
+
+class Abort(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing to say; JSON because a page of another site can't make a browser send it."""
 
 
 class AbortDone(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +93,7 @@ class TransactionCalls:
     async def get_transaction(self, call: Call[NoQuery, None]) -> Response:
         return json_answer(await self._described(call.path["transactional_id"]))
 
-    async def abort_transaction(self, call: Call[NoQuery, None]) -> Response:
+    async def abort_transaction(self, call: Call[NoQuery, Abort]) -> Response:
         transactional_id = call.path["transactional_id"]
         now_ms = await self._broker.transactions.now_ms()
         before = await self._view(await self._broker.transactions.fence(transactional_id), now_ms=now_ms)
@@ -151,6 +155,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             "epoch, as any client does when it starts.",
             tag=TAG,
             query=NoQuery,
+            body=Abort,
+            max_body_bytes=MAX_BODY_BYTES,
             answer=AbortDone,
             problems=(404, 422),
         ),
