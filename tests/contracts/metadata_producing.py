@@ -375,6 +375,15 @@ class ProducingContract:
         [stored] = await scene.committed_offsets([OffsetsAsked("g", None)])
         assert stored.committed == committed(5)
 
+    async def test_the_longest_names_fit_together(self, scene: MetadataStore, coordinated: PartitionState) -> None:
+        # Different characters, so that no index makes them shorter.
+        longest = "".join(chr(0x10000 + 7919 * number % 0xFFFF) for number in range(1300 // 4))
+        await scene.commit_groups(ALICE, [commit(coordinated, 2, PutGroup(group=group(longest)))])
+        call = await begin(scene, longest)
+        await pend(scene, coordinated, call, longest, p0=5)
+        await end(scene, call)
+        assert await offsets(scene, longest) == {0: 5}
+
     async def test_offsets_go_with_an_abort(self, scene: MetadataStore, coordinated: PartitionState) -> None:
         await scene.commit_groups(ALICE, [commit(coordinated, 2, put(1))])
         call = await begin(scene, "t")

@@ -440,7 +440,9 @@ class GroupSettings(Section, frozen=True, kw_only=True):
     max_group_bytes: Annotated[int, about("metadata of all members of a group; their assignments together", gt=0)] = (
         16 * MIB
     )
-    max_id_chars: Annotated[int, about("length of a group id or of a group instance id", gt=0)] = 1000
+    max_id_bytes: Annotated[int, about("length of a group id or of a group instance id, in UTF-8", gt=0, le=1300)] = (
+        1000
+    )
     offset_metadata_bytes: Annotated[int, about("text that may be committed with an offset", ge=0)] = 4096
     offsets_retention_s: Annotated[
         float, about("offsets of a group that is empty, or not subscribed any more, are kept for so long", gt=0)

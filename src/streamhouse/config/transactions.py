@@ -23,7 +23,8 @@ class TransactionSettings(Section, frozen=True, kw_only=True):
     end_wait_s: Annotated[
         float, about("how long the end of a transaction waits for its markers before it is answered", ge=0)
     ] = 5.0
-    max_id_chars: Annotated[int, about("longest transactional id", gt=0)] = 1000  # indexes take 2.7 KB at most
+    # Of a database's index: it takes 2.7 KB, and some have a group's id beside it.
+    max_id_bytes: Annotated[int, about("longest transactional id, in UTF-8", gt=0, le=1300)] = 1000
     max_partitions: Annotated[int, about("partitions that one transaction may be about", gt=0)] = 10_000
     max_waiting: Annotated[int, about("transactions whose markers one agent writes at once", gt=0)] = 1000
     max_listed: Annotated[int, about("transactions that one answer lists", gt=0)] = 10_000

@@ -132,8 +132,9 @@ async def test_a_hundred_members_join_and_all_of_them_learn_one_generation(scene
 async def test_names_and_timeouts_are_checked(agent: Agent) -> None:
     with pytest.raises(GroupIdInvalid):
         await agent.groups.join("", join())
-    with pytest.raises(GroupIdInvalid):
-        await agent.groups.join("x" * 1001, join())
+    for name in ("x" * 1001, "\N{EURO SIGN}" * 334, "a\0b"):
+        with pytest.raises(GroupIdInvalid):
+            await agent.groups.join(name, join())
     for session_ms in (5999, 1_800_001, -1):
         with pytest.raises(InvalidSessionTimeout):
             await agent.groups.join("g", join(session_ms=session_ms))

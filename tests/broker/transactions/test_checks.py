@@ -56,14 +56,14 @@ ROW = StoredTransaction(
 )
 
 
-@pytest.mark.parametrize("name", ["", "x" * 4097])
+@pytest.mark.parametrize("name", ["", "x" * 1001, "\N{MATHEMATICAL FRAKTUR CAPITAL U}" * 251, "a\0b"])
 def test_a_transactional_id_has_some_characters_and_not_too_many(name: str) -> None:
     with pytest.raises(TransactionalIdInvalid):
         check_id(name, SETTINGS)
 
 
 def test_an_id_as_long_as_may_be_is_accepted() -> None:
-    check_id("x" * SETTINGS.max_id_chars, SETTINGS)
+    check_id("x" * SETTINGS.max_id_bytes, SETTINGS)
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 900_001])

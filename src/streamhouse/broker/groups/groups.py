@@ -250,8 +250,13 @@ class Groups:
         """Membership needs a name; offsets may be kept under an empty one, as the oldest consumers do."""
         if not group_id and not may_be_empty:
             raise GroupIdInvalid("group id is empty")
-        if len(group_id) > self._settings.max_id_chars:
-            raise GroupIdInvalid(f"group id is too long; length={len(group_id)} limit={self._settings.max_id_chars}")
+        if "\0" in group_id:
+            raise GroupIdInvalid("group id has a character that no database takes; character=0")
+        if (size_bytes := len(group_id.encode())) > self._settings.max_id_bytes:
+            raise GroupIdInvalid(
+                f"group id is too long; bytes={size_bytes} limit={self._settings.max_id_bytes} "
+                "setting=groups.max_id_bytes"
+            )
 
     def _check_join(self, ask: Join) -> None:
         low_ms = round(self._settings.min_session_timeout_s * 1000)
@@ -263,10 +268,10 @@ class Groups:
             ("instance id", ask.instance_id or ""),
             ("protocol type", ask.protocol_type),
         ):
-            if len(name) > self._settings.max_id_chars:
+            if (size_bytes := len(name.encode())) > self._settings.max_id_bytes:
                 raise GroupDataTooLarge(
                     f"{what} is too long",
-                    size_bytes=len(name),
-                    limit_bytes=self._settings.max_id_chars,
-                    setting="groups.max_id_chars",
+                    size_bytes=size_bytes,
+                    limit_bytes=self._settings.max_id_bytes,
+                    setting="groups.max_id_bytes",
                 )

@@ -38,9 +38,12 @@ def shard(transactional_id: str, settings: TransactionSettings) -> PartitionId:
 def check_id(transactional_id: str, settings: TransactionSettings) -> None:
     if not transactional_id:
         raise TransactionalIdInvalid("transactional id is empty")
-    if len(transactional_id) > settings.max_id_chars:
+    if "\0" in transactional_id:
+        raise TransactionalIdInvalid("transactional id has a character that no database takes; character=0")
+    if (size_bytes := len(transactional_id.encode())) > settings.max_id_bytes:
         raise TransactionalIdInvalid(
-            f"transactional id is too long; length={len(transactional_id)} limit={settings.max_id_chars}"
+            f"transactional id is too long; bytes={size_bytes} limit={settings.max_id_bytes} "
+            "setting=transactions.max_id_bytes"
         )
 
 
