@@ -206,7 +206,7 @@ def duplicates_not_recognised(patch: Patch) -> None:
 
 
 def reads_beyond_the_high_watermark(patch: Patch) -> None:
-    def dirty(self: PartitionLog, offset: int, *, max_bytes: int, at_least_one: bool) -> list[Any]:
+    def dirty(self: PartitionLog, offset: int, **_: object) -> list[Any]:
         return [item.data for item in self._tail if item.end > offset]
 
     patch.setattr(PartitionLog, "read_tail", dirty)
