@@ -322,6 +322,10 @@ class ProducingContract:
         assert await due(1001) == ["b"]
         assert await due(1000) == ["b", "a"]
         assert await due(1000, limit=1) == ["b"]
+        [first] = await scene.due_transactions(prepared_before_ms=1000, limit=1)
+        [second] = await scene.due_transactions(prepared_before_ms=1000, limit=9, after=first)
+        assert (first.transactional_id, second.transactional_id) == ("b", "a")
+        assert list(await scene.due_transactions(prepared_before_ms=1000, limit=9, after=second)) == []
         await scene.complete_transaction("b", 1)
         assert await due(1000) == ["a"]
 

@@ -1,6 +1,7 @@
 """Transactions of producers: decided at once, heard of everywhere, found by others when whoever decided is gone."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -10,7 +11,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups import Caller, OffsetToCommit
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.metrics import BrokerMetrics
-from streamhouse.config import ProducerSettings
+from streamhouse.config import ProducerSettings, TransactionSettings
 from streamhouse.errors import (
     ConcurrentTransactions,
     InvalidTopicName,
@@ -25,7 +26,7 @@ from streamhouse.errors import (
     UnstableOffsets,
 )
 from streamhouse.model.group import OFFSETS_TOPIC
-from streamhouse.model.names import TopicPartition
+from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity, StoredTransaction, TransactionState
 from tests.broker.support import CLICKS, ORDERS, batch, idempotent, produce, settle
 from tests.broker.transactions.support import Producer, committed, running
@@ -213,6 +214,36 @@ async def test_an_end_is_tried_again_until_its_row_is_closed() -> None:
         assert broker.transactions.endings.retries == 3
 
 
+async def test_ends_that_can_not_come_do_not_keep_others_from_theirs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(transactions=TransactionSettings(max_waiting=2)) as (world, broker):
+        endings = broker.transactions.endings
+        alice, bob, carol = [await Producer(broker, name).init() for name in ("alice", "bob", "carol")]
+        stuck = {alice.identity.producer_id, bob.identity.producer_id}
+        mark = endings._round
+
+        async def mark_some(marker: Marker, partitions: Sequence[PartitionId]) -> Sequence[PartitionId]:
+            return partitions if marker.producer.producer_id in stuck else await mark(marker, partitions)
+
+        monkeypatch.setattr(endings, "_round", mark_some)
+        for each in (alice, bob, carol):
+            await each.send(each.name.encode())
+        ends = [asyncio.ensure_future(each.end(commit=True)) for each in (alice, bob, carol)]
+        await world.clock.advance(5.1)
+        await asyncio.gather(*ends)
+        assert (await row(broker, "carol")).state is TransactionState.PREPARE_COMMIT
+        await world.clock.advance(15)
+        assert (await row(broker, "carol")).state is TransactionState.COMPLETE_COMMIT
+        stuck.clear()
+        await world.clock.advance(25)
+        assert await committed(broker) == [b"alice", b"bob", b"carol"]
+        assert (await row(broker, "alice")).state is TransactionState.COMPLETE_COMMIT
+        assert endings.retries > 20
+        lines = [each for each in caplog.records if each.message == "transaction not ended yet"]
+        assert 1 < len(lines) < 10
+
+
 async def test_an_end_is_answered_after_a_while_and_goes_on() -> None:
     async with running() as (world, broker):
         alice = await Producer(broker).init()
@@ -370,8 +401,8 @@ async def test_transactions_are_counted() -> None:
         assert registry.get_sample_value("streamhouse_transactions_open") == 0
 
 
-async def row(broker: Broker) -> StoredTransaction:
-    found = (await broker.transactions.describe(["alice"]))["alice"]
+async def row(broker: Broker, name: str = "alice") -> StoredTransaction:
+    found = (await broker.transactions.describe([name]))[name]
     assert isinstance(found, StoredTransaction)
     return found
 

@@ -111,7 +111,7 @@ CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "hold_transaction": {"transactional_id": "t7"},
     "transaction_of_producer": {"producer_id": 7},
-    "due_transactions": {"now_ms": 61_000, "decided_ms": 60_000, "limit": 5},
+    "due_transactions": {"now_ms": 61_000, "decided_ms": 60_000, "limit": 5, "after_ms": -1, "after": ""},
     "list_transactions": {"after": "t7", "limit": 5},
     "forget_transactions": {"before_ms": 100, "limit": 5},
     "commit_pending_offsets": {"transactional_id": "t50"},

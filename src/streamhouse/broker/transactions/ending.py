@@ -1,7 +1,7 @@
 """Ending: every partition of a decided transaction hears how it ended, then the next transaction may begin.
 
 Data path   transactions, watching -> **ending** -> marking here, or Doors.peers -> the leaders' logs; metadata store
-Owns        the endings that are under way on this agent, and trying again until every marker is durable
+Owns        the endings that are under way on this agent, and trying again for a while until every marker is durable
 Leaves      the decision to the metadata store, which has it before anybody comes here; markers to `marking`
 
 Whoever ends a transaction may die at any step, and others may do the same at the same time: a partition takes each
@@ -10,6 +10,7 @@ marker once, and the row is closed only by whoever has seen all of them durable.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -28,6 +29,12 @@ log = logging.getLogger(__name__)
 
 LEAST_WAIT_S: Final = 1.0
 """However soon ends are answered: other agents have so much time to write markers."""
+
+TRIED_FOR_S: Final = 10.0
+"""Then others have their turn for as long: whoever looks for what is half ended finds it again."""
+
+REPORTED_S: Final = 5.0
+"""Between two lines of the log about ends that take long, however many there are."""
 
 Marked = Mapping[PartitionId, StreamhouseError | None]
 
@@ -87,9 +94,11 @@ class Endings:
         self._own = own
         self._tasks: asyncio.TaskGroup | None = None
         self._under_way: dict[Ended, asyncio.Task[bool]] = {}
+        self._resting: dict[Ended, float] = {}
         self.committed = 0
         self.aborted = 0
         self.retries = 0
+        self._report_at = doors.clock.monotonic()
 
     def __repr__(self) -> str:
         return f"<Endings under_way={len(self)} committed={self.committed} aborted={self.aborted}>"
@@ -111,7 +120,7 @@ class Endings:
     def begin(self, decided: StoredTransaction) -> "asyncio.Task[bool] | None":
         """End a decided transaction, if this agent doesn't already; None when it can't now, so that somebody finds it
         later. The task says whether the transaction is over."""
-        key = Ended(decided.transactional_id, decided.number)
+        key = _key(decided)
         if (found := self._under_way.get(key)) is not None:
             return found
         if self._tasks is None or len(self._under_way) >= self._settings.max_waiting:
@@ -126,6 +135,7 @@ class Endings:
     async def _end(self, decided: StoredTransaction) -> bool:
         left: Sequence[PartitionId] = decided.partitions
         wait_s = self._doors.settings.peers.retry_s
+        until = self._doors.clock.monotonic() + TRIED_FOR_S
         while True:
             try:
                 left = await self._round(decided.marker, left)
@@ -136,12 +146,31 @@ class Endings:
                 why = f"{len(left)} partitions are not marked"
             except StreamhouseError as error:
                 why = str(error)
-            log.warning("transaction not ended yet", extra={"id": decided.transactional_id, "why": why})
+            self._report(decided, why)
             self.retries += 1
             await self._doors.clock.sleep(self._doors.ids.jitter(wait_s))
             wait_s = min(wait_s * 2, self._doors.settings.peers.retry_max_s)
             if not await self._is_wanted(decided):
                 return False
+            if (now := self._doors.clock.monotonic()) >= until:
+                self._rest(decided, now=now)
+                return False
+
+    def _rest(self, decided: StoredTransaction, *, now: float) -> None:
+        self._resting = {each: until for each, until in self._resting.items() if until > now}
+        if len(self._resting) < self._settings.max_waiting:
+            self._resting[_key(decided)] = now + TRIED_FOR_S
+
+    def is_resting(self, decided: StoredTransaction) -> bool:
+        """Whether its end was tried for long, a moment ago."""
+        return self._resting.get(_key(decided), -math.inf) > self._doors.clock.monotonic()
+
+    def _report(self, decided: StoredTransaction, why: str) -> None:
+        now = self._doors.clock.monotonic()
+        if now >= self._report_at:
+            self._report_at = now + REPORTED_S
+            fields = {"id": decided.transactional_id, "why": why, "under_way": len(self), "retries": self.retries}
+            log.warning("transaction not ended yet", extra=fields)
 
     def _count(self, marker: Marker) -> None:
         self.committed += marker.is_commit
@@ -198,6 +227,10 @@ class Endings:
             )
         except StreamhouseError as error:
             return dict.fromkeys(partitions, error)
+
+
+def _key(decided: StoredTransaction) -> Ended:
+    return Ended(decided.transactional_id, decided.number)
 
 
 def _name(partition: PartitionId, topics: Mapping[TopicId, Topic | None]) -> TopicPartition:

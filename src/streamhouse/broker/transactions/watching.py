@@ -45,6 +45,7 @@ class Watch:
         self._is_ours = is_ours
         self._forgets = forgets
         self._forget_at = doors.clock.monotonic()
+        self._seen: StoredTransaction | None = None
         self.expired = 0
         self.forgotten = 0
 
@@ -63,10 +64,13 @@ class Watch:
                 log.warning("transactions were not looked for", extra={"why": str(error)})
 
     async def look(self) -> None:
-        """One look: whatever is overdue is on its way to its end after it."""
+        """One look: what is overdue is on its way to its end after it. Where there is more of it than one look takes,
+        the next one goes on behind: the oldest may be those that can't be ended now."""
+        limit = self._settings.max_waiting
         due = await self._metadata.due_transactions(
-            prepared_before_ms=round(self._settings.grace_s * 1000), limit=self._settings.max_waiting
+            prepared_before_ms=round(self._settings.grace_s * 1000), limit=limit, after=self._seen
         )
+        self._seen = due[-1] if len(due) >= limit else None
         for each in due:
             if self._is_ours(each.transactional_id):
                 await self._take(each)
@@ -76,7 +80,9 @@ class Watch:
         if not due.state.is_prepared:
             decided = await self._metadata.expire_transaction(due.transactional_id, due.number)
             self.expired += decided is not None
-        if decided is not None:
+        # Half of the places are for those who wait for the end of their own transactions.
+        has_room = 2 * len(self._endings) <= self._settings.max_waiting
+        if decided is not None and has_room and not self._endings.is_resting(decided):
             self._endings.begin(decided)
 
     async def _forget(self) -> None:

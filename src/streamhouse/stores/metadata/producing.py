@@ -76,9 +76,11 @@ class TransactionStore(Protocol):
         """All markers of this one are written. Nothing happens unless it is prepared."""
         ...
 
-    async def due_transactions(self, *, prepared_before_ms: int, limit: int) -> Sequence[StoredTransaction]:
+    async def due_transactions(
+        self, *, prepared_before_ms: int, limit: int, after: StoredTransaction | None = None
+    ) -> Sequence[StoredTransaction]:
         """Those prepared for at least `prepared_before_ms`, and those ongoing for longer than their timeouts; the
-        longest overdue first."""
+        longest overdue first, from behind one that was found before."""
         ...
 
     async def transactions(self, *, after: str | None, limit: int) -> Sequence[StoredTransaction]:

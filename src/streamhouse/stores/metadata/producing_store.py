@@ -55,8 +55,10 @@ class SqlTransactionStore:
         work = partial(producing.complete_transaction, transactional_id=transactional_id, number=number)
         await self._engine.write(work)
 
-    async def due_transactions(self, *, prepared_before_ms: int, limit: int) -> Sequence[StoredTransaction]:
-        work = partial(producing.due_transactions, prepared_before_ms=prepared_before_ms, limit=limit)
+    async def due_transactions(
+        self, *, prepared_before_ms: int, limit: int, after: StoredTransaction | None = None
+    ) -> Sequence[StoredTransaction]:
+        work = partial(producing.due_transactions, prepared_before_ms=prepared_before_ms, limit=limit, after=after)
         return await self._engine.read(work)
 
     async def transactions(self, *, after: str | None, limit: int) -> Sequence[StoredTransaction]:

@@ -38,11 +38,12 @@ UPDATE transactions SET
 WHERE transactional_id = :transactional_id;
 
 -- name: due_transactions
--- Those that are open for too long, and those whose decision is so old.
+-- Those that are open for too long, and those whose decision is so old, from behind one of them on.
 SELECT transactional_id, producer_id, producer_epoch, previous_id, previous_epoch, marked_id, marked_epoch, timeout_ms,
        state, number, started_at_ms, changed_at_ms, partitions
 FROM transactions
 WHERE due_at_ms IS NOT NULL AND due_at_ms <= :now_ms AND (state = 'Ongoing' OR due_at_ms <= :decided_ms)
+  AND due_at_ms >= :after_ms AND (due_at_ms > :after_ms OR transactional_id > :after)
 ORDER BY due_at_ms, transactional_id LIMIT :limit;
 
 -- name: list_transactions

@@ -43,6 +43,7 @@ from streamhouse.stores.metadata.transaction_rows import (
 )
 
 _FIRST: Final = ""  # sorts before every transactional id
+_EARLIEST_MS: Final = -1
 
 
 # --- a producer and its transaction
@@ -101,9 +102,17 @@ async def transaction_of_producer(tx: Transaction, producer_id: int) -> StoredTr
     return None if row is None else transaction_of(row)
 
 
-async def due_transactions(tx: Transaction, prepared_before_ms: int, limit: int) -> Sequence[StoredTransaction]:
+async def due_transactions(
+    tx: Transaction, prepared_before_ms: int, limit: int, after: StoredTransaction | None
+) -> Sequence[StoredTransaction]:
     now_ms = await tx.now_ms()
-    params: Params = {"now_ms": now_ms, "decided_ms": now_ms - prepared_before_ms, "limit": limit}
+    params: Params = {
+        "now_ms": now_ms,
+        "decided_ms": now_ms - prepared_before_ms,
+        "limit": limit,
+        "after_ms": _EARLIEST_MS if after is None else changes.due_at_ms(after),
+        "after": _FIRST if after is None else after.transactional_id,
+    }
     return [transaction_of(row) for row in await tx.rows(tx.sql.due_transactions, params)]
 
 
