@@ -18,6 +18,7 @@ from streamhouse.model.transaction import Marker, ProducerIdentity
 from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from streamhouse.wire.kafka.peers import KafkaPeers
 from streamhouse.wire.kafka.peers.peer import Peer
+from streamhouse.wire.kafka.transacting import call_of
 from tests.contracts.clocks import ManualClock
 from tests.wire.kafka.producing import Transactional
 from tests.wire.kafka.talk import Served, a_batch, batches_of, create_topic, fetch, fetch_request, until
@@ -116,7 +117,9 @@ async def test_a_marker_is_told_to_another_agent_and_counts_once(served: Served,
     producer = await Transactional.begin(await served.client())
     await producer.add("orders", 0)
     await producer.send("orders", 0, b"a")
-    marker = Marker(producer=ProducerIdentity(producer.producer_id, producer.epoch), number=1, is_commit=False)
+    call = call_of("payments", producer.producer_id, producer.epoch)
+    decided = await served.broker._doors.metadata.end_transaction(call, commit=False, bump=False, fresh_id=-1)
+    marker = decided.marker
     for _ in range(2):
         assert await peers.mark(at, marker, [first, second], timeout_s=5) == {first: None, second: None}
     wanted = Wanted(TopicPartition("orders", 0), 0, 1 << 20, committed=True)
