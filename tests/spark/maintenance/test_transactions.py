@@ -26,7 +26,6 @@ from tests.spark.maintenance.transactions import ABORTED, FINAL, transaction, tr
 
 BUSY = (*QUICK, "--set", "compaction.interval_s=0.1")
 """The agent compacts by itself, all the time."""
-EAGER = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,7 @@ def check_nothing_aborted(agent: LiveAgent, topic: str, *, below: int) -> None:
 
 
 def test_jobs_leave_what_was_committed_and_open_transactions_alone(agent: LiveAgent) -> None:
-    create(agent, "jobs", **EAGER)
+    create(agent, "jobs", cleanup_policy="compact")
     bob = write_history(agent, "jobs", name="jobs")
     check_readers(agent, "jobs", FINAL)
     (open_from,) = [each.stable_end for each in flushed_plan(agent, "jobs").partitions]
@@ -101,7 +100,7 @@ def flushed_plan(agent: LiveAgent, topic: str) -> MaintenancePlan:
 
 
 def test_markers_and_what_is_told_of_aborted_transactions_go_in_their_time(agent: LiveAgent) -> None:
-    create(agent, "markers", **EAGER, delete_retention_ms=str(DAY_MS))
+    create(agent, "markers", cleanup_policy="compact", delete_retention_ms=str(DAY_MS))
     alice = transactional(agent, "markers-alice")
     transaction(alice, "markers", ("a", "aborted"), ends=False)
     transaction(alice, "markers", ("a", "1"))
@@ -117,7 +116,7 @@ def test_markers_and_what_is_told_of_aborted_transactions_go_in_their_time(agent
 
 
 def test_an_agent_compacts_as_jobs_do(busy: LiveAgent) -> None:
-    create(busy, "itself", **EAGER)
+    create(busy, "itself", cleanup_policy="compact", min_cleanable_dirty_ratio="0")
     bob = write_history(busy, "itself", name="itself")
     (open_from,) = [each.stable_end for each in flushed_plan(busy, "itself").partitions]
     wait_until(lambda: 0 < cleaned(busy, "itself")[0] <= open_from, what="compacted up to the open transaction")
