@@ -19,6 +19,7 @@ from .figures import summary_lines
 from .history import History, load_history
 from .report import write_report
 from .run import Options, run
+from .transaction_figures import transaction_lines
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _judge(history: History, report: Path) -> int:
     anomalies = check(history)
-    for line in summary_lines(history):
+    for line in (*summary_lines(history), *transaction_lines(history)):
         _say(line)
     for anomaly in anomalies:
         _say(f"ANOMALY {anomaly}")

@@ -10,26 +10,16 @@ Plain functions over a finished history. Two events are in order only if one was
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from .anomaly import Anomaly
 from .history import Commit, Fault, History, Log, RecordId, Send
+from .transaction_checker import TRANSACTION_PROMISES
 
 MAX_PER_KIND: Final = 20  # one cause has thousands of effects, and nobody reads them all
 ZOMBIE_S: Final = 10.0  # so long after a pause an acknowledgement is looked at with suspicion
 PAUSE: Final = "SIGSTOP"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Anomaly:
-    kind: str
-    text: str
-    at: float | None = None
-
-    def __str__(self) -> str:
-        when = "" if self.at is None else f" at {self.at:.3f} s"
-        return f"{self.kind}{when}: {self.text}"
 
 
 def check(history: History) -> list[Anomaly]:
@@ -356,5 +346,6 @@ PROMISES: Final[tuple[Callable[[History], Iterator[Anomaly]], ...]] = (
     commits_never_go_back,
     commits_are_remembered,
     producers_are_answered,
+    *TRANSACTION_PROMISES,
     nobody_is_in_trouble,
 )

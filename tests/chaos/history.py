@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from .transactions import Transactional
+
 LIMIT_OF_NOTES: Final = 2000
 
 
@@ -169,6 +171,7 @@ class History:
     """read from zero when all was quiet"""
     log_again: dict[int, list[Stored]] = field(default_factory=dict)
     """read once more, after every agent was killed and started again"""
+    transactional: Transactional = field(default_factory=Transactional)
 
     def note(self, at: float, who: str, text: str) -> None:
         if len(self.notes) < LIMIT_OF_NOTES:

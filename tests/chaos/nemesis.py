@@ -12,16 +12,19 @@ from .checker import PAUSE
 from .cluster import ChaosAgent, ChaosCluster
 from .faults import CUTS, HICCUP, JOIN, KILL, RESTART, STORE_HOLE, STORE_RESET, TERM, Planned
 from .history import Fault, History, Life, Note
+from .roles import Roles
 
 REFUSALS = ("exit code 1", "exit code 2")
 HOLES = tuple(kind for kind in CUTS if kind.endswith("hole"))
 
 
 class Nemesis:
-    def __init__(self, cluster: ChaosCluster, history: History, now: Callable[[], float]) -> None:
+    def __init__(self, cluster: ChaosCluster, history: History, now: Callable[[], float], roles: Roles) -> None:
+        """`roles` hears of an agent and of what is about to be done to it, and knows a good moment for it."""
         self._cluster = cluster
         self._history = history
         self._now = now
+        self._roles = roles
         self._cut: dict[tuple[str, str], int] = {}
         self._busy: set[str] = set()
         cluster.on_end = self._on_end
@@ -58,6 +61,10 @@ class Nemesis:
         elif planned.kind == RESTART:
             await self._restart_database(planned, fault)
         else:
+            if planned.kind in (KILL, PAUSE):
+                await self._roles.moment(planned.targets[0])
+                fault.begun_at = self._now()
+            self._roles.strike(planned.targets[0], planned.kind)
             deeds = {KILL: self._kill, TERM: self._terminate, PAUSE: self._pause, HICCUP: self._pause, JOIN: self._join}
             await deeds[planned.kind](agents[0], planned, fault)
         fault.healed_at = self._now()

@@ -33,6 +33,7 @@ DELIVERY_S: Final = 180.0  # longer than all faults together may keep a partitio
 FINISH_S: Final = 90.0
 REQUEST_S: Final = 8.0
 STUBBORN_S: Final = 60.0
+LOGS_OF_CLIENTS: Final = "eos"  # why a producer retries, waits or begins another epoch
 
 
 class Ledger:
@@ -95,7 +96,7 @@ class LibrdkafkaProducer(threading.Thread):
         self._ledger = ledger
         self._every_s = 1 / per_second
         self._stopping = threading.Event()
-        self._logger = _logger(log_path)
+        self._logger = file_logger(log_path)
         self._settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": idempotent,
@@ -109,7 +110,7 @@ class LibrdkafkaProducer(threading.Thread):
             "retry.backoff.ms": 50,
             "retry.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 5000,
-            "debug": "eos",
+            "debug": LOGS_OF_CLIENTS,
             "logger": self._logger,
         }
         self._producer = Producer(self._settings)
@@ -155,9 +156,7 @@ class LibrdkafkaProducer(threading.Thread):
     async def finished(self) -> None:
         await asyncio.to_thread(self.join, FINISH_S)
         self._ledger.close()
-        for handler in tuple(self._logger.handlers):
-            self._logger.removeHandler(handler)
-            handler.close()
+        close_logger(self._logger)
 
 
 class AiokafkaProducer:
@@ -332,13 +331,19 @@ def _batch(value: bytes) -> bytes:
     return bytes(builder.build())
 
 
-def _logger(path: Path) -> logging.Logger:
+def file_logger(path: Path) -> logging.Logger:
     """One that writes to a file and belongs to nobody else."""
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
     logger = logging.Logger(path.stem, logging.DEBUG)
     logger.addHandler(handler)
     return logger
+
+
+def close_logger(logger: logging.Logger) -> None:
+    for handler in tuple(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
 
 
 async def _closed(producer: Any) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from .checker import PROMISES, Anomaly
+from .anomaly import Anomaly
+from .checker import PROMISES
 from .figures import (
     KindOfFault,
     by_kind,
@@ -23,6 +24,7 @@ from .figures import (
 )
 from .history import History, Send
 from .timeline import timeline
+from .transaction_report import transactions_section
 
 STYLE = Path(__file__).with_name("report.css")
 LEGEND = (
@@ -50,7 +52,9 @@ def write_report(path: Path, history: History, anomalies: Sequence[Anomaly]) -> 
 def page(history: History, anomalies: Sequence[Anomaly]) -> str:
     parts = (_head(history), _verdict(history, anomalies), _tiles(history), _anomalies(anomalies))
     rest = (_picture(history, anomalies), _kinds(history), _promises(history, anomalies), _clients(history))
-    return "\n".join((*parts, *rest, _faults(history), _notes(history), "</main></body></html>\n"))
+    return "\n".join(
+        (*parts, *rest, transactions_section(history), _faults(history), _notes(history), "</main></body></html>\n")
+    )
 
 
 def _head(history: History) -> str:

@@ -7,8 +7,9 @@ Leaves      each of them to its module; judging to `checker`
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -18,15 +19,21 @@ from confluent_kafka.cimpl import NewTopic
 
 from .cluster import ChaosCluster
 from .consumers import AnyConsumer, make_consumers, read_log
+from .copying import CopierSlot, make_copiers
 from .faults import plan
 from .history import History, Life, Note
+from .isolation import FOLLOWER, AnyReader, make_readers, read_views, wait_until_stable
 from .nemesis import Nemesis
 from .producers import TOPIC, AnyProducer, make_producers, make_stubborn
+from .roles import Roles
+from .transacting import Single, Transactor, make_transactors
+from .transactions import COMMITTED, COPIES, DEALS
 from .watch import watch_leaders
 
 WARM_UP_S: Final = 3.0
 PEACE_S: Final = 8.0
 CATCH_UP_S: Final = 60.0
+COPY_S: Final = 120.0
 POLL_S: Final = 0.2
 
 
@@ -41,6 +48,11 @@ class Options:
     partitions: int = 6
     per_second: float = 25.0
     """records per second of each producer; stubborn ones send a third of it"""
+    transactions_per_second: float = 2.0
+    """of each transactional producer"""
+
+
+AnyClient = AnyProducer | AnyConsumer | Transactor | Single | CopierSlot | AnyReader
 
 
 async def run(options: Options, say: Callable[[str], None]) -> History:
@@ -59,6 +71,7 @@ class _Run:
             lease_ttl_s=options.lease_ttl_s,
             partitions=options.partitions,
         )
+        self._history.transactional.partitions = options.partitions
         self._cluster = ChaosCluster(
             options.folder, agents=options.agents, spare=options.spare, lease_ttl=f"{options.lease_ttl_s:g}s"
         )
@@ -75,8 +88,10 @@ class _Run:
             history.agents = list(cluster.agents)
             self._say(f"three agents are ready: {cluster.bootstrap}")
             self._all_live("ready")
-            await asyncio.to_thread(create_topic, cluster.bootstrap, self._options.partitions)
+            await asyncio.to_thread(create_topics, cluster.bootstrap, self._options.partitions)
+            self._roles = Roles(cluster.dsn, cluster.by_port(), self._history.transactional, self._now)
             watchers = [
+                asyncio.create_task(self._roles.watch()),
                 asyncio.create_task(watch_leaders(cluster.dsn, cluster.by_port(), history, self._now)),
                 asyncio.create_task(cluster.watch()),
             ]
@@ -96,16 +111,24 @@ class _Run:
 
     async def _with_clients(self) -> None:
         producers, consumers = self._make_producers(), self._make_consumers()
-        for each in (*consumers, *producers):
+        copiers, readers = self._make_copiers(), self._make_readers()
+        for each in (*consumers, *readers, *copiers, *producers):
             each.start()
         try:
             await asyncio.sleep(WARM_UP_S)
             await self._faults()
             await asyncio.sleep(PEACE_S)
         finally:
+            for copier in copiers:
+                copier.calm_down()
             await self._finish(producers)
         await self._catch_up()
         await self._finish(consumers)
+        await self._copy_all()
+        await self._finish(copiers)
+        await self._settle()
+        await asyncio.sleep(1)  # for readers to come to the end
+        await self._finish(readers)
 
     async def _faults(self) -> None:
         names = [agent.name for agent in self._cluster.regular]
@@ -116,7 +139,7 @@ class _Run:
             spare=[name for name in self._cluster.agents if name not in names],
             lease_ttl_s=self._options.lease_ttl_s,
         )
-        await Nemesis(self._cluster, self._history, self._now).run(planned, self._say)
+        await Nemesis(self._cluster, self._history, self._now, self._roles).run(planned, self._say)
         try:
             await self._cluster.wait_until_ready(self._cluster.regular)
         except TimeoutError:
@@ -154,10 +177,39 @@ class _Run:
                 ends[send.record.partition] = max(ends.get(send.record.partition, -1), send.offset)
         return ends
 
+    async def _copy_all(self) -> None:
+        """Until a reader has seen every transaction whose commit was acknowledged, and a copy of all that it saw."""
+        deadline = self._now() + COPY_S
+        while missing := self._not_copied():
+            if self._now() > deadline:
+                self._trouble("copiers", f"did not come to the end within {COPY_S:g} s: {len(missing)} are left")
+                return
+            await asyncio.sleep(POLL_S)
+        self._say("copiers have reached the end")
+
+    def _not_copied(self) -> list[str]:
+        transactional = self._history.transactional
+        seen = [each for each in list(transactional.seen) if each.reader == FOLLOWER and each.entry is not None]
+        entries = {each.entry for each in seen}
+        copied = {each.entry.source for each in seen if each.entry is not None and each.topic == COPIES}
+        deals = [deal for deal in list(transactional.deals) if deal.fate == COMMITTED]
+        unseen = [str(entry) for deal in deals for entry in deal.entries if entry not in entries]
+        places = [(each.partition, each.offset) for each in seen if each.topic == DEALS]
+        return unseen + [f"{place} of {DEALS}" for place in places if place not in copied]
+
+    async def _settle(self) -> None:
+        transactional, bootstrap = self._history.transactional, self._cluster.bootstrap
+        waited = await asyncio.to_thread(wait_until_stable, bootstrap, transactional.partitions)
+        transactional.open_for_s = waited
+        self._say(f"no transaction is open after {max((each or inf for each in waited.values()), default=0.0):.2f} s")
+
     async def _read_back(self) -> None:
         history, bootstrap, partitions = self._history, self._cluster.bootstrap, self._options.partitions
         history.log = await asyncio.to_thread(read_log, bootstrap, partitions)
         self._say(f"the log has {sum(map(len, history.log.values()))} records")
+        transactional = history.transactional
+        views = await asyncio.to_thread(read_views, bootstrap, partitions)
+        transactional.committed, transactional.uncommitted = views
         for agent in self._cluster.regular:
             agent.kill()
         self._all_live("down")
@@ -166,23 +218,34 @@ class _Run:
         await self._cluster.wait_until_ready(self._cluster.regular)
         self._all_live("ready")
         history.log_again = await asyncio.to_thread(read_log, bootstrap, partitions)
+        views = await asyncio.to_thread(read_views, bootstrap, partitions)
+        transactional.committed_again, transactional.uncommitted_again = views
         self._say(f"after all agents were killed it has {sum(map(len, history.log_again.values()))}")
 
     # --- clients --------------------------------------------------------------------------------------------------
 
-    def _make_producers(self) -> list[AnyProducer]:
+    def _make_producers(self) -> list[AnyClient]:
         history, per_second = self._history, self._options.per_second
-        logs = self._options.folder / "logs"
-        made = list(make_producers(history, self._now, self._cluster.bootstrap, per_second=per_second, logs=logs))
+        logs, bootstrap = self._options.folder / "logs", self._cluster.bootstrap
+        rate = self._options.transactions_per_second
+        made: list[AnyClient] = list(make_transactors(history, self._now, bootstrap, per_second=rate, logs=logs))
+        made += list(make_producers(history, self._now, self._cluster.bootstrap, per_second=per_second, logs=logs))
         for agent in self._cluster.regular:
             host, port = agent.kafka.host, agent.kafka.port
             made.append(make_stubborn(history, self._now, agent.name, host, port, per_second=per_second / 3))
         return made
 
-    def _make_consumers(self) -> list[AnyConsumer]:
+    def _make_consumers(self) -> list[AnyClient]:
         return list(make_consumers(self._history, self._now, self._cluster.bootstrap))
 
-    async def _finish(self, clients: list[AnyProducer] | list[AnyConsumer]) -> None:
+    def _make_copiers(self) -> list[CopierSlot]:
+        logs = self._options.folder / "logs"
+        return list(make_copiers(self._history, self._now, self._cluster.bootstrap, logs=logs))
+
+    def _make_readers(self) -> list[AnyClient]:
+        return list(make_readers(self._history, self._now, self._cluster.bootstrap))
+
+    async def _finish(self, clients: Sequence[AnyClient]) -> None:
         for each in clients:
             each.stop()
         await asyncio.gather(*(each.finished() for each in clients))
@@ -196,6 +259,8 @@ class _Run:
         self._history.troubles.append(Note(self._now(), who, text))
 
 
-def create_topic(bootstrap: str, partitions: int) -> None:
+def create_topics(bootstrap: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(TOPIC, partitions)])[TOPIC].result(30)
+    topics = [NewTopic(name, partitions) for name in (TOPIC, DEALS, COPIES)]
+    for created in admin.create_topics(topics).values():
+        created.result(30)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from .checker import Anomaly, check
+from .anomaly import Anomaly
+from .checker import check
 from .faults import CUTS, JOIN, RESTART, WEIGHTS, Planned, plan
 from .figures import by_kind, effects, pauses
 from .history import Fault, History, Leader, RecordId, Send
 from .report import page
 from .run import Options, run
+from .transactions import COMMITTED, TOPICS
 
 AGENTS, SPARE = ["agent 1", "agent 2", "agent 3"], ["agent 4"]
 
@@ -102,4 +104,5 @@ async def test_a_moment_of_chaos_breaks_no_promise(folder: Path) -> None:
     assert check(history) == []
     assert len(history.faults) > 1
     assert sum(send.acked for send in history.sends) > 100
+    assert {deal.topic for deal in history.transactional.deals if deal.fate == COMMITTED} == set(TOPICS)
     assert "Every promise was kept" in page(history, [])

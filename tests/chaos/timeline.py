@@ -11,7 +11,8 @@ from itertools import pairwise
 from math import log10
 from typing import Final
 
-from .checker import PAUSE, Anomaly
+from .anomaly import Anomaly
+from .checker import PAUSE
 from .faults import CUTS, HICCUP, JOIN, RESTART
 from .figures import Pause, Second, pauses, seconds
 from .history import Fault, History, Leader, Life
