@@ -148,6 +148,10 @@ bench-maintenance: $(STAMP) ## what merging costs, and what cold readers and the
 bench-compaction: $(STAMP) ## key compaction on Spark, checked against what was sent; ARGS='--updates 10000000 --keys 1000000'
 	$(BIN)/python -m benchmarks.key_compaction $(ARGS)
 
+.PHONY: bench-transactions
+bench-transactions: $(STAMP) ## transactions a second and how long each takes, on one agent, on a cluster and on Kafka; ARGS='--seconds 2 --repeat 1'
+	$(BIN)/python -m benchmarks.transactions $(ARGS)
+
 .PHONY: bench-replay
 bench-replay: $(STAMP) ## copying a topic and restoring it from Parquet, beside Spark's sink; ARGS='--records 2000000'
 	$(BIN)/python -m benchmarks.replay $(ARGS)

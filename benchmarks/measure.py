@@ -57,6 +57,9 @@ METRICS: Final[dict[str, Metric]] = {
     "per GB": Metric(unit="requests/GB", better="lower"),
     "transactions": Metric(unit="transactions/s", better="lower"),
     "cpu share": Metric(unit="agents' cores", better="lower"),
+    # of producers with transactions
+    "commits": Metric(unit="commits/s", better="higher"),
+    "of idempotent": Metric(unit="of the idempotent rate", better="higher"),
     # of Spark
     "events": Metric(unit="events/s", better="higher"),
     "events per core": Metric(unit="events/s per core", better="higher"),

@@ -45,6 +45,11 @@ SPARK_WRITE: Final = Marks(
 REPLAY: Final = Marks(
     begin="<!-- replay numbers: begin (written by --write-readme) -->", end="<!-- replay numbers: end -->"
 )
+TRANSACTIONS: Final = Marks(
+    begin="<!-- transaction numbers: begin (written by --write-readme) -->",
+    end="<!-- transaction numbers: end -->",
+    remark=RATIOS,
+)
 NEXMARK: Final = Marks(
     begin="<!-- nexmark numbers: begin (written by --write-readme) -->", end="<!-- nexmark numbers: end -->"
 )
