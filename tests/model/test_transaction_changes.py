@@ -228,7 +228,7 @@ def test_only_an_ongoing_transaction_expires(state: TransactionState) -> None:
         return
     assert expired is not None
     assert (expired.state, expired.producer, expired.marked_as) == (PREPARE_ABORT, (7, 4), (7, 4))
-    assert expired.previous is None  # its producer is fenced, whatever it repeats
+    assert expired.previous == (7, 3)
     assert expired.partitions == (part(0),)
 
 
@@ -237,6 +237,29 @@ def test_a_transaction_expires_when_its_time_is_up_and_not_before() -> None:
     assert changes.expire(row(ONGOING), 4, now_ms=STARTED_MS + 1000) is None
     assert changes.expire(None, 5, now_ms=STARTED_MS + 1000) is None
     assert changes.expire(row(ONGOING), 5, now_ms=STARTED_MS + 1000) is not None
+
+
+def test_a_producer_whose_time_was_up_is_told_what_happened_and_goes_on_after_an_abort() -> None:
+    expired = changes.expire(row(ONGOING), 5, now_ms=NOW_MS)
+    assert expired is not None
+    over = changes.complete(expired, 5, now_ms=NOW_MS)
+    assert over is not None
+    for found in (expired, over):
+        with pytest.raises(InvalidTransactionState):  # not a replaced producer: there is no other
+            end(found, commit=True, bump=True)
+        assert end(found, commit=False, bump=True).producer == (7, 4)
+        for commit in (True, False):
+            with pytest.raises(ProducerFenced):  # one that can't be told its next epoch
+                end(found, commit=commit, bump=False)
+    with pytest.raises(ProducerFenced):
+        changes.enlist(over, call(), [part(1)], limit=9, now_ms=NOW_MS)
+    assert changes.init_producer(over, asked(), now_ms=NOW_MS).producer == (7, 5)
+
+
+def test_a_producer_whose_time_was_up_in_its_last_epoch_is_fenced_for_good() -> None:
+    expired = changes.expire(row(ONGOING, producer=ProducerIdentity(7, MAX_EPOCH - 1)), 5, now_ms=NOW_MS)
+    assert expired is not None
+    assert (expired.producer, expired.previous) == ((7, MAX_EPOCH), None)
 
 
 @pytest.mark.parametrize(

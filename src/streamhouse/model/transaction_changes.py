@@ -137,10 +137,17 @@ def end(
 
 
 def expire(row: StoredTransaction | None, number: int, *, now_ms: int) -> StoredTransaction | None:
-    """Decide to abort a transaction that takes longer than it may; None when it isn't so. Its producer is fenced."""
+    """Decide to abort a transaction that takes longer than it may; None when it isn't so.
+
+    Its producer is fenced. Nobody has taken its place, though: asking to commit, with `bump`, it is told that the
+    transaction is in another state, and once it has aborted it goes on as the next one. Kafka says the same.
+    """
     if row is None or row.state is not TransactionState.ONGOING or row.number != number:
         return None
-    return _fenced(row, now_ms=now_ms) if row.started_at_ms + row.timeout_ms <= now_ms else None
+    if row.started_at_ms + row.timeout_ms > now_ms:
+        return None
+    fenced = _fenced(row, now_ms=now_ms)
+    return replace(fenced, previous=row.producer) if fenced.producer.epoch < MAX_EPOCH else fenced
 
 
 def complete(row: StoredTransaction | None, number: int, *, now_ms: int) -> StoredTransaction | None:

@@ -324,6 +324,20 @@ async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fen
     assert (await producer.end(commit=True)).error_code == ErrorCode.PRODUCER_FENCED
 
 
+async def test_a_newer_producer_whose_transaction_took_too_long_is_told_so_and_goes_on_after_an_abort(
+    client: Client, orders: str
+) -> None:
+    producer = await Transactional.begin(client, timeout_ms=100)
+    await producer.send(orders, 0, b"a", version=12)
+    await until_stable(client, orders)
+    before = producer.epoch
+    assert (await producer.end(commit=True, version=NEW)).error_code == ErrorCode.INVALID_TXN_STATE
+    assert (await producer.end(commit=False, version=NEW)).error_code == ErrorCode.NONE
+    assert producer.epoch == before + 1
+    assert (await producer.send(orders, 0, b"b", version=12)).error_code == ErrorCode.NONE
+    assert (await producer.end(commit=True, version=NEW)).error_code == ErrorCode.NONE
+
+
 async def test_a_producer_that_says_who_it_is_gets_its_next_epoch_and_one_that_is_not_it_any_more_is_fenced(
     client: Client,
 ) -> None:
