@@ -112,6 +112,18 @@ async def test_readers_of_committed_records_get_nothing_at_or_above_the_last_sta
     assert (everything.last_stable, everything.high_watermark) == (2, 4)
 
 
+async def test_what_retention_took_elsewhere_is_not_passed_over_as_if_it_had_never_been(world: World) -> None:
+    broker = await world.start_with()
+    await produce(broker, batch(b"a", b"b"))
+    await flush(broker)
+    await (await client(broker)).send(b"open")
+    await flush(broker)
+    partition = (await broker.open_log(ORDERS)).partition
+    await world.sqlite.advance_log_start({partition: 2})
+    broker.reader.runs.forget(partition)
+    assert isinstance((await fetch_committed(broker)).error, OffsetOutOfRange)
+
+
 @pytest.mark.parametrize("is_flushed", [False, True])
 async def test_readers_are_told_which_transactions_of_what_they_get_are_void(world: World, is_flushed: bool) -> None:
     broker = await world.start_with()

@@ -211,13 +211,18 @@ class Fetcher:
         readers to the gap's end, because who wants to read as far as the end would wait for it for ever."""
         if until is not None and until <= flushed_end:
             # Transactions begin with a batch, so there was none as far as that: compaction took them.
-            self._check_range(log, offset)
-            return [empty_batch(offset, until, leader_epoch=log.epoch)]
+            return await self._gap(log, offset, until)
         is_gap = await self._reader.is_gap(log.partition, offset, end=flushed_end)
         self._check_range(log, offset)  # as above: what retention took is no gap
         if found := log.read_tail(offset, max_bytes=max_bytes, at_least_one=True, until=until):
             return found
-        return [empty_batch(offset, flushed_end, leader_epoch=log.epoch)] if is_gap else ()
+        return await self._gap(log, offset, flushed_end) if is_gap else ()
+
+    async def _gap(self, log: PartitionLog, offset: int, end: int) -> Sequence[Buffer]:
+        """What retention took is no gap, also where it was another agent's, and this one hasn't heard of it yet."""
+        await self._voids.learn_start(log)
+        self._check_range(log, offset)
+        return [empty_batch(offset, end, leader_epoch=log.epoch)]
 
     def _check_range(self, log: PartitionLog, offset: int) -> None:
         """A leader whose time is over may have been succeeded: what lies beyond its end, the next one may have. Told

@@ -57,12 +57,13 @@ class Voids:
             found += [row for row in rows if row.last_offset < known_from and row.first_offset < end]
             is_last = len(rows) < self._page or rows[-1].last_offset + 1 >= known_from
             at = None if is_last else rows[-1].last_offset + 1
-        log.start_at(await self._log_start(log.partition))  # others may have moved it, and taken rows along
+        await self.learn_start(log)
         return found
 
-    async def _log_start(self, partition: PartitionId) -> int:
-        states = await self._metadata.partitions([partition.topic_id])
-        return next((state.log_start for state in states if state.partition == partition), 0)
+    async def learn_start(self, log: PartitionLog) -> None:
+        """Others may have moved the log's start, and taken rows along."""
+        states = await self._metadata.partitions([log.partition.topic_id])
+        log.start_at(next((state.log_start for state in states if state.partition == log.partition), 0))
 
 
 def _require_kept(log: PartitionLog, offset: int) -> None:
