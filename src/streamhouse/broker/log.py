@@ -294,6 +294,11 @@ class PartitionLog:
         """The sequence that an idempotent producer's batch leaves out, if any."""
         return self._producers.missing(header) if header.producer_id >= 0 else None
 
+    def open_entries(self) -> Sequence[ProducerEntry]:
+        """The producers whose transactions are open: few of many."""
+        found = map(self._producers.of, self._stability.open_producers)
+        return [each for each in found if each is not None]
+
     def producers(self, *, now_ms: int) -> Sequence[ProducerEntry]:
         """The idempotent producers that are remembered, with what they sent last; idempotency keys are none."""
         return [each for each in self._producers.entries(now_ms=now_ms) if each.producer_id < KEYS_FROM]
@@ -302,8 +307,8 @@ class PartitionLog:
 
     @property
     def open_transactions(self) -> int:
-        """How many there are; for whoever counts them now and then."""
-        return 0 if self._stability.is_calm else len(self._producers.open_transactions())
+        """How many there are."""
+        return len(self._stability.open_producers)
 
     @property
     def last_stable_offset(self) -> int:

@@ -89,6 +89,10 @@ class ProducerTable:
         ]
         return {producer_id: first for first, producer_id in sorted(firsts)}
 
+    def of(self, producer_id: int) -> ProducerEntry | None:
+        """What is remembered of a producer."""
+        return self._among(producer_id).get(producer_id)
+
     def knows(self, header: BatchHeader) -> bool:
         """Whether this incarnation of the producer has stored anything that is remembered."""
         entry = self._among(header.producer_id).get(header.producer_id)

@@ -59,6 +59,11 @@ class Stability:
         """Whether everything that is durable is decided."""
         return not self._open and not self._ending
 
+    @property
+    def open_producers(self) -> Collection[int]:
+        """Whose transactions are open."""
+        return self._open.keys()
+
     def oldest(self) -> int:
         """Where the oldest transaction begins that isn't decided for good; of a log that isn't calm."""
         first = min((each.first_offset for each in self._ending), default=None)

@@ -86,7 +86,7 @@ class Strays:
         """Ask after a few of the transactions that have been open for a while, the most patient first."""
         now = self._doors.clock.monotonic()
         logs = {each.partition: each for each in self._tenancy().logs() if _is_held_back(each)}
-        found = list(_open(logs.values(), now_ms=self._doors.clock.now_ms()))
+        found = _open(logs.values())
         fresh = _Patience(now + self._settings.grace_s, self._settings.grace_s)
         self._suspects = {each: self._suspects.get(each, fresh) for each in found}
         due = sorted((each for each in found if self._suspects[each].ask_at <= now), key=self._suspects.__getitem__)
@@ -97,7 +97,7 @@ class Strays:
 
     async def _ask_after(self, item: PartitionLog, suspect: Suspect) -> None:
         marker = ending_of(await self._doors.metadata.transaction_of(suspect.entry.producer_id), suspect)
-        if marker is None or not item.gate.is_open or suspect not in _open([item], now_ms=self._doors.clock.now_ms()):
+        if marker is None or not item.gate.is_open or suspect not in _open([item]):
             return
         try:
             await self._marking.write(item, marker)
@@ -113,10 +113,5 @@ def _is_held_back(item: PartitionLog) -> bool:
     return item.closed is None and item.last_stable_offset < item.high_watermark
 
 
-def _open(logs: Iterable[PartitionLog], *, now_ms: int) -> Sequence[Suspect]:
-    return [
-        Suspect(item.partition, entry)
-        for item in logs
-        for entry in item.producers(now_ms=now_ms)
-        if entry.transaction_first is not None
-    ]
+def _open(logs: Iterable[PartitionLog]) -> Sequence[Suspect]:
+    return [Suspect(item.partition, entry) for item in logs for entry in item.open_entries()]

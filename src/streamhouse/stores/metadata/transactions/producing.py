@@ -10,7 +10,7 @@ A call that also holds sessions and partitions takes them before the row, and of
 from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
-from streamhouse.errors import LeaseLost
+from streamhouse.errors import LeaseLost, SessionLost
 from streamhouse.model import transaction_changes as changes
 from streamhouse.model.group import GroupOffset
 from streamhouse.model.lease import SessionState
@@ -49,7 +49,8 @@ _EARLIEST_MS: Final = -1
 # --- a producer and its transaction
 
 
-async def init_producer(tx: Transaction, asked: ProducerAsked) -> StoredTransaction:
+async def init_producer(tx: Transaction, asked: ProducerAsked, by: SessionId | None) -> StoredTransaction:
+    await _check_session(tx, by)
     row = await _hold(tx, asked.transactional_id)
     if row is None:
         created = changes.new_transaction(asked, now_ms=await tx.now_ms())
@@ -65,15 +66,17 @@ async def enlist(
 ) -> StoredTransaction:
     row = await _hold(tx, call.transactional_id)
     found: list[PartitionId] = []
-    if new := [each for each in partitions if row is None or each not in row.partitions]:
+    known = set() if row is None else set(row.partitions)
+    if new := [each for each in partitions if each not in known]:
         rows = await tx.rows(tx.sql.existing_partitions, {"partitions": partition_list(new)})
         found = [partition_of(each) for each in rows]
     return await _write(tx, row, changes.enlist(row, call, found, limit=limit, now_ms=await tx.now_ms()))
 
 
 async def end_transaction(
-    tx: Transaction, call: TransactionCall, commit: bool, bump: bool, fresh_id: int
+    tx: Transaction, call: TransactionCall, commit: bool, bump: bool, fresh_id: int, by: SessionId | None
 ) -> StoredTransaction:
+    await _check_session(tx, by)
     row = await _hold(tx, call.transactional_id)
     now_ms = await tx.now_ms()
     return await _write(tx, row, changes.end(row, call, commit=commit, bump=bump, fresh_id=fresh_id, now_ms=now_ms))
@@ -191,6 +194,15 @@ async def _write(tx: Transaction, row: StoredTransaction | None, changed: Stored
         await tx.change(tx.sql.drop_pending_offsets, named)
     await tx.change(tx.sql.update_transaction, transaction_params(changed))
     return changed
+
+
+async def _check_session(tx: Transaction, session_id: SessionId | None) -> None:
+    """Raise `SessionLost` unless others still count on this agent; None: nobody has to."""
+    if session_id is None:
+        return
+    session = await tx.row(tx.sql.find_session, {"session_id": session_id})
+    if session is None or session["state"] != SessionState.LIVE or session["expires_at_ms"] <= await tx.now_ms():
+        raise SessionLost(session_id, why="it is not live")
 
 
 async def _check_lease(tx: Transaction, session_id: SessionId, shard: PartitionId, epoch: Epoch) -> None:
