@@ -12,7 +12,7 @@ import asyncio
 import tempfile
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,6 +80,13 @@ class AlwaysHere:
 
     def does(self, chore: str) -> bool:
         return True
+
+
+class AllSettled:
+    """Nothing is of a transaction: no snapshot has to be read, and there are none."""
+
+    async def ends(self, states: Iterable[PartitionState]) -> Mapping[PartitionId, int]:
+        return {state.partition: state.flushed_end for state in states}
 
 
 class OneTopic:
@@ -194,7 +201,8 @@ async def plans(doors: Doors, log: Log, times: Times, calls: int) -> None:
     async def latest(_: TopicPartition) -> FoundOffset:
         return FoundOffset(log.end)
 
-    planner = ReadPlans(doors, catalogue=cast(Any, OneTopic(log.topic)), latest=latest)
+    catalogue, settled = cast(Any, OneTopic(log.topic)), cast(Any, AllSettled())
+    planner = ReadPlans(doors, catalogue=catalogue, settled=settled, stable_end=latest)
     spans = [Span(TopicPartition(log.topic.name, number)) for number in range(log.topic.partitions)]
     pages: list[Place | None] = [None]
 
