@@ -69,9 +69,7 @@ def refusal(
         return ProducerFenced(name, epoch=producer.epoch, current=found.producer.epoch)
     if found.state.is_prepared:
         return ConcurrentTransactions(name)
-    missing = (
-        set(partitions) if found.state is not TransactionState.ONGOING else set(partitions) - set(found.partitions)
-    )
+    missing = set(partitions).difference(found.partitions if found.state is TransactionState.ONGOING else ())
     if missing:
         return TransactionAbortable(
             f"the partition is in no transaction that is under way; transactional_id={name!r} partition={min(missing)}"
