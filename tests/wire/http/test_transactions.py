@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.config import TransactionSettings
 from streamhouse.errors import ProducerFenced
 from streamhouse.model.names import TopicPartition
 from tests.broker.support import World
@@ -98,6 +99,25 @@ async def test_pages_hold_everything_once(broker: Broker, http: httpx.AsyncClien
     assert (found, params["cursor"]) == (names, None)
 
 
+async def test_a_filter_that_lets_little_through_is_answered_in_steps(
+    broker: Broker, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No answer looks at more than `max_listed`, and none is lost for it."""
+    for number in range(9):
+        producer = await Producer(broker, f"p-{number}").init()
+        if number == 7:
+            await producer.send(b"x", name=HERE)
+    monkeypatch.setattr("streamhouse.broker.transactions.transactions.PAGE", 2)
+    monkeypatch.setattr(broker.transactions, "_settings", TransactionSettings(max_listed=4))
+    found: list[list[str]] = []
+    params: dict[str, Any] = {"state": "Ongoing"}
+    while params.get("cursor", "") is not None:
+        answer = (await http.get("/v1/transactions", params=params)).json()
+        found.append([each["transactional_id"] for each in answer["transactions"]])
+        params["cursor"] = answer["cursor"]
+    assert found == [[], ["p-7"], []]
+
+
 async def test_an_abort_fences_the_producer_and_lets_readers_go_on(alice: Producer, http: httpx.AsyncClient) -> None:
     assert await stable(http) == (0, 1)
     done = (await http.post("/v1/transactions/alice/abort", json={})).json()
@@ -122,8 +142,7 @@ async def test_a_timeout_that_is_too_long_by_now_is_no_obstacle(
     broker: Broker, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await (await Producer(broker).init(timeout_ms=600_000)).send(b"x", name=HERE)
-    settings = broker.transactions._settings
-    monkeypatch.setattr(broker.transactions, "_settings", type(settings)(max_timeout_s=60))
+    monkeypatch.setattr(broker.transactions, "_settings", TransactionSettings(max_timeout_s=60))
     done = await http.post("/v1/transactions/alice/abort", json={})
     assert (done.status_code, done.json()["after"]["timeout_ms"]) == (200, 60_000)
 
