@@ -176,6 +176,13 @@ def test_an_unknown_id_is_said_in_one_line(run: Run, world: World, command: list
     )
 
 
+def test_an_end_that_waits_for_leaders_is_said_to_be_decided(run: Run, world: World) -> None:
+    problem = {"title": "ConcurrentTransactions", "detail": "the transaction before is still being ended"}
+    world.http["/v1/transactions/a/abort"] = lambda request: httpx.Response(503, json=problem)
+    result = run("transactions", "abort", "a", "--yes")
+    assert (result.exit_code, "still being ended; it is decided, and over when" in result.stderr) == (1, True)
+
+
 def test_partitions_that_are_held_back_are_told(run: Run, world: World) -> None:
     world.http["/v1/agents"] = answer(agents=[an_agent(1)])
     world.http["/v1/partitions"] = answer(

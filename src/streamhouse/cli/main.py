@@ -37,6 +37,7 @@ from streamhouse.cli import (
 from streamhouse.cli.help import CONTEXT, HelpfulCommand, HelpfulGroup, described
 from streamhouse.cli.output import fail
 from streamhouse.errors import (
+    ConcurrentTransactions,
     GroupNotFound,
     Misconfigured,
     NonEmptyGroup,
@@ -58,6 +59,7 @@ HINTS: Final[Mapping[type[StreamhouseError], str]] = {
     SubjectNotSoftDeleted: "; delete it without --permanent first",
     GroupNotFound: "; see which there are with: streamhouse groups list",
     NonEmptyGroup: "; stop its consumers, or wait until their sessions are over, then try again",
+    ConcurrentTransactions: "; it is decided, and over when the leaders of its partitions have heard of it",
     TransactionalIdNotFound: "; see which there are with: streamhouse transactions list",
     OffsetOutOfRange: "; start at one between them, or with --from-beginning",
 }

@@ -4,6 +4,7 @@ Owns        names and help of shared flags; which agent a command talks to; comp
 Leaves      settings to `config`
 """
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Annotated
@@ -74,8 +75,23 @@ async def _group_names() -> list[str]:
         return [group.name for group in await doors.groups(admin).all()]
 
 
+def complete_transactional_id(incomplete: str) -> list[str]:
+    try:
+        return [name for name in run(_transactional_ids()) if name.startswith(incomplete)]
+    except (StreamhouseError, TimeoutError, typer.BadParameter):
+        return []
+
+
+async def _transactional_ids() -> list[str]:
+    async with asyncio.timeout(_COMPLETION_TIMEOUT_S), Doors().http(http_address(None)) as http:
+        return [each.transactional_id for each in await http.transactions()]
+
+
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic, show_default=False)]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_group, show_default=False)]
+TransactionalId = Annotated[
+    str, typer.Argument(metavar="TRANSACTIONAL_ID", autocompletion=complete_transactional_id, show_default=False)
+]
 
 
 def bootstrap_address(given: str | None) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import HelpfulCommand, described, group
-from streamhouse.cli.options import AsJson, HttpAddress, http_address
+from streamhouse.cli.options import AsJson, HttpAddress, TransactionalId, http_address
 from streamhouse.cli.output import Column, print_facts, print_json, print_table, say
 from streamhouse.cli.words import count, counted, seconds, when
 from streamhouse.client.nouns import Transaction, TransactionAborted
@@ -26,8 +26,6 @@ PAINT = {
     "CompleteAbort": "red",
 }
 STATES = ("Empty", *PAINT)
-
-TransactionalId = Annotated[str, typer.Argument(metavar="TRANSACTIONAL_ID", show_default=False)]
 
 
 @app.command(

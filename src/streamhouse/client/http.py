@@ -25,6 +25,7 @@ from streamhouse.client.nouns import (
 from streamhouse.client.where import agent_urls
 from streamhouse.errors import (
     AnotherTable,
+    ConcurrentTransactions,
     InvalidDefinition,
     NameTaken,
     NoWorker,
@@ -53,6 +54,7 @@ NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
     kind.__name__: kind
     for kind in (
         AnotherTable,
+        ConcurrentTransactions,
         InvalidDefinition,
         NameTaken,
         NoWorker,
