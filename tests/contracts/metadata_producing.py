@@ -9,6 +9,7 @@ from streamhouse.errors import (
     InvalidTransactionState,
     LeaseLost,
     ProducerFenced,
+    SessionLost,
     TransactionTooLarge,
     UnknownProducerId,
 )
@@ -33,6 +34,7 @@ from tests.contracts.metadata_scene import (
     BOB,
     CLICKS,
     ORDERS,
+    TTL_MS,
     commit_of,
     lead,
     new_session,
@@ -439,6 +441,29 @@ class ProducingContract:
         with pytest.raises(UnknownProducerId):
             await pend(scene, coordinated, TransactionCall("other", ProducerIdentity(7, 0)), begins=True, p0=6)
         assert await undecided(scene) == set()
+
+    async def test_an_agent_that_others_took_for_dead_decides_nothing(self, scene: MetadataStore) -> None:
+        call = await begin(scene, "t")
+        await scene.claim_recovery(ALICE, by=BOB, proven_dead=True)
+        with pytest.raises(SessionLost):
+            await scene.end_transaction(call, commit=True, bump=False, fresh_id=FRESH, by=ALICE)
+        asked = ProducerAsked(transactional_id="t", timeout_ms=TIMEOUT_MS, fresh_id=8)
+        with pytest.raises(SessionLost):
+            await scene.init_producer(asked, by=ALICE)
+        found = await scene.find_transaction("t")
+        assert found is not None
+        assert (found.state, found.producer) == (TransactionState.ONGOING, call.producer)
+        ended = await scene.end_transaction(call, commit=True, bump=False, fresh_id=FRESH, by=BOB)
+        assert ended.state is TransactionState.PREPARE_COMMIT
+
+    async def test_an_agent_that_is_late_decides_nothing(self, scene: MetadataStore, clock: ManualClock) -> None:
+        call = await begin(scene, "t")
+        clock.advance(ms=TTL_MS)
+        with pytest.raises(SessionLost):
+            await scene.end_transaction(call, commit=True, bump=False, fresh_id=FRESH, by=ALICE)
+        await scene.renew_session(ALICE, TTL_MS)
+        ended = await scene.end_transaction(call, commit=True, bump=False, fresh_id=FRESH, by=ALICE)
+        assert ended.state is TransactionState.PREPARE_COMMIT
 
     async def test_only_the_coordinator_of_the_group_puts_offsets(
         self, scene: MetadataStore, coordinated: PartitionState

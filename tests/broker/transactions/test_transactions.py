@@ -28,7 +28,7 @@ from streamhouse.errors import (
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity, StoredTransaction, TransactionState
-from tests.broker.support import CLICKS, ORDERS, batch, idempotent, produce, settle
+from tests.broker.support import CLICKS, ORDERS, batch, current, idempotent, produce, settle
 from tests.broker.transactions.support import Producer, committed, running
 
 NOWHERE = TopicPartition("nowhere", 0)
@@ -312,6 +312,26 @@ async def test_a_decision_that_was_never_told_to_a_partition_is_told_by_whoever_
         await world.clock.advance(6)
         assert await committed(broker) == [b"x"]
         assert (await row(broker)).state is TransactionState.COMPLETE_COMMIT
+
+
+async def test_an_agent_that_was_taken_for_dead_ends_nothing_that_it_was_asked_to_end_long_ago() -> None:
+    """Its producer, which keeps its epoch, asked another agent meanwhile and is in its next transaction."""
+    async with running() as (world, broker):
+        paused = Broker(world.doors(alone=False))
+        await paused.start()
+        alice = await Producer(broker).init()
+        asked = alice.call
+        await alice.send(b"first")
+        await alice.end(commit=True)
+        await alice.send(b"half")
+        await world.sqlite.claim_recovery(
+            current(paused).session.session_id, by=current(broker).session.session_id, proven_dead=True
+        )
+        with pytest.raises(TransactionUnavailable):
+            await paused.transactions.end(asked, commit=True, bump=False)
+        assert (await row(broker)).state is TransactionState.ONGOING
+        await alice.end(commit=False)
+        assert await committed(broker) == [b"first"]
 
 
 async def test_a_topic_that_is_gone_does_not_hold_the_end_up() -> None:

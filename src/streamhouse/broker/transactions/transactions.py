@@ -23,6 +23,7 @@ from streamhouse.broker.tenure import Tenure
 from streamhouse.errors import (
     ConcurrentTransactions,
     InvalidTopicName,
+    SessionLost,
     StreamhouseError,
     TransactionalIdNotFound,
     TransactionUnavailable,
@@ -31,7 +32,7 @@ from streamhouse.errors import (
 )
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.lease import Session
-from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.model.transaction import (
     Marker,
     ProducerAsked,
@@ -121,6 +122,12 @@ class Transactions:
     def _is_ours(self, transactional_id: str) -> bool:
         return self._doors.alone or self._cluster.is_ours(shard(transactional_id, self._settings))
 
+    @property
+    def _by(self) -> SessionId | None:
+        """Who is asked. A paused agent that wakes up finds calls which producers have long made to another one: the end
+        of a transaction then, taken for the end of the next, would tear that one apart."""
+        return None if self._doors.alone else self._tenancy().session.session_id
+
     # --- calls of producers
 
     async def init_producer(
@@ -136,7 +143,7 @@ class Transactions:
                 transactional_id=transactional_id, timeout_ms=timeout_ms, fresh_id=await self._allocate(), known=known
             )
             while True:
-                found = await self._metadata.init_producer(asked)
+                found = await self._metadata.init_producer(asked, by=self._by)
                 if not found.state.is_prepared:
                     return found.producer
                 if not await self._ended(found, wait_s=patience.left_s):
@@ -165,7 +172,9 @@ class Transactions:
         check_id(call.transactional_id, self._settings)
         with _telling(call.transactional_id):
             fresh_id = await self._allocate() if needs_fresh_id(call) else -1
-            decided = await self._metadata.end_transaction(call, commit=commit, bump=bump, fresh_id=fresh_id)
+            decided = await self._metadata.end_transaction(
+                call, commit=commit, bump=bump, fresh_id=fresh_id, by=self._by
+            )
         if decided.state.is_prepared:
             await self._ended(decided, wait_s=self._settings.end_wait_s)
         return decided.producer
@@ -301,5 +310,5 @@ def _telling(transactional_id: str) -> Iterator[None]:
     """A store that doesn't answer is a coordinator that can't: clients look for one again and ask once more."""
     try:
         yield
-    except Unavailable as error:
+    except (Unavailable, SessionLost) as error:
         raise TransactionUnavailable(transactional_id, why=str(error)) from None

@@ -30,12 +30,13 @@ class OffsetsAsked(NamedTuple):
 
 class TransactionStore(Protocol):
     # --- a producer and its transaction
-    async def init_producer(self, asked: ProducerAsked) -> StoredTransaction:
+    async def init_producer(self, asked: ProducerAsked, *, by: SessionId | None = None) -> StoredTransaction:
         """Become the producer of a transactional id: its state is `EMPTY` then, and whoever was it is fenced.
 
         What is ongoing is aborted first: the row comes back prepared, as it does where it was prepared before. The
         caller has that ended, and asks again. Raise `ProducerFenced` when `known` is neither the producer nor, where
-        it changed for `known` itself, the one before.
+        it changed for `known` itself, the one before. Raise `SessionLost` unless the session `by` is live and in time:
+        what an agent was asked before it was paused has been asked of another one since.
         """
         ...
 
@@ -56,14 +57,15 @@ class TransactionStore(Protocol):
         ...
 
     async def end_transaction(
-        self, call: TransactionCall, *, commit: bool, bump: bool, fresh_id: int
+        self, call: TransactionCall, *, commit: bool, bump: bool, fresh_id: int, by: SessionId | None = None
     ) -> StoredTransaction:
         """Decide a transaction; its pending offsets are committed, or gone, with the decision.
 
         They are committed where the group and the partition still exist. With `bump` the producer goes on under the
         next epoch, or `fresh_id` when epochs are used up; a producer that aborts what never began gets that at once,
         and is complete. The same call again returns what it came to. Raise `UnknownProducerId`, `ProducerFenced`, and
-        `InvalidTransactionState` when it was decided otherwise, or there is nothing to decide.
+        `InvalidTransactionState` when it was decided otherwise, or there is nothing to decide; `SessionLost` as
+        `init_producer` does, for the next transaction of a producer may have the epoch of the one before.
         """
         ...
 

@@ -27,8 +27,8 @@ class SqlTransactionStore:
 
     _engine: CountedEngine
 
-    async def init_producer(self, asked: ProducerAsked) -> StoredTransaction:
-        return await self._engine.write(partial(producing.init_producer, asked=asked))
+    async def init_producer(self, asked: ProducerAsked, *, by: SessionId | None = None) -> StoredTransaction:
+        return await self._engine.write(partial(producing.init_producer, asked=asked, by=by))
 
     async def enlist(
         self, call: TransactionCall, partitions: Sequence[PartitionId], *, limit: int
@@ -42,9 +42,9 @@ class SqlTransactionStore:
         return await self._engine.look(partial(producing.transaction_of_producer, producer_id=producer_id))
 
     async def end_transaction(
-        self, call: TransactionCall, *, commit: bool, bump: bool, fresh_id: int
+        self, call: TransactionCall, *, commit: bool, bump: bool, fresh_id: int, by: SessionId | None = None
     ) -> StoredTransaction:
-        work = partial(producing.end_transaction, call=call, commit=commit, bump=bump, fresh_id=fresh_id)
+        work = partial(producing.end_transaction, call=call, commit=commit, bump=bump, fresh_id=fresh_id, by=by)
         return await self._engine.write(work)
 
     async def expire_transaction(self, transactional_id: str, number: int) -> StoredTransaction | None:
