@@ -44,6 +44,7 @@ MAX_POLL_MS: Final = 10_000
 REPLACED_S: Final = (6.0, 20.0)
 RETIRED_S: Final = 15.0
 SLOTS: Final = 2
+LEAVE_S: Final = 10.0
 FREEZES: Final = 0.08
 IMPATIENT: Final = 0.05
 ABORTS: Final = 0.1
@@ -100,7 +101,16 @@ class Copier(threading.Thread):
         except Broken as error:
             self._diary.note(f"{self._instance} ends: {error}")
         finally:
-            consumer.close()
+            self._leave(consumer)
+
+    def _leave(self, consumer: Consumer) -> None:
+        """Give all partitions up before closing: who closes while some are taken away may wait for ever, in a callback
+        of confluent-kafka that lets no other thread run."""
+        consumer.unsubscribe()
+        until = time.monotonic() + LEAVE_S
+        while time.monotonic() < until and (self._metadata is not None or time.monotonic() < until - LEAVE_S + 0.5):
+            consumer.poll(0.1)
+        consumer.close()
 
     # --- reading --------------------------------------------------------------------------------------------------
 
