@@ -45,6 +45,7 @@ LARGE_RECORDS, LARGE_BYTES = 1000, 1000
 WARM_UP_S: Final = 1.0
 TIMEOUT_S: Final = 60.0
 SECONDS: Final = 5.0
+QUIET: Final = {"log_level": 3}  # a coordinator that still loads is no news
 ABOUT: Final = {
     table.OURS: f"StreamHouse {version('streamhouse')}, one agent, fsync never",
     CLUSTER: "three agents with PostgreSQL, an S3 server and the object WAL",
@@ -63,7 +64,7 @@ class Place(NamedTuple):
 
 
 def a_producer(place: Place, transactional_id: str) -> Producer:
-    settings = {"bootstrap.servers": place.bootstrap, "transactional.id": transactional_id, "linger.ms": 0}
+    settings = {"bootstrap.servers": place.bootstrap, "transactional.id": transactional_id, "linger.ms": 0, **QUIET}
     producer = Producer(settings)
     producer.init_transactions(TIMEOUT_S)
     return producer
@@ -127,7 +128,7 @@ def idempotent_rate(place: Place, seconds: float) -> float:
 
 
 def transactional_rate(place: Place, seconds: float) -> float:
-    settings = {"bootstrap.servers": place.bootstrap, "transactional.id": "large", "linger.ms": 5}
+    settings = {"bootstrap.servers": place.bootstrap, "transactional.id": "large", "linger.ms": 5, **QUIET}
     producer = Producer(settings)
     producer.init_transactions(TIMEOUT_S)
     commit = partial(producer.commit_transaction, TIMEOUT_S)
