@@ -111,39 +111,47 @@ def many_at_once(place: Place, seconds: float) -> Iterator[Reading]:
 
 
 def large_ones(place: Place, seconds: float) -> Iterator[Reading]:
-    """The idempotent producer first: what it leaves behind is the same for both."""
+    """The idempotent producer first; each has its connections and its id before it counts."""
     rates = {}
-    for kind, rate_of in (("idempotent", idempotent_rate), ("transactional", transactional_rate)):
-        rate_of(place, WARM_UP_S)
-        rates[kind] = rate_of(place, seconds)
+    for kind, make in (("idempotent", idempotent), ("transactional", transactional)):
+        steps = make(place)
+        _rate(place, steps, WARM_UP_S)
+        rates[kind] = _rate(place, steps, seconds)
         yield Reading(scenario=f"1 MB, {kind}", metric="bytes", value=rates[kind] * LARGE_BYTES / 1e6)
     share = rates["transactional"] / rates["idempotent"]
     yield Reading(scenario="1 MB, transactional", metric="of idempotent", value=share)
 
 
-def idempotent_rate(place: Place, seconds: float) -> float:
-    """Records a second; a megabyte is waited for before the next, as a commit would."""
-    producer = Producer({"bootstrap.servers": place.bootstrap, "enable.idempotence": True, "linger.ms": 5})
-    return _rate(place, seconds, producer, begin=lambda: None, end=lambda: _flushed(producer))
+class Steps(NamedTuple):
+    """What is done before and after each megabyte."""
+
+    producer: Producer
+    begin: Callable[[], None]
+    end: Callable[[], None]
 
 
-def transactional_rate(place: Place, seconds: float) -> float:
+def idempotent(place: Place) -> Steps:
+    """A megabyte is waited for before the next, as a commit would."""
+    settings = {"bootstrap.servers": place.bootstrap, "enable.idempotence": True, "linger.ms": 5, **QUIET}
+    producer = Producer(settings)
+    return Steps(producer, begin=lambda: None, end=partial(_flushed, producer))
+
+
+def transactional(place: Place) -> Steps:
     settings = {"bootstrap.servers": place.bootstrap, "transactional.id": "large", "linger.ms": 5, **QUIET}
     producer = Producer(settings)
     producer.init_transactions(TIMEOUT_S)
-    commit = partial(producer.commit_transaction, TIMEOUT_S)
-    return _rate(place, seconds, producer, begin=producer.begin_transaction, end=commit)
+    return Steps(producer, begin=producer.begin_transaction, end=partial(producer.commit_transaction, TIMEOUT_S))
 
 
-def _rate(
-    place: Place, seconds: float, producer: Producer, *, begin: Callable[[], None], end: Callable[[], None]
-) -> float:
+def _rate(place: Place, steps: Steps, seconds: float) -> float:
+    """Records a second."""
     messages = [{"value": value} for value in values(LARGE_RECORDS, LARGE_BYTES)]
     sent, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
-        begin()
-        sent += producer.produce_batch(place.topic, messages)
-        end()
+        steps.begin()
+        sent += steps.producer.produce_batch(place.topic, messages)
+        steps.end()
     return sent / (time.perf_counter() - began)
 
 
