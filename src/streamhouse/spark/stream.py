@@ -4,8 +4,8 @@ Data path   Spark's micro-batches -> **stream** -> planning on the driver, readi
 Owns        how far the next batch goes, partitions that are new, what is remembered between two calls
 Leaves      decisions to `offsets`, splits to `planning`
 
-A batch never ends above the high watermark, so nothing that a query has seen can disappear. While no agent answers, a
-query has no new data, and goes on when one does.
+A batch never ends above the last stable offset: nothing in it is of a transaction that could still be aborted, so
+nothing that a query has seen can disappear. While no agent answers, a query has no new data, and goes on when one does.
 """
 
 import logging
