@@ -111,6 +111,17 @@ def test_a_producer_that_was_replaced_does_not_come_back(state: TransactionState
     assert outcome_of(before, lambda: changes.init_producer(before, asked(known), now_ms=NOW_MS)) is ProducerFenced
 
 
+@pytest.mark.parametrize("state", list(TransactionState))
+def test_who_waited_for_another_producer_takes_nobody_elses_place(state: TransactionState) -> None:
+    before = row(state)
+    waited = replace(asked(), after=BEFORE)
+    assert outcome_of(before, lambda: changes.init_producer(before, waited, now_ms=NOW_MS)) is ConcurrentTransactions
+    in_time = replace(asked(), after=IN_FORCE)
+    assert changes.init_producer(before, in_time, now_ms=NOW_MS) == changes.init_producer(
+        before, asked(), now_ms=NOW_MS
+    )
+
+
 @pytest.mark.parametrize(
     ("state", "outcome"),
     [

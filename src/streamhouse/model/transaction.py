@@ -60,13 +60,15 @@ class ProducerAsked:
     """A client wants to be the producer of a transactional id.
 
     `fresh_id` is a producer id that nobody ever had, for where one is needed. `known` is who the client says that it
-    is, if it was the producer before.
+    is, if it was the producer before. `after` is the producer whose end was waited for: whoever has taken its place
+    meanwhile may be the same client, which asked again, and is not fenced by what it asked first.
     """
 
     transactional_id: str
     timeout_ms: int
     fresh_id: int
     known: ProducerIdentity | None = None
+    after: ProducerIdentity | None = None
 
 
 class PendingOffset(NamedTuple):

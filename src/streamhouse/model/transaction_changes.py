@@ -62,10 +62,13 @@ def new_transaction(asked: ProducerAsked, *, now_ms: int) -> StoredTransaction:
 def init_producer(row: StoredTransaction, asked: ProducerAsked, *, now_ms: int) -> StoredTransaction:
     """Another incarnation, once nothing is under way: what is ongoing is decided to be aborted, what is decided stays.
 
-    Raise `ProducerFenced` when somebody else is the producer than the one that `known` names.
+    Raise `ProducerFenced` when somebody else is the producer than the one that `known` names, and
+    `ConcurrentTransactions` when it is no longer the one whose end was waited for.
     """
     if asked.known is not None and asked.known not in (row.producer, row.previous):
         raise ProducerFenced(row.transactional_id, epoch=asked.known.epoch, current=row.producer.epoch)
+    if asked.after is not None and asked.after != row.producer:
+        raise ConcurrentTransactions(row.transactional_id)
     if row.state.is_prepared:
         return row
     if row.state is TransactionState.ONGOING:

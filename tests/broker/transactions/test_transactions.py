@@ -116,6 +116,23 @@ async def test_the_next_transaction_is_not_ended_while_the_one_before_is(commit:
         await settle()
 
 
+async def test_a_client_that_asks_again_is_not_fenced_by_what_it_asked_first() -> None:
+    """Both wait for the end of what the one before left open; the client listens to its second call alone."""
+    async with running() as (world, broker):
+        before = await Producer(broker).init()
+        await before.send(b"left")
+        gate = world.metadata.hold("complete_transaction")
+        calls = [asyncio.create_task(Producer(broker).init()) for _ in range(2)]
+        await settle()
+        gate.set()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(each) for each in outcomes].count(ConcurrentTransactions) == 1
+        (alice,) = [each for each in outcomes if isinstance(each, Producer)]
+        await alice.send(b"kept")
+        await alice.end(commit=True)
+        assert await committed(broker) == [b"kept"]
+
+
 async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
     async with running() as (world, broker):
         alice = await Producer(broker).init(timeout_ms=2_000)

@@ -10,7 +10,7 @@ middle leaves a row that says what is still to do.
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from streamhouse.broker.budget import MemoryBudget
@@ -146,6 +146,7 @@ class Transactions:
                 found = await self._metadata.init_producer(asked, by=self._by)
                 if not found.state.is_prepared:
                     return found.producer
+                asked = replace(asked, after=found.producer)
                 if not await self._ended(found, wait_s=patience.left_s):
                     await patience.pause(ConcurrentTransactions(transactional_id))
 
