@@ -26,7 +26,7 @@ from streamhouse.errors import (
     UnknownTopicId,
 )
 from streamhouse.model.group import OFFSETS_TOPIC
-from streamhouse.model.names import TopicId, check_topic_name
+from streamhouse.model.names import PartitionId, TopicId, TopicPartition, check_topic_name
 from streamhouse.model.topic import Topic, TopicConfig, check_topic_config, parse_topic_config
 
 from .doors import Doors
@@ -144,6 +144,16 @@ class Catalogue:
         if (topic := self._by_name.get(name)) is None:
             raise UnknownTopic(name)
         return topic
+
+    async def find_partition(self, name: TopicPartition) -> PartitionId | UnknownTopic:
+        """Which partition a name stands for now, or that it stands for none."""
+        try:
+            topic = await self.find(name.topic)
+        except UnknownTopic as error:
+            return error
+        if not 0 <= name.partition < topic.partitions:
+            return UnknownTopic(name)
+        return PartitionId(topic.topic_id, name.partition)
 
     async def find_by_id(self, topic_id: TopicId) -> Topic:
         if (topic := self._by_id.get(topic_id)) is not None and self._is_fresh(FRESH_S):

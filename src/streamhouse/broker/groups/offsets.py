@@ -23,7 +23,6 @@ from streamhouse.errors import (
     Rejected,
     StreamhouseError,
     Unavailable,
-    UnknownTopic,
     UnknownTopicId,
     UnstableOffsets,
 )
@@ -199,18 +198,9 @@ class Offsets:
         if len(names) > self._settings.max_waiting_changes:
             raise Rejected(f"too many partitions in one request; limit={self._settings.max_waiting_changes}")
         try:
-            return {name: await self._find_one(name) for name in names}
+            return {name: await self._catalogue.find_partition(name) for name in names}
         except Unavailable as error:
             raise CoordinatorUnavailable(group_id, why=str(error)) from None
-
-    async def _find_one(self, name: TopicPartition) -> PartitionId | StreamhouseError:
-        try:
-            topic = await self._catalogue.find(name.topic)
-        except UnknownTopic as error:
-            return error
-        if not 0 <= name.partition < topic.partitions:
-            return UnknownTopic(name)
-        return PartitionId(topic.topic_id, name.partition)
 
     # --- deleting
 

@@ -28,7 +28,6 @@ from streamhouse.errors import (
     TransactionalIdNotFound,
     TransactionUnavailable,
     Unavailable,
-    UnknownTopic,
 )
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.lease import Session
@@ -194,13 +193,7 @@ class Transactions:
     async def _place(self, name: TopicPartition) -> PartitionId | StreamhouseError:
         if name.topic == OFFSETS_TOPIC:
             return InvalidTopicName(f"an internal topic can't be written to by clients; name={name.topic}")
-        try:
-            topic = await self._catalogue.find(name.topic)
-        except UnknownTopic as error:
-            return error
-        if not 0 <= name.partition < topic.partitions:
-            return UnknownTopic(name)
-        return PartitionId(topic.topic_id, name.partition)
+        return await self._catalogue.find_partition(name)
 
     # --- for the leaders of partitions
 

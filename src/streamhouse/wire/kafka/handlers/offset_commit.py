@@ -16,10 +16,11 @@ Versions    v5 no retention time · v6 leader epoch · v7 static members · v8 f
 from collections.abc import Mapping
 from typing import Final
 
-from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.broker.groups import OffsetToCommit
 from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.committing import Codes, Named, caller_of, code_of, name_topics, offsets_of
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.offset_commit import (
     OffsetCommitRequest,
@@ -29,60 +30,41 @@ from streamhouse.wire.kafka.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from streamhouse.wire.kafka.support import serves
-from streamhouse.wire.kafka.topic_ids import name_of
 
 IDS_SINCE: Final = 10
 NOT_FOUND_SINCE: Final = 9
 NO_RETENTION: Final = -1
 
-Codes = Mapping[TopicPartition, ErrorCode]
-
 
 @serves(OffsetCommitRequest, (2, 10))
 async def handle(context: Context, request: OffsetCommitRequest) -> Answer:
-    named = [
-        (topic, topic.name if context.version < IDS_SINCE else await name_of(context, topic.topic_id))
-        for topic in request.topics
-    ]
-    offsets = {
-        TopicPartition(name, part.partition_index): OffsetToCommit(
-            offset=part.committed_offset,
-            leader_epoch=part.committed_leader_epoch,
-            metadata=part.committed_metadata or "",
-        )
-        for topic, name in named
-        if isinstance(name, str)
-        for part in topic.partitions
-    }
-    codes = await _commit(context, request, offsets)
+    named = await name_topics(context, request.topics, ids_since=IDS_SINCE)
+    codes = await _commit(context, request, offsets_of(named))
     return OffsetCommitResponse(topics=[_topic(topic, name, codes) for topic, name in named])
 
 
 async def _commit(
     context: Context, request: OffsetCommitRequest, offsets: Mapping[TopicPartition, OffsetToCommit]
 ) -> Codes:
-    caller = Caller(
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        generation=request.generation_id_or_member_epoch,
-    )
     retention_ms = None if request.retention_time_ms == NO_RETENTION else request.retention_time_ms
     try:
-        outcomes = await context.broker.groups.commit(request.group_id, caller, offsets, retention_ms=retention_ms)
+        outcomes = await context.broker.groups.commit(
+            request.group_id, caller_of(request), offsets, retention_ms=retention_ms
+        )
     except StreamhouseError as error:
         old = isinstance(error, GroupNotFound) and context.version < NOT_FOUND_SINCE
         return dict.fromkeys(offsets, context.refused(ErrorCode.ILLEGAL_GENERATION if old else error))
     return {name: ErrorCode.NONE if outcome is None else context.refused(outcome) for name, outcome in outcomes.items()}
 
 
-def _topic(topic: OffsetCommitRequestTopic, name: str | ErrorCode, codes: Codes) -> OffsetCommitResponseTopic:
+def _topic(topic: OffsetCommitRequestTopic, name: Named, codes: Codes) -> OffsetCommitResponseTopic:
     return OffsetCommitResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
             OffsetCommitResponsePartition(
                 partition_index=part.partition_index,
-                error_code=codes[TopicPartition(name, part.partition_index)] if isinstance(name, str) else name,
+                error_code=code_of(name, part, codes),
             )
             for part in topic.partitions
         ],

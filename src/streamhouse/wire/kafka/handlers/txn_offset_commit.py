@@ -16,10 +16,11 @@ Versions    v2 leader epoch · v3 member and generation, flexible · v4 TRANSACT
 from collections.abc import Mapping
 from typing import Final
 
-from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.broker.groups import OffsetToCommit
 from streamhouse.errors import GroupNotFound, InvalidTransactionState, StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.committing import Codes, Named, caller_of, code_of, name_topics, offsets_of
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -29,7 +30,6 @@ from streamhouse.wire.kafka.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from streamhouse.wire.kafka.support import serves
-from streamhouse.wire.kafka.topic_ids import name_of
 from streamhouse.wire.kafka.transacting import NEVER, Vocabulary, call_of
 
 IDS_SINCE: Final = 6
@@ -40,26 +40,11 @@ LOADING_SINCE: Final = 2
 
 WORDS: Final = Vocabulary(fenced_since=NEVER, abortable_since=ABORTABLE_SINCE)
 
-Codes = Mapping[TopicPartition, ErrorCode]
-
 
 @serves(TxnOffsetCommitRequest, (0, 6))
 async def handle(context: Context, request: TxnOffsetCommitRequest) -> Answer:
-    named = [
-        (topic, topic.name if context.version < IDS_SINCE else await name_of(context, topic.topic_id))
-        for topic in request.topics
-    ]
-    offsets = {
-        TopicPartition(name, part.partition_index): OffsetToCommit(
-            offset=part.committed_offset,
-            leader_epoch=part.committed_leader_epoch,
-            metadata=part.committed_metadata or "",
-        )
-        for topic, name in named
-        if isinstance(name, str)
-        for part in topic.partitions
-    }
-    codes = await _commit(context, request, offsets)
+    named = await name_topics(context, request.topics, ids_since=IDS_SINCE)
+    codes = await _commit(context, request, offsets_of(named))
     return TxnOffsetCommitResponse(topics=[_topic(topic, name, codes) for topic, name in named])
 
 
@@ -68,15 +53,10 @@ async def _commit(
 ) -> Codes:
     if not request.transactional_id:
         return dict.fromkeys(offsets, context.refused(ErrorCode.INVALID_REQUEST))
-    caller = Caller(
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        generation=request.generation_id_or_member_epoch,
-    )
     call = call_of(request.transactional_id, request.producer_id, request.producer_epoch)
     try:
         outcomes = await context.broker.groups.commit_in_transaction(
-            request.group_id, caller, call, offsets, begins=context.version >= BEGINS_SINCE
+            request.group_id, caller_of(request), call, offsets, begins=context.version >= BEGINS_SINCE
         )
     except StreamhouseError as error:
         return dict.fromkeys(offsets, context.refused(_code(context.version, error)))
@@ -97,14 +77,14 @@ def _code(version: int, error: StreamhouseError) -> ErrorCode:
     return code
 
 
-def _topic(topic: TxnOffsetCommitRequestTopic, name: str | ErrorCode, codes: Codes) -> TxnOffsetCommitResponseTopic:
+def _topic(topic: TxnOffsetCommitRequestTopic, name: Named, codes: Codes) -> TxnOffsetCommitResponseTopic:
     return TxnOffsetCommitResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
             TxnOffsetCommitResponsePartition(
                 partition_index=part.partition_index,
-                error_code=codes[TopicPartition(name, part.partition_index)] if isinstance(name, str) else name,
+                error_code=code_of(name, part, codes),
             )
             for part in topic.partitions
         ],
