@@ -136,4 +136,4 @@ def test_without_access_control_the_errors_say_so(admin: Any) -> None:
 def test_what_is_not_offered_is_refused_by_the_client_itself(admin: Any) -> None:
     with pytest.raises(errors.IncompatibleBrokerVersion):
         admin.describe_metadata_quorum()
-    assert admin.describe_features() == {}
+    assert list(admin.describe_features()) == ["transaction.version"]
