@@ -197,6 +197,15 @@ class Agents:
         params = {"offset": offset, "max_bytes": MAX_BATCH_BYTES, "wait_ms": 1000}
         return await self._patiently(lambda: self._answered("GET", path, params=params))
 
+    async def wait_for_news(self, place: TopicPartition, offset: int, *, wait_s: float) -> bool:
+        """Until something is at an offset, or until the time is over; says which. Asks once, without patience."""
+        path = f"/v1/topics/{quote(place.topic, safe='')}/partitions/{place.partition}/batches"
+        params = {"offset": offset, "max_bytes": 1, "wait_ms": round(wait_s * 1000)}
+        answer = await self._answered("GET", path, params=params)
+        if answer.status >= 400:
+            raise Unavailable(told_why(answer))
+        return bool(answer.content)
+
     async def answer(self, method: str, path: str, *, body: object = None) -> Answer:
         """Whatever the answer is, once somebody gives one; for what may be asked twice."""
         return await self._patiently(lambda: self._answered(method, path, body=body))

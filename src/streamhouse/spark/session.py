@@ -50,8 +50,8 @@ SETTINGS: Final = (
     ),
     Setting(
         "spark.sql.streaming.pollingDelay",
-        "50ms",
-        "an idle stream looks for records 20 times a second, not 100: a fraction of the CPU",
+        "5ms",
+        "an idle stream waits for records at an agent, which tells it of the first one, and not between two looks",
     ),
     Setting(
         "spark.sql.shuffle.partitions",

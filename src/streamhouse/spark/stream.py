@@ -6,6 +6,9 @@ Leaves      decisions to `offsets`, splits to `planning`
 
 A batch never ends above the last stable offset: nothing in it is of a transaction that could still be aborted, so
 nothing that a query has seen can disappear. While no agent answers, a query has no new data, and goes on when one does.
+
+A stream without new data waits at the agent, at the partition that grew last, and so is there with the first record. It
+does so from the second look on that finds nothing: a query's other sources may have data, and don't wait for this one.
 """
 
 import logging
@@ -54,6 +57,10 @@ log = logging.getLogger(__name__)
 
 PLACES_FRESH_S: Final = 2.0
 """For so long it holds which partitions there are: a look for new records is one question, not two."""
+LISTEN_S: Final = 0.05
+"""How long a look waits for the first record of one partition: other partitions are looked at so often."""
+LISTEN_ALONE_S: Final = 0.2
+"""The same where there is no other partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +107,8 @@ class Driver:
         self._agents = self._loop.run(_connect(options.agents))
         self._look: Look | None = None
         self._places: tuple[float, list[TopicPartition]] | None = None
+        self._grew: TopicPartition | None = None
+        self._is_deaf = False
 
     def close(self) -> None:
         self._loop.run(self._agents.__aexit__(None, None, None))
@@ -114,8 +123,27 @@ class Driver:
 
     def look(self, starts: Offsets) -> Look:
         """Where everything behind `starts` stands now, partitions among it that are new."""
-        self._look = self._loop.run(self._looked(starts))
+        before, self._look = self._look, self._loop.run(self._looked(starts))
+        grown = grown_since(before, self._look)
+        self._grew, self._is_deaf = grown or self._grew, self._is_deaf and grown is None
         return self._look
+
+    def listen(self) -> None:
+        """Wait for a record behind those that the last look saw, a moment at most."""
+        ends = {} if self._look is None else self._look.ends
+        self._loop.run(self._listened(ends))
+
+    async def _listened(self, ends: Offsets) -> None:
+        place = self._grew if self._grew in ends else next(iter(ends), None)
+        wait_s = LISTEN_ALONE_S if len(ends) == 1 else LISTEN_S
+        if place is None or self._is_deaf:
+            await self._clock.sleep(LISTEN_S)
+            return
+        try:
+            # If no look finds it, it is of a transaction that is open, and would be told again at once.
+            self._is_deaf = await self._agents.wait_for_news(place, ends[place], wait_s=wait_s)
+        except Unavailable:
+            await self._clock.sleep(LISTEN_S)
 
     async def _looked(self, starts: Offsets) -> Look:
         """Asks one question, as a rule: which partitions there are holds for a while."""
@@ -164,6 +192,14 @@ async def _connect(address: str) -> Agents:
     return Agents(address)
 
 
+def grown_since(before: Look | None, now: Look) -> TopicPartition | None:
+    """The partition that has become longest since a look, if any has."""
+    ends = {} if before is None else before.ends
+    more = {place: end - ends.get(place, end) for place, end in now.ends.items()}
+    most = max(more, key=more.__getitem__, default=None)
+    return most if most is not None and more[most] > 0 else None
+
+
 def _with_runs(extent: PartitionPlan, runs: list[Any]) -> PartitionPlan:
     return msgspec.structs.replace(extent, runs=runs)
 
@@ -180,6 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: Driver | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
+        self._is_idle = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
@@ -207,6 +244,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next batch goes; `start` itself where there is nothing new."""
         starts = read_checkpoint(start)
+        if self._is_idle:
+            self._driver.listen()
+        self._is_idle = self._target is None
         try:
             look = self._driver.look(starts)
         except Unavailable as error:
@@ -232,7 +272,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {**starts, **{place: max(end, begins[place]) for place, end in ends.items()}}
         if not lost and all(starts.get(place, begins.get(place)) == end for place, end in ends.items()):
             return start
+        self._is_idle = False
         return checkpoint(ends, since=starts if is_initial(start) else None, ids=ids)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark has a new batch, if only of another source."""
+        self._is_idle = False
 
     def _most(self, look: Look, begins: Offsets, limit: ReadLimit) -> float | None:
         """How many offsets the next batch may take."""
