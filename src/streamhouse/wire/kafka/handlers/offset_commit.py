@@ -9,7 +9,7 @@ Behaviour   answered when the offsets are durable: they survive whatever happens
             GROUP_ID_NOT_FOUND (v9), before it ILLEGAL_GENERATION
             a retention time (before v5) is kept with the offset; later the agent's `groups.offsets_retention_s` holds
             done although the client closed its connection without waiting for the answer
-Left out    transactions
+Left out    nothing; offsets that are committed with a transaction come by TxnOffsetCommit
 Versions    v5 no retention time · v6 leader epoch · v7 static members · v8 flexible · v10 topics by id
 """
 
