@@ -38,6 +38,7 @@ from streamhouse.model.names import NodeId, SessionId
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.metadata.waiting import patiently
+from streamhouse.stores.objects.addresses import canonical
 from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.prove import prove_store
 from streamhouse.telemetry import configure_logging
@@ -191,7 +192,7 @@ def _places(settings: Settings) -> _Places:
     return _Places(
         data=data,
         metadata_url=settings.metadata.url or f"sqlite:///{data / 'metadata.db'}",
-        store_url=settings.store.url or f"file://{data / 'objects'}",
+        store_url=canonical(settings.store.url) or f"file://{data / 'objects'}",
     )
 
 

@@ -2,7 +2,7 @@
 
 Data path   none; called once at the start
 Owns        which URLs there are, and which wrappers stand around every store
-Leaves      each kind of bucket to its own module
+Leaves      each kind of bucket to its own module, and what its address looks like to `addresses`
 """
 
 import os
@@ -17,6 +17,7 @@ from streamhouse.clock import Clock, Ids
 from streamhouse.config import StoreSettings, without_password
 from streamhouse.errors import Misconfigured
 from streamhouse.stores.objects.adaptive import AdaptiveStore, PaceSettings
+from streamhouse.stores.objects.addresses import advise, canonical
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.folder import FolderObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
@@ -24,7 +25,7 @@ from streamhouse.stores.objects.metered import MeteredStore
 from streamhouse.stores.objects.remote_open import is_remote, open_remote
 from streamhouse.stores.objects.retrying import RetryingStore, RetrySettings
 
-SUPPORTED: Final = "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///absolute/path, memory:"
+KNOWN: Final = "supported=s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///absolute/path, memory:"
 
 
 def open_object_store(
@@ -40,6 +41,7 @@ def open_object_store(
 
     What a bucket needs besides (endpoint, region, credentials) comes from `environ`, else from the process's own.
     """
+    url = canonical(url)
     settings = settings or StoreSettings()
     if not is_remote(url):
         local = MeteredStore(_local(url, clock), registry, clock)
@@ -76,4 +78,9 @@ def _local(url: str, clock: Clock) -> ObjectStore:
         return MemoryObjectStore(clock)
     if parts.scheme == "file" and absolute and not (parts.netloc or parts.query or parts.fragment):
         return FolderObjectStore(Path("/" + unquote(parts.path).lstrip("/")), clock)
-    raise Misconfigured(f"not an object store; url={without_password(url)!r} supported={SUPPORTED}")
+    raise Misconfigured(f"not an object store; url={_told(url)!r} {f'do={say}' if (say := advise(url)) else KNOWN}")
+
+
+def _told(url: str) -> str:
+    """Without what is nobody's business: an address that was copied may hold a password or a signature."""
+    return without_password(url.partition("?")[0])

@@ -15,6 +15,9 @@ from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectS
 
 PREFIX: Final = "proof/"
 RACERS: Final = 4
+_NO_CREATE_ONLY: Final = (
+    "use a store that honours create-only writes (If-None-Match); Google's does when it is written gs://bucket/prefix"
+)
 
 
 async def prove_store(store: ObjectStore, ids: Ids) -> None:
@@ -63,7 +66,7 @@ async def _prove_create_only(store: ObjectStore, key: str, body: bytes) -> None:
         _check(kept == body, "a refused write changed the object", "use a store with atomic conditional writes")
     else:
         await store.delete(key)
-        _check(False, "a second create was accepted", "use a store that honours create-only writes (If-None-Match)")
+        _check(False, "a second create was accepted", _NO_CREATE_ONLY)
 
 
 async def _prove_one_winner(store: ObjectStore, key: str, ids: Ids) -> None:

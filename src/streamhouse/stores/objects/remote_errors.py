@@ -37,6 +37,7 @@ _NO_CREDENTIALS: Final = (
 )
 _CLOCK: Final = ("this machine's clock and the store's differ too much", "synchronise the clock of this machine")
 _REGION_WRONG: Final = ("the bucket is in another region", "set AWS_REGION to the region of the bucket")
+_NO_REGION: Final = ("the store has no such region", "set AWS_REGION to one of its own; Cloudflare R2's is auto")
 _NO_RANGES: Final = ("it answers ranged reads with other bytes", "use a store that supports ranges and suffix ranges")
 _NOT_OFFERED: Final = ("the store does not offer a request that is needed", "use a store with conditional writes")
 
@@ -59,9 +60,11 @@ _REFUSALS: Final = {
     "AuthorizationHeaderMalformed": _REGION_WRONG,
     "PermanentRedirect": _REGION_WRONG,
     "IllegalLocationConstraintException": _REGION_WRONG,
+    "InvalidRegionName": _NO_REGION,
     "NotImplemented": _NOT_OFFERED,
 }
 _REFUSED_STATUS: Final = {301: _REGION_WRONG, 307: _REGION_WRONG, 308: _REGION_WRONG, 401: _BAD_KEY, 403: _NO_RIGHTS}
+_RIGHTS_STATUS: Final = frozenset({401, 403})  # whatever the cloud's word for it is
 _THROTTLED_CODES: Final = frozenset({"SlowDown", "ServerBusy", "RequestLimitExceeded", "TooManyRequests"})
 _THROTTLED_STATUS: Final = frozenset({429, 503})
 _EXISTS_CODES: Final = frozenset(
@@ -73,7 +76,13 @@ _OTHER_RANGES: Final = ("source: NotPartial", "UnexpectedRange", "InvalidRangeRe
 _UNREACHABLE: Final = (
     ("Connection refused", "connection refused", "start the server, or correct the address"),
     ("dns error", "the host name is unknown", "correct the address"),
-    ("InvalidCertificate", "its certificate is not trusted", "name its authority in AWS_CA_BUNDLE"),
+    ("NotValidForName", "its certificate is for another name", "use a name that the certificate has"),
+    ("Expired", "its certificate has expired", "renew it, or set the clock of this machine"),
+    (
+        "InvalidCertificate",
+        "its certificate is not trusted",
+        "name its authority's certificate in SSL_CERT_FILE, or for s3:// in AWS_CA_BUNDLE",
+    ),
     ("InvalidContentType", "it does not speak TLS", "use http:// instead of https://, or turn TLS on"),
     ("InvalidMessage", "it does not speak TLS", "use http:// instead of https://, or turn TLS on"),
 )
@@ -119,7 +128,7 @@ def translate(error: Exception, *, operation: str, key: str, where: str) -> Stre
         return ObjectExists(key)
     if answer.status in _THROTTLED_STATUS or answer.code in _THROTTLED_CODES:
         return Throttled(f"object store asks for fewer requests; operation={operation} {_said(answer)}")
-    if answer.status in _REFUSED_STATUS and answer.code is None:
+    if answer.status in _REFUSED_STATUS and (answer.code is None or answer.status in _RIGHTS_STATUS):
         return _refused(_REFUSED_STATUS[answer.status], answer, where)
     if "incorrectly configured region" in answer.text:
         return _refused(_REGION_WRONG, answer, where)

@@ -1,13 +1,13 @@
 """Opening a bucket: from a URL and the environment to a client with our limits.
 
 Data path   none; called once at the start
-Owns        which URLs name a bucket; which variables we read; the client's time-outs, and that it never retries; that
-            its threads are done before Python is
-Leaves      credentials and everything else in the environment to the client, which knows each cloud's usual variables
+Owns        which variables we read; the client's time-outs, and that it never retries; that its threads are done before
+            Python is
+Leaves      the form of a URL to `addresses`; credentials and everything else in the environment to the client, which
+            knows each cloud's usual variables
 """
 
 import atexit
-import re
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
@@ -23,15 +23,13 @@ from obstore.store import ObjectStore as Client
 from streamhouse.clock import Clock
 from streamhouse.config import StoreSettings, without_password
 from streamhouse.errors import Misconfigured
-from streamhouse.stores.objects.keys import is_part
+from streamhouse.stores.objects.addresses import SCHEMES, parse_bucket
 from streamhouse.stores.objects.remote import MAX_PUT_BYTES, RemoteObjectStore
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSConfig, RetryConfig, S3Config
 
-SCHEMES: Final = ("s3", "gs", "az")
 _REST_S: Final = 0.1
-_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _GIVEN: Final = {
     "AWS_ACCESS_KEY_ID": "access_key_id",
@@ -48,13 +46,13 @@ def is_remote(url: str) -> bool:
 
 def open_remote(url: str, settings: StoreSettings, clock: Clock, environ: Mapping[str, str]) -> RemoteObjectStore:
     """The bucket that the URL names; nothing is asked of it yet. Raise `Misconfigured` when it can't be one."""
-    parts = _parse(url)
+    parts = parse_bucket(url)
     endpoint = _endpoint(parts.scheme, environ)
     _rest_at_exit()
     try:
         client = _client(parts, settings, environ, endpoint)
     except (BaseError, ValueError) as error:
-        raise Misconfigured(f"the object store's settings are not usable; why={_first_line(error)}") from None
+        raise Misconfigured(f"the object store's settings are not usable; why={_said(error)}") from None
     place = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
     if endpoint:
         place += f" at {without_password(endpoint)}"
@@ -71,25 +69,17 @@ def _rest_at_exit() -> None:
     atexit.register(threading.Event().wait, _REST_S)
 
 
-def _parse(url: str) -> SplitResult:
-    parts = urlsplit(url)
-    if "@" in parts.netloc or parts.query:
-        raise Misconfigured(
-            "credentials and options don't belong in the address of the object store;"
-            " do=use the environment, for example AWS_ACCESS_KEY_ID"
-        )
-    prefix = parts.path.strip("/")
-    if not _BUCKET.fullmatch(parts.netloc) or parts.fragment or (prefix and not all(map(is_part, prefix.split("/")))):
-        raise Misconfigured(f"not a bucket and prefix; url={url!r} do=write it like {parts.scheme}://bucket/prefix")
-    return parts
-
-
 def _endpoint(scheme: str, environ: Mapping[str, str]) -> str:
     """The address that replaces the cloud's own; empty: none."""
     if scheme == "s3":
         return next((environ[name] for name in _ENDPOINTS if environ.get(name)), "")
     if scheme == "az":
         return environ.get("AZURE_STORAGE_ENDPOINT", "")
+    return _emulator(environ) or environ.get("GOOGLE_BASE_URL", "").rstrip("/")
+
+
+def _emulator(environ: Mapping[str, str]) -> str:
+    """Where Google's emulator is; empty: none."""
     emulator = environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
     return f"http://{emulator}" if emulator and "://" not in emulator else emulator  # Google's tools take it both ways
 
@@ -97,8 +87,10 @@ def _endpoint(scheme: str, environ: Mapping[str, str]) -> str:
 def _client(parts: SplitResult, settings: StoreSettings, environ: Mapping[str, str], endpoint: str) -> Client:
     bucket, prefix = parts.netloc, parts.path.strip("/") or None
     options, retries = _options(settings, environ, endpoint), _no_retries()
+    if parts.scheme == "s3" and environ.get("AWS_CA_BUNDLE") and not endpoint.startswith("http://"):
+        options["root_certificate"] = _certificates(environ["AWS_CA_BUNDLE"])
     if parts.scheme == "gs":
-        google = _google_config(endpoint)
+        google = _google_config(endpoint, is_emulator=bool(_emulator(environ)))
         return GCSStore(bucket, prefix=prefix, config=google, client_options=options, retry_config=retries)
     if parts.scheme == "az":
         return AzureStore(bucket, prefix=prefix, client_options=options, retry_config=retries)
@@ -106,13 +98,15 @@ def _client(parts: SplitResult, settings: StoreSettings, environ: Mapping[str, s
     return S3Store(bucket, prefix=prefix, config=config, client_options=options, retry_config=retries)
 
 
-def _google_config(endpoint: str) -> "GCSConfig":
+def _google_config(endpoint: str, *, is_emulator: bool) -> "GCSConfig":
     """An emulator asks for no credentials, and is shown none of somebody's.
 
     A token is given all the same: without one the client looks for it at the machine's own service, even when told
     not to sign.
     """
-    return {"base_url": endpoint, "bearer_token": "emulator"} if endpoint else {}
+    if is_emulator:
+        return {"base_url": endpoint, "bearer_token": "emulator"}
+    return {"base_url": endpoint} if endpoint else {}
 
 
 def _s3_config(environ: Mapping[str, str], endpoint: str) -> "S3Config":
@@ -127,29 +121,31 @@ def _s3_config(environ: Mapping[str, str], endpoint: str) -> "S3Config":
 def _options(settings: StoreSettings, environ: Mapping[str, str], endpoint: str) -> "ClientConfig":
     """The deadline of a call is ours (`RemoteObjectStore`); the client's own stands behind it and is longer."""
     longest_s = settings.request_timeout_s + MAX_PUT_BYTES / settings.min_bytes_per_s
-    options: ClientConfig = {
+    return {
         "timeout": timedelta(seconds=longest_s),
         "connect_timeout": timedelta(seconds=settings.connect_timeout_s),
         "pool_idle_timeout": timedelta(seconds=settings.idle_timeout_s),
         "allow_http": endpoint.startswith("http://") or environ.get("AZURE_STORAGE_USE_EMULATOR") == "true",
     }
-    if bundle := environ.get("AWS_CA_BUNDLE") if endpoint.startswith("https://") else None:
-        options["root_certificate"] = _certificates(bundle)
-    return options
 
 
 def _certificates(path: str) -> bytes:
+    """Of an authority, trusted besides those of the system. For any cloud, and instead: the client's SSL_CERT_FILE."""
     try:
-        return Path(path).read_bytes()
+        found, why = Path(path).read_bytes(), "it holds none in PEM"
     except OSError as error:
-        raise Misconfigured(
-            f"the certificates can't be read; path={path} why={error.strerror} do=correct AWS_CA_BUNDLE"
-        ) from None
+        found, why = b"", error.strerror or "unknown"
+    if b"BEGIN CERTIFICATE" not in found:
+        raise Misconfigured(f"the certificates can't be read; path={path} why={why} do=correct AWS_CA_BUNDLE")
+    return found
 
 
 def _no_retries() -> "RetryConfig":
     return {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:200]
+def _said(error: Exception) -> str:
+    first_line = str(error).partition("\n")[0][:200]
+    if "service account" in first_line:
+        first_line += " do=correct GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT_KEY"
+    return first_line
