@@ -12,6 +12,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+CLASSES := .cache/spark-classes.jsa
 
 DATA   ?= ./data
 UP     ?=
@@ -72,12 +73,17 @@ lint: $(STAMP) ## formatting, lint rules, import contracts
 types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 
+# Dozens of Sparks are started by tests: with their classes in an archive, each needs about half the time.
+$(CLASSES): $(STAMP) tests/spark/archive.py tests/short_life.py
+	$(BIN)/python -m tests.spark.archive
+
 .PHONY: test-fast
 test-fast: $(STAMP) ## tests without real clients and without kills: seconds; ARGS='-k wal -x'
 	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash and not chaos and not java and not s3 and not postgres and not spark and not slow' $(ARGS)
 
 .PHONY: test
-test: lint types ## everything that must be green: lint, types, all tests that need no Java
+test: $(STAMP) ## everything that must be green: lint, types, all tests that need no Java of yours
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint types $(CLASSES)
 	$(BIN)/pytest -n $(JOBS) -m 'not java and not chaos and not slow' $(ARGS)
 
 .PHONY: check
@@ -96,7 +102,7 @@ test-java: $(STAMP) ## Kafka's Java client and command-line tools against a live
 	$(BIN)/pytest -m java $(ARGS)
 
 .PHONY: test-spark
-test-spark: $(STAMP) ## topics in a real Spark on this machine, the example among them
+test-spark: $(CLASSES) ## topics in a real Spark on this machine, the example among them
 	$(BIN)/pytest -m spark $(ARGS)
 
 .PHONY: test-store

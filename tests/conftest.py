@@ -5,14 +5,13 @@ import sys
 
 from hypothesis import settings
 
-SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Hardly a query of a test runs twice: compiling it well takes longer than running it, about half of Spark's time."""
+from tests.short_life import spark_options
 
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 # Read by `spark-submit`, whoever starts it: a fixture, a page's command, a supervisor, a driver that will be killed.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIFE)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_options())
 
 # gRPC's own handlers crash a fork now and then where gRPC is at work, and pyspark starts Java by fork in this process.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
