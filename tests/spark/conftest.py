@@ -1,6 +1,5 @@
 """A real Spark on this machine, an agent in a process of its own, and a bucket; all of them once for all tests."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
@@ -10,6 +9,7 @@ import streamhouse.spark
 from streamhouse.client.sync import SyncClient
 from streamhouse.dev.s3 import find_weed
 from streamhouse.spark.java import java_home
+from streamhouse.spark.preloading import python_for_spark
 from tests.live import LiveAgent
 from tests.seaweed import RealS3
 
@@ -49,7 +49,8 @@ def spark(
         for name, value in {
             **bucket.environment,
             **connections,
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": python_for_spark(),
+            "PYSPARK_DRIVER_PYTHON": python_for_spark(),
             "JAVA_HOME": str(java_home()),
         }.items():
             patch.setenv(name, value)

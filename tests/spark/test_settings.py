@@ -8,7 +8,8 @@ import pytest
 from streamhouse.errors import Misconfigured
 from streamhouse.spark import launch, options, write_options
 from streamhouse.spark.launch import plan_launch, spark_home
-from streamhouse.spark.options import default_agents
+from streamhouse.spark.options import chosen_agents
+from streamhouse.spark.preloading import python_for_spark
 from streamhouse.spark.session import as_defaults, explained_settings, spark_environment, spark_settings
 from tests.spark.test_java import make_java
 
@@ -60,8 +61,31 @@ def test_credentials_are_in_the_environment_and_nowhere_else(environ: dict[str, 
 def test_the_environment_has_java_and_this_python_and_the_agents(environ: dict[str, str]) -> None:
     made = spark_environment(environ, agents="a:1")
     assert made["JAVA_HOME"] == environ["JAVA_HOME"]
-    assert made["PYSPARK_PYTHON"] == made["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert made["PYSPARK_PYTHON"] == made["PYSPARK_DRIVER_PYTHON"] == python_for_spark()
     assert made["STREAMHOUSE_AGENTS"] == "a:1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_ours"),
+    [
+        (["--master", "local[4]", "job.py"], True),
+        (["--conf", "spark.master=local", "job.py"], True),
+        (["--master", "spark://host:7077", "job.py"], False),
+        (["--master=yarn", "job.py"], False),
+        (["--conf", "spark.master=k8s://host", "job.py"], False),
+        (["--properties-file", "mine.conf", "job.py"], False),
+    ],
+)
+def test_processes_on_other_machines_are_started_with_python_itself(
+    arguments: list[str], is_ours: bool, environ: dict[str, str]
+) -> None:
+    made = plan_launch("submit", arguments, environ, agents=None).environment
+    assert made["PYSPARK_PYTHON"] == (python_for_spark() if is_ours else sys.executable)
+
+
+def test_settings_of_another_folder_may_name_other_machines(environ: dict[str, str]) -> None:
+    made = spark_environment({**environ, "SPARK_CONF_DIR": "/etc/spark"})
+    assert made["PYSPARK_PYTHON"] == sys.executable
 
 
 def test_another_python_may_be_named_and_another_spark_is_not_mixed_in(environ: dict[str, str]) -> None:
@@ -79,9 +103,9 @@ def test_a_pyspark_without_a_spark_is_refused_with_what_to_do(monkeypatch: pytes
 
 def test_agents_that_nobody_names_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STREAMHOUSE_AGENTS", raising=False)
-    assert default_agents() == "localhost:8080"
+    assert chosen_agents({}) == "localhost:8080"
     monkeypatch.setenv("STREAMHOUSE_AGENTS", "a:1,b:2")
-    assert default_agents() == "a:1,b:2"
+    assert chosen_agents({}) == "a:1,b:2"
 
 
 @pytest.mark.parametrize(("section", "known"), [("Reading", options._KNOWN), ("Writing", write_options._KNOWN)])

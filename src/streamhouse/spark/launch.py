@@ -11,11 +11,12 @@ the environment, which Spark's processes inherit.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
 from streamhouse.errors import Misconfigured
-from streamhouse.spark.session import spark_environment, spark_settings
+from streamhouse.spark.session import MASTER, spark_environment, spark_settings
 
 Kind = Literal["shell", "submit", "pipelines"]
 
@@ -43,11 +44,25 @@ def plan_launch(kind: Kind, arguments: Sequence[str], environ: Mapping[str, str]
     if kind == "pipelines":
         check_declarative()
     settings = [part for pair in {**QUIET, **spark_settings(agents)}.items() for part in ("--conf", "=".join(pair))]
-    environment = spark_environment(environ, agents=agents)
+    environment = spark_environment(environ, agents=agents, master=_master(arguments))
     return Launch(
         command=(str(home / "bin" / SCRIPTS[kind]), *settings, *arguments),
         environment={**environment, "SPARK_HOME": str(home)},
     )
+
+
+def _master(arguments: Sequence[str]) -> str | None:
+    """What the user's own arguments say of it; a file of settings may say anything."""
+    for flag, value in pairwise((*arguments, "")):
+        if flag == "--properties-file":
+            return flag
+        if flag == "--master":
+            return value
+        if flag in ("--conf", "-c") and value.startswith(f"{MASTER}="):
+            return value.partition("=")[2]
+        if flag.startswith(("--master=", f"--conf={MASTER}=")):
+            return flag.rpartition("=")[2]
+    return None
 
 
 def check_declarative() -> None:

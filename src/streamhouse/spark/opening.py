@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from streamhouse.spark.registering import PUSH_DOWN
-from streamhouse.spark.session import spark_environment, spark_settings
+from streamhouse.spark.session import MASTER, spark_environment, spark_settings
 
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Spark sets it for programs that it starts: shells and submitted ones."""
@@ -33,16 +33,16 @@ def open_session(
     builder = SparkSession.Builder().appName(name)
     if master is not None:
         builder = builder.master(master)
-    for key, value in _settings(agents, settings or {}).items():
+    for key, value in _settings(agents, master, settings or {}).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.conf.set(PUSH_DOWN, "true")
     return spark
 
 
-def _settings(agents: str | None, given: Mapping[str, str]) -> dict[str, str]:
+def _settings(agents: str | None, master: str | None, given: Mapping[str, str]) -> dict[str, str]:
     """What to set. A JVM takes its environment when it starts, so that is set here, before it does."""
     if SUBMITTED in os.environ or SparkSession.getActiveSession() is not None:
         return dict(given)
-    os.environ.update(spark_environment(os.environ, agents=agents))
+    os.environ.update(spark_environment(os.environ, agents=agents, master=master or given.get(MASTER)))
     return {**spark_settings(agents), **given}

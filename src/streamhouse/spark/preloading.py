@@ -1,26 +1,33 @@
-"""Preloading: Spark's Python processes begin with everything imported.
+"""Preloading: Spark's Python processes begin with everything imported, and import it quickly.
 
-Data path   Spark -> **preloading** -> pyspark's own daemon, which forks a process for each question and task
-Owns        what is imported before the first fork, and the script that Spark takes for its Python
+Data path   Spark -> **streamhouse-spark-python** -> pyspark's own daemon, which forks a process for each question and
+            task; or the process that a stream asks for its offsets
+Owns        the script that Spark takes for its Python, where it imports pyspark from, what is imported before a fork
 Leaves      what the processes do to pyspark, the source and the sink
 
 Spark asks a source of Python's in a process for each question, and reads it in further ones. Each would import for
 a second what a query uses for milliseconds. They are forks of a daemon; what that has imported, they have. It imports
 and does nothing else: no thread of ours, no connection, is there when it forks.
+
+Half of that second is an archive of pyspark, which Spark puts before everything else and Python compiles anew each
+time. Where it belongs to the pyspark that is installed here, that one is taken, which is compiled already.
 """
 
 import gc
 import os
 import runpy
-import shlex
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final
 
-DAEMON: Final = ("-m", "pyspark.daemon")
+SCRIPT: Final = "streamhouse-spark-python"
+DAEMON: Final = "pyspark.daemon"
+ARCHIVE: Final = "pyspark.zip"
 _SOURCE: Final = (
     "pyspark.sql.datasource",
     "pyspark_streamhouse",
@@ -36,30 +43,48 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
 }
 """By what a daemon's forks run; those that are not named get by with the source."""
 
-_SCRIPT: Final = """\
-#!/bin/sh
-# Python for Spark, with the modules of a topic's reader imported before it forks.
-exec {python} -m streamhouse.spark.preloading "$@"
-"""
+
+def python_for_spark() -> str:
+    """What Spark is to take for its Python: our script where this package was installed with one, else this Python."""
+    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+        if (folder / SCRIPT).is_file():
+            return str(folder / SCRIPT)
+    return sys.executable
 
 
-def python_for_spark(folder: Path) -> Path:
-    """A script in the folder that Spark may take for its Python."""
-    script = folder / "python"
-    making = script.with_suffix(f".{os.getpid()}")
-    making.write_text(_SCRIPT.format(python=shlex.quote(sys.executable)))
-    making.chmod(0o700)
-    making.replace(script)
-    return script
+def main() -> None:
+    """As Python itself would, but sooner: without the archive of pyspark, and its daemon with more in it."""
+    run(sys.argv[1:])
 
 
-def main(arguments: Sequence[str]) -> None:
-    """As Python itself would; a daemon of pyspark's starts with more in it."""
-    if tuple(arguments[:2]) != DAEMON:
+def run(arguments: Sequence[str]) -> None:
+    paths = without_archive(sys.path[1:])
+    if len(arguments) < 2 or arguments[0] != "-m":
+        given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in given if path in paths)
         os.execv(sys.executable, [sys.executable, *arguments])
-    sys.argv = [DAEMON[1], *arguments[2:]]
-    preload(arguments[2] if len(arguments) > 2 else "pyspark.worker")
-    runpy.run_module(DAEMON[1], run_name="__main__", alter_sys=True)
+    module, rest = arguments[1], arguments[2:]
+    sys.path[:] = [os.getcwd(), *paths]  # the folder first, as Python has it for `-m`
+    sys.argv = [module, *rest]
+    if module == DAEMON:
+        preload(rest[0] if rest else "pyspark.worker")
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def without_archive(paths: Sequence[str]) -> list[str]:
+    """The paths but for the archives and jars of the Spark whose pyspark is installed on the rest of them."""
+    archives = [Path(path) for path in paths if Path(path).name == ARCHIVE]
+    if not archives:
+        return list(paths)
+    home = archives[0].parents[2]
+    rest = [path for path in paths if not _is_packed(Path(path), home)]
+    found = [PathFinder.find_spec(name, rest) for name in ("pyspark", "py4j")]
+    is_same = all(found) and found[0] is not None and Path(str(found[0].origin)).parent.samefile(home)
+    return rest if is_same else list(paths)
+
+
+def _is_packed(path: Path, home: Path) -> bool:
+    return path.suffix in (".zip", ".jar") and home in path.parents
 
 
 def preload(kind: str) -> None:
@@ -84,7 +109,3 @@ def quietly(main: Callable[..., None]) -> Callable[..., None]:
             os._exit(1)  # a fork that nobody listens to; pyspark's daemon would tell its story
 
     return run
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

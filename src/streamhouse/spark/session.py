@@ -14,6 +14,9 @@ from typing import Final, NamedTuple
 
 from streamhouse.spark.java import java_home
 from streamhouse.spark.options import AGENTS_VARIABLE
+from streamhouse.spark.preloading import python_for_spark
+
+MASTER: Final = "spark.master"
 
 
 class Setting(NamedTuple):
@@ -103,9 +106,20 @@ def as_defaults(settings: Iterable[Setting]) -> str:
     return "\n".join(lines)
 
 
-def spark_environment(environ: Mapping[str, str], *, agents: str | None = None) -> dict[str, str]:
-    """`environ` with what Spark needs besides: Java, and this Python unless another one is named."""
+def is_local(master: str | None, environ: Mapping[str, str]) -> bool:
+    """Whether Spark's Python processes run on this machine, as they do where nothing is said."""
+    return "SPARK_CONF_DIR" not in environ if master is None else master.startswith("local")
+
+
+def spark_environment(
+    environ: Mapping[str, str], *, agents: str | None = None, master: str | None = None
+) -> dict[str, str]:
+    """`environ` with what Spark needs besides: Java, and this Python unless another one is named.
+
+    Other machines may have another release of this package, so Spark gets the Python itself there, and not our script.
+    """
     needed = {"JAVA_HOME": str(java_home(environ))}
-    usual = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    python = python_for_spark() if is_local(master, environ) else sys.executable
+    usual = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}  # sources found by name run in the driver's
     told = {AGENTS_VARIABLE: agents} if agents is not None else {}
     return {**usual, **environ, **needed, **told}

@@ -12,8 +12,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +36,6 @@ class ChildPlan:
     log: Path
     master: str | None = None
     conf: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
     module: str = MODULE
 
     def command(self, name: str) -> list[str]:
@@ -108,7 +107,6 @@ async def start_child(key: str, plan: ChildPlan, on_event: OnEvent) -> Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=handle,
-            env={**os.environ, **plan.environment},
             start_new_session=True,
             limit=MAX_LINE_BYTES,
         )

@@ -6,13 +6,10 @@ Leaves      everything that is decided to `supervisor`, tables of topics to `lak
 """
 
 import asyncio
-import os
-import shlex
 import signal
 import socket
-import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -71,30 +68,26 @@ async def supervise(plan: SupervisorPlan, *, on_start: Callable[[SupervisorStart
     name = f"{plan.name or host}-{ids.token()[:8]}"
     log = plan.log or Path(tempfile.gettempdir()) / f"streamhouse-pipelines-{name}.log"
     on_start(SupervisorStarts(name=name, log=log))
-    with tempfile.TemporaryDirectory(prefix="streamhouse-pipelines-") as folder:
-        children = ChildPlan(
-            agents=plan.agents,
-            checkpoints=usable_folder(plan.checkpoints),
-            log=log,
-            master=plan.master,
-            conf=plan.conf,
-            environment=python_environment(Path(folder), os.environ, master=plan.master),
-        )
-        async with (
-            Http(plan.agents, timeout_s=ASK_TIMEOUT_S) as http,
-            Http(plan.agents) as asking,
-            Maintainers(plan.agents) as maintainers,
-        ):
-            agents = SupervisorAgents(http, name=name, host=host, slots=plan.slots)
-            supervisor = Supervisor(agents, partial(_start, plan=children), clock=SystemClock(), ids=ids, news=news)
-            columns, every_s = partial(_columns, plan.agents), plan.tables.follow_s
-            beside: list[_Beside] = [
-                Following(asking, columns, every_s=every_s, clock=SystemClock(), ids=ids, news=news)
-            ]
-            if (settings := plan.maintenance) is not None:
-                start = partial(start_job, JobPlan(agents=plan.agents, log=log, master=plan.master, conf=plan.conf))
-                beside.append(Rounds(maintainers, start, settings, name=name, clock=SystemClock(), ids=ids, news=news))
-            await _run(supervisor, beside)
+    children = ChildPlan(
+        agents=plan.agents,
+        checkpoints=usable_folder(plan.checkpoints),
+        log=log,
+        master=plan.master,
+        conf=plan.conf,
+    )
+    async with (
+        Http(plan.agents, timeout_s=ASK_TIMEOUT_S) as http,
+        Http(plan.agents) as asking,
+        Maintainers(plan.agents) as maintainers,
+    ):
+        agents = SupervisorAgents(http, name=name, host=host, slots=plan.slots)
+        supervisor = Supervisor(agents, partial(_start, plan=children), clock=SystemClock(), ids=ids, news=news)
+        columns, every_s = partial(_columns, plan.agents), plan.tables.follow_s
+        beside: list[_Beside] = [Following(asking, columns, every_s=every_s, clock=SystemClock(), ids=ids, news=news)]
+        if (settings := plan.maintenance) is not None:
+            start = partial(start_job, JobPlan(agents=plan.agents, log=log, master=plan.master, conf=plan.conf))
+            beside.append(Rounds(maintainers, start, settings, name=name, clock=SystemClock(), ids=ids, news=news))
+        await _run(supervisor, beside)
 
 
 class _Beside(Protocol):
@@ -123,20 +116,6 @@ def _columns(agents: str, topic: str) -> tuple[str, ...] | None:
 
 async def _start(key: str, on_event: OnEvent, *, plan: ChildPlan) -> Child:
     return await start_child(key, plan, on_event)
-
-
-def python_environment(folder: Path, environ: Mapping[str, str], *, master: str | None) -> dict[str, str]:
-    """Which Python a Spark on this machine takes for its workers, unless somebody said so.
-
-    Spark puts an archive of pyspark before everything else, which Python compiles anew in each worker: a second of CPU
-    where the installed package takes half of it, and Spark waits 10 s for a worker. This Python leaves it out.
-    """
-    if "PYSPARK_PYTHON" in environ or not (master is None or master.startswith("local")):
-        return {}
-    script = folder / "python"
-    script.write_text(f'#!/bin/sh\nPYTHONPATH=${{PYTHONPATH#*/pyspark.zip:}} exec {shlex.quote(sys.executable)} "$@"\n')
-    script.chmod(0o700)
-    return {"PYSPARK_PYTHON": str(script)}
 
 
 def usable_folder(checkpoints: str) -> str:

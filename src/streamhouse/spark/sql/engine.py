@@ -15,7 +15,6 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from streamhouse.spark.opening import open_session
-from streamhouse.spark.preloading import python_for_spark
 from streamhouse.spark.sql.limits import SqlLimits
 
 MASTER: Final = "local[*]"
@@ -45,7 +44,6 @@ def open_engine(agents: str, *, limits: SqlLimits, folder: Path, master: str = M
     """A session that has answered once: classes are loaded, and Python workers are there."""
     shutil.rmtree(folder / "warehouse", ignore_errors=True)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", str(python_for_spark(folder)))
     quiet()
     spark = open_session("streamhouse-sql", agents=agents, master=master, settings=settings_of(limits, folder))
     spark.range(10).selectExpr("id", "CAST(id AS STRING) AS text").groupBy("text").count().limit(5).toArrow()
