@@ -1,13 +1,14 @@
 """Settings: values with names, units, defaults and a sentence each, read once at the start.
 
-Owns        `settings` and `pipelines` (what there is), `load` (where values come from, and errors that name the place
-            of a wrong one), `quantities` (how sizes, durations and addresses are written)
+Owns        `settings`, `listeners`, `pipelines`, `transactions` (what there is), `load` (where values come from, and
+            errors that name the place of a wrong one), `quantities` (how sizes, durations and addresses are written)
 Leaves      turning settings into components to `agent`
 
 Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), then `streamhouse.toml`
 (`[wal] fsync = "always"`), then the defaults.
 """
 
+from streamhouse.config.listeners import GrpcSettings, HttpSettings, KafkaSettings
 from streamhouse.config.load import FLAGS, Explained, Source, explain_settings, load_settings, without_password
 from streamhouse.config.pipelines import (
     MaintenanceSettings,
@@ -28,9 +29,6 @@ from streamhouse.config.settings import (
     FetchSettings,
     FlushSettings,
     GroupSettings,
-    GrpcSettings,
-    HttpSettings,
-    KafkaSettings,
     LeaseSettings,
     MetadataSettings,
     PeerSettings,

@@ -310,6 +310,7 @@ async def test_an_idle_connection_is_closed_and_an_active_one_is_not(timed: tupl
     served, clock = timed
     idle, active = await served.client(), await served.client()
     await idle.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+    await active.call(MetadataRequest(topics=[]), MetadataResponse, 9)
     clock.advance(ms=599_000)
     await active.call(MetadataRequest(topics=[]), MetadataResponse, 9)
     served.server.close_overdue()
@@ -319,20 +320,41 @@ async def test_an_idle_connection_is_closed_and_an_active_one_is_not(timed: tupl
     await active.call(MetadataRequest(topics=[]), MetadataResponse, 9)
 
 
-async def test_a_request_that_trickles_in_for_too_long_is_cut_off(timed: tuple[Served, PatientClock]) -> None:
+@pytest.mark.parametrize(("bytes_a_second", "lasts_s"), [(1, 10), (1024, 60)])
+async def test_a_request_that_trickles_in_for_too_long_is_cut_off(
+    timed: tuple[Served, PatientClock], bytes_a_second: int, lasts_s: int
+) -> None:
     served, clock = timed
     client = await served.client()
-    await client.send_raw(struct.pack(">i", 1000))
-    await until(lambda: "of=1000" in repr(next(iter(served.server.connections), None)))
-    for _ in range(59):
+    await client.send_raw(struct.pack(">i", LIMIT_BYTES) + b"x")
+    for second in range(1, lasts_s):
+        await client.send_raw(b"x" * bytes_a_second)
+        came = f"filled={1 + second * bytes_a_second} of={LIMIT_BYTES}"
+        await until(lambda came=came: came in repr(next(iter(served.server.connections), None)))  # type: ignore[misc]
         clock.advance(ms=1_000)
-        await client.send_raw(b"x")
         served.server.close_overdue()
     assert len(served.server.connections) == 1
     clock.advance(ms=1_000)
     served.server.close_overdue()
     assert await client.is_closed()
     assert served.counted("streamhouse_kafka_closed_total", why="slow_sender") == 1
+    await until(lambda: "used=0KiB" in repr(served.server))
+
+
+async def test_a_connection_that_never_asks_is_closed_sooner_than_an_idle_one(
+    timed: tuple[Served, PatientClock],
+) -> None:
+    served, clock = timed
+    silent, active = await served.client(), await served.client()
+    await active.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+    clock.advance(ms=9_999)
+    served.server.close_overdue()
+    assert len(served.server.connections) == 2
+    clock.advance(ms=1)
+    served.server.close_overdue()
+    assert await silent.is_closed()
+    await active.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+    assert served.counted("streamhouse_kafka_closed_total", why="silent") == 1
 
 
 async def test_a_client_that_never_takes_its_answers_is_cut_off(timed: tuple[Served, PatientClock]) -> None:

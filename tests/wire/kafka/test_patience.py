@@ -5,7 +5,13 @@ import pytest
 from streamhouse.config import KafkaSettings
 from streamhouse.wire.kafka.patience import Vitals, check_interval_s, overdue
 
-SETTINGS = KafkaSettings(idle_timeout_s=600, partial_request_timeout_s=60, slow_reader_timeout_s=30)
+SETTINGS = KafkaSettings(
+    idle_timeout_s=600,
+    first_request_timeout_s=10,
+    partial_request_timeout_s=60,
+    min_request_bytes_per_s=1000,
+    slow_reader_timeout_s=30,
+)
 
 
 def why(vitals: Vitals, now: float) -> str | None:
@@ -15,6 +21,7 @@ def why(vitals: Vitals, now: float) -> str | None:
 
 def test_an_idle_connection_goes_after_its_time() -> None:
     vitals = Vitals(active_at=100)
+    vitals.has_asked = True
     assert why(vitals, 699) is None
     assert why(vitals, 700) == "idle"
 
@@ -25,9 +32,32 @@ def test_a_connection_that_waits_for_an_answer_is_not_idle() -> None:
     assert why(vitals, 10_000) is None
 
 
-def test_a_request_must_arrive_whole_in_time_however_it_trickles() -> None:
+def test_a_connection_that_never_asks_goes_sooner() -> None:
+    vitals = Vitals(active_at=100)
+    assert why(vitals, 109) is None
+    assert why(vitals, 110) == "silent"
+
+
+def test_a_connection_that_waits_for_its_turn_to_ask_is_not_silent() -> None:
+    vitals = Vitals(active_at=100)
+    vitals.note(taken_bytes=0, is_blocked=False, is_busy=True, now=100)
+    assert why(vitals, 120) is None
+
+
+def test_a_request_must_keep_its_pace_after_its_first_moments() -> None:
     vitals = Vitals(active_at=100)
     vitals.partial_since = 100
+    assert why(vitals, 109) is None
+    assert why(vitals, 110) == "slow_sender"
+    vitals.note(taken_bytes=0, is_blocked=False, is_busy=False, now=110, partial_bytes=20_000)
+    assert why(vitals, 120) is None
+    assert why(vitals, 121) == "slow_sender"
+
+
+def test_a_request_must_arrive_whole_in_time_whatever_its_pace() -> None:
+    vitals = Vitals(active_at=100)
+    vitals.partial_since = 100
+    vitals.note(taken_bytes=0, is_blocked=False, is_busy=False, now=100, partial_bytes=50_000_000)
     assert why(vitals, 159) is None
     assert why(vitals, 160) == "slow_sender"
 
@@ -45,12 +75,16 @@ def test_a_client_that_took_everything_owes_nothing() -> None:
     vitals = Vitals(active_at=100)
     vitals.note(taken_bytes=5, is_blocked=True, is_busy=False, now=100)
     vitals.note(taken_bytes=9, is_blocked=False, is_busy=False, now=125)
+    vitals.has_asked = True
     assert why(vitals, 500) is None
 
 
 @pytest.mark.parametrize(("shortest", "interval"), [(600.0, 5.0), (2.0, 0.5), (0.01, 0.05)])
 def test_the_watch_looks_often_enough_and_not_too_often(shortest: float, interval: float) -> None:
     settings = KafkaSettings(
-        idle_timeout_s=shortest, partial_request_timeout_s=shortest, slow_reader_timeout_s=shortest
+        idle_timeout_s=shortest,
+        first_request_timeout_s=shortest,
+        partial_request_timeout_s=shortest,
+        slow_reader_timeout_s=shortest,
     )
     assert check_interval_s(settings) == interval

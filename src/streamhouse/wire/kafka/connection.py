@@ -9,6 +9,7 @@ Invariants  one request's first stage at a time, in the order of arrival, also a
             one second stage at a time, in the same order, and only while the client takes its answers, so that a slow
             reader holds one answer and the write buffer, however much it asked for
             buffers that were handed to the transport are never written again
+            however much one client sends, others have their turn after `REQUESTS_A_TURN` of its requests
 
 An idle connection has no task, no buffer and no timer.
 """
@@ -23,6 +24,9 @@ from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings
 from streamhouse.errors import StreamhouseError
+from streamhouse.wire.admission import Admission, Refusal
+from streamhouse.wire.failures import Failures
+from streamhouse.wire.seldom import Seldom
 
 from .answer import Answer, Context, Deferred
 from .exchange import Exchange, close_request, open_request
@@ -30,7 +34,9 @@ from .framing import SCRATCH_BYTES, BadFrame, FrameReader
 from .inflight import InflightBytes, PinnedFrames
 from .metrics import KafkaMetrics
 from .patience import Vitals
+from .refusals import is_refusal
 from .schema import Buffer, Response
+from .turns import REQUESTS_A_TURN, NextTurn
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +51,16 @@ class Serving:
     metrics: KafkaMetrics
     inflight: InflightBytes
     pinned: PinnedFrames
+    admission: Admission
+    failures: Failures
     advertised: Address | None
     cluster_id: str
     connections: "set[Connection]" = field(default_factory=set)
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
+    fatal: Seldom = field(default_factory=lambda: Seldom(log, "connection refused to go on", level=logging.INFO))
+    delayed: Seldom = field(
+        default_factory=lambda: Seldom(log, "a client asks for the same without end, its refusals are delayed")
+    )
 
 
 class Arrived(NamedTuple):
@@ -88,6 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         "_unanswered",
         "_vitals",
         "_waits_for_bytes",
+        "_waits_for_turn",
         "_worker",
         "advertised",
         "host",
@@ -111,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self._kept_bytes = 0
         self._sent_bytes = 0
         self._waits_for_bytes = False
+        self._waits_for_turn = False
         self._is_reading = True
         self._is_over = False
         self._is_lost = False
@@ -133,14 +147,24 @@ class Connection(asyncio.BufferedProtocol):
         peer = Address(*(transport.get_extra_info("peername") or ("?", 0))[:2])
         self.host, self.peer = peer.host, str(peer)
         self.advertised = serving.advertised or Address(*transport.get_extra_info("sockname")[:2])
-        limit = serving.broker.settings.kafka.max_connections
-        if len(serving.connections) >= limit:
+        wait_s = serving.admission.enter(self.host, serving.broker.settings.kafka, serving.clock.monotonic())
+        if isinstance(wait_s, Refusal):
             self._is_over = True
-            self.abort("connections", f"too many connections; limit={limit}")
+            serving.metrics.closed(wait_s.why).inc()
+            transport.abort()
             return
         transport.set_write_buffer_limits(high=serving.settings.write_buffer_bytes)
         serving.connections.add(self)
         serving.metrics.connections.inc()
+        if wait_s:
+            self._waits_for_turn = True
+            self._follow()
+            self._loop.call_later(wait_s, self._has_turn)
+
+    def _has_turn(self) -> None:
+        self._waits_for_turn = False
+        self._vitals.active_at = self._serving.clock.monotonic()
+        self._read_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.space()
@@ -177,6 +201,8 @@ class Connection(asyncio.BufferedProtocol):
         if self in serving.connections:
             serving.connections.discard(self)
             serving.metrics.connections.dec()
+            serving.admission.leave(self.host)
+            serving.failures.forget(self.peer)
         held = self._reader.partial_bytes + self._granted_bytes
         self._reader.drop()
         self._granted_bytes = 0
@@ -207,6 +233,7 @@ class Connection(asyncio.BufferedProtocol):
     def _may_read(self) -> bool:
         return not (
             self._waits_for_bytes
+            or self._waits_for_turn
             or self._drained is not None
             or self._is_over
             or self._is_lost
@@ -227,6 +254,7 @@ class Connection(asyncio.BufferedProtocol):
     def _arrive(self, frame: bytearray | BadFrame) -> None:
         now = self._serving.clock.monotonic()
         self._vitals.active_at = now
+        self._vitals.has_asked = True
         self._unanswered += 1
         self._arrived.append(Arrived(frame, now))
         if self._worker is None:
@@ -250,7 +278,9 @@ class Connection(asyncio.BufferedProtocol):
             self._vitals.partial_since = self._serving.clock.monotonic()
 
     def _count_pause(self) -> None:
-        if self._waits_for_bytes:
+        if self._waits_for_turn:
+            self._serving.metrics.paused("connection_rate").inc()
+        elif self._waits_for_bytes:
             self._serving.metrics.paused("inflight_bytes").inc()
         elif self._unanswered >= self._serving.settings.max_inflight_requests:
             self._serving.metrics.paused("inflight_requests").inc()
@@ -259,8 +289,11 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _work(self) -> None:
         try:
+            count = 0
             while self._arrived:
                 self._owe(await self._begin(self._arrived.popleft()))
+                if (count := count + 1) % REQUESTS_A_TURN == 0:
+                    await NextTurn()
         except Exception:
             log.exception("answer failed", extra={"peer": self.peer})
             self._fail()
@@ -285,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
             return Begun(exchange, answer, size, at)
         except StreamhouseError as error:
             self._serving.metrics.closed("bad_request").inc()
-            log.info("connection refused to go on", extra={"peer": self.peer, "why": str(error)})
+            self._serving.fatal.write(self._serving.clock.monotonic(), peer=self.peer, why=str(error))
         except Exception:
             self._serving.metrics.closed("failure").inc()
             log.exception("request failed", extra={"peer": self.peer})
@@ -325,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
             self._settle(begun)
             return
         self._answers.append(begun)
-        waits = begun.exchange is None or isinstance(begun.answer, Deferred) or self._drained is not None
+        waits = begun.exchange is None or self._drained is not None or _may_wait(begun.answer)
         if len(self._answers) == 1 and not waits:
             self._put(begun, begun.answer)
             self._answers.popleft()
@@ -339,7 +372,10 @@ class Connection(asyncio.BufferedProtocol):
                 begun = self._answers[0]
                 if begun.exchange is None:
                     break
-                self._put(begun, await self._response(begun.answer))
+                response = await self._response(begun.answer)
+                if isinstance(response, Response) and is_refusal(response):
+                    await self._hold_back(begun.exchange)
+                self._put(self._answers[0], response)
                 self._answers.popleft()
             self._send()
             if self._answers:
@@ -365,6 +401,21 @@ class Connection(asyncio.BufferedProtocol):
         while (drained := self._drained) is not None:
             await drained
         return await answer.respond() if isinstance(answer, Deferred) else answer
+
+    async def _hold_back(self, exchange: Exchange) -> None:
+        """Keep a refusal from a client that asks again and again; its request's bytes are free meanwhile."""
+        serving, begun, now = self._serving, self._answers[0], self._serving.clock.monotonic()
+        delay_s = serving.failures.delay_s(self.peer, asked_at=begun.at, now=now)
+        if not delay_s:
+            return
+        self._send()
+        self._answers[0] = begun._replace(size_bytes=0)
+        serving.inflight.give_back(begun.size_bytes)
+        serving.metrics.delayed(exchange.api.name).inc()
+        serving.delayed.write(
+            now, peer=self.peer, client=exchange.client_id, api=exchange.api.name, delay_s=round(delay_s, 3)
+        )
+        await serving.clock.sleep(delay_s)
 
     def _put(self, begun: Begun, response: Answer) -> None:
         assert begun.exchange is not None
@@ -402,7 +453,8 @@ class Connection(asyncio.BufferedProtocol):
         self._vitals.note(
             taken_bytes=self._sent_bytes - buffered,
             is_blocked=buffered > 0,
-            is_busy=self._unanswered > 0,
+            is_busy=self._unanswered > 0 or self._waits_for_turn,
+            partial_bytes=self._reader.received_bytes,
             now=self._serving.clock.monotonic(),
         )
         return self._vitals
@@ -434,3 +486,8 @@ class Connection(asyncio.BufferedProtocol):
         self._serving.metrics.closed(why).inc()
         log.info("connection closed", extra={"peer": self.peer, "why": text})
         self._transport.abort()
+
+
+def _may_wait(answer: Answer) -> bool:
+    """Whether an answer may not be ready to be sent: it is still owed, or a refusal that may have to be held back."""
+    return isinstance(answer, Deferred) or (answer is not None and is_refusal(answer))

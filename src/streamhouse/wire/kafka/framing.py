@@ -46,6 +46,11 @@ class FrameReader:
         return f"<FrameReader filled={self._filled} of={self.partial_bytes} rest={len(self._rest)}>"
 
     @property
+    def received_bytes(self) -> int:
+        """How much there is of the frame that is not whole yet."""
+        return self._filled if self._frame is not None else len(self._rest)
+
+    @property
     def is_between_frames(self) -> bool:
         return self._frame is None and not self._rest
 

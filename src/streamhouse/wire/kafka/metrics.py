@@ -34,9 +34,16 @@ class KafkaMetrics:
         self._closed = Counter(
             "streamhouse_kafka_closed", "connections that were closed from this side", ["why"], registry=registry
         )
+        self._delayed = Counter(
+            "streamhouse_kafka_delayed_refusals",
+            "refusals that were held back because the client asks again and again",
+            ["api"],
+            registry=registry,
+        )
         self.seconds_of = cache(lambda api: self.seconds.labels(api))
         self.paused = cache(lambda why: self._pauses.labels(why))
         self.closed = cache(lambda why: self._closed.labels(why))
+        self.delayed = cache(lambda api: self._delayed.labels(api))
 
     def refused(self, api: str, code: ErrorCode) -> None:
         self.errors.labels(api, code.name).inc()

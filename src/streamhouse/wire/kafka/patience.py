@@ -1,13 +1,16 @@
-"""Patience: how long a connection may be idle, half-way through a request, or unwilling to read.
+"""Patience: how long a connection may be silent at first, idle, half-way through a request, or unwilling to read.
 
 Data path   beside it; `server` looks at all connections now and then
 Owns        what is measured of a connection, and what is too long
 Leaves      closing it to `server`
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from streamhouse.config import KafkaSettings
+
+PACE_AFTER_S: Final = 10.0
+"""How long a request may take whatever its pace: a network may be away for a moment."""
 
 
 class Overdue(NamedTuple):
@@ -20,18 +23,22 @@ class Overdue(NamedTuple):
 class Vitals:
     """Times of one connection, by the monotonic clock."""
 
-    __slots__ = ("_taken_bytes", "active_at", "is_busy", "partial_since", "stuck_since")
+    __slots__ = ("_taken_bytes", "active_at", "has_asked", "is_busy", "partial_bytes", "partial_since", "stuck_since")
 
     def __init__(self, *, active_at: float) -> None:
         self.active_at = active_at
         self.partial_since: float | None = None
         self.stuck_since: float | None = None
+        self.has_asked = False
         self.is_busy = False
+        self.partial_bytes = 0
         self._taken_bytes = 0
 
-    def note(self, *, taken_bytes: int, is_blocked: bool, is_busy: bool, now: float) -> None:
-        """Note how many bytes of answers the client has taken so far, and whether there are more for it."""
+    def note(self, *, taken_bytes: int, is_blocked: bool, is_busy: bool, now: float, partial_bytes: int = 0) -> None:
+        """Note how many bytes of answers the client has taken so far, whether there are more for it, and how much has
+        come of a request that is not whole."""
         self.is_busy = is_busy
+        self.partial_bytes = partial_bytes
         if not is_blocked:
             self.stuck_since = None
         elif self.stuck_since is None or taken_bytes != self._taken_bytes:
@@ -46,15 +53,31 @@ def overdue(vitals: Vitals, settings: KafkaSettings, *, now: float) -> Overdue |
             return Overdue("slow_reader", f"client takes no answers; timeout_s={settings.slow_reader_timeout_s:g}")
         return None
     if vitals.partial_since is not None:
-        if now - vitals.partial_since >= settings.partial_request_timeout_s:
-            return Overdue("slow_sender", f"request never ends; timeout_s={settings.partial_request_timeout_s:g}")
-        return None
+        return _slow_sender(vitals, settings, took_s=now - vitals.partial_since)
+    if not (vitals.is_busy or vitals.has_asked) and now - vitals.active_at >= settings.first_request_timeout_s:
+        return Overdue("silent", f"no request came; timeout_s={settings.first_request_timeout_s:g}")
     if not vitals.is_busy and now - vitals.active_at >= settings.idle_timeout_s:
         return Overdue("idle", f"connection is idle; timeout_s={settings.idle_timeout_s:g}")
     return None
 
 
+def _slow_sender(vitals: Vitals, settings: KafkaSettings, *, took_s: float) -> Overdue | None:
+    if took_s >= settings.partial_request_timeout_s:
+        return Overdue("slow_sender", f"request never ends; timeout_s={settings.partial_request_timeout_s:g}")
+    pace = settings.min_request_bytes_per_s
+    if took_s >= PACE_AFTER_S and vitals.partial_bytes < took_s * pace:
+        return Overdue(
+            "slow_sender", f"request comes too slowly; bytes={vitals.partial_bytes} least_bytes_per_s={pace}"
+        )
+    return None
+
+
 def check_interval_s(settings: KafkaSettings) -> float:
     """Often enough that nobody overstays by more than a quarter of its time."""
-    shortest = min(settings.idle_timeout_s, settings.partial_request_timeout_s, settings.slow_reader_timeout_s)
+    shortest = min(
+        settings.idle_timeout_s,
+        settings.first_request_timeout_s,
+        settings.partial_request_timeout_s,
+        settings.slow_reader_timeout_s,
+    )
     return min(max(shortest / 4, 0.05), 5.0)

@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry
 from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings, parse_address
+from streamhouse.wire.admission import Admission
+from streamhouse.wire.failures import Failures
 
 from . import handlers
 from .connection import Connection, Serving
@@ -60,6 +62,10 @@ class KafkaServer:
             metrics=KafkaMetrics(registry),
             inflight=inflight,
             pinned=PinnedFrames(inflight),
+            admission=Admission(settings, section="kafka"),
+            failures=Failures(
+                settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
+            ),
             advertised=parse_address(settings.advertise) if settings.advertise else None,
             cluster_id=cluster_id,
         )
@@ -122,7 +128,7 @@ class KafkaServer:
             self._serving.pinned.release()
 
     def close_overdue(self) -> None:
-        """Close connections that are idle, send too slowly, or don't take their answers."""
+        """Close connections that are idle, never ask, send too slowly, or don't take their answers."""
         now = self._clock.monotonic()
         for connection in self.connections:
             if (reason := overdue(connection.vitals(), self._settings, now=now)) is not None:
