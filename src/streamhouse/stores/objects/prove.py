@@ -7,14 +7,24 @@ Leaves      what the agent does about a store that fails to its caller
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from streamhouse.clock import Ids
 from streamhouse.errors import Misconfigured, StreamhouseError
-from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore, Refused, Unreachable
+from streamhouse.stores.objects.base import (
+    Buffers,
+    ObjectExists,
+    ObjectMissing,
+    ObjectStore,
+    Refused,
+    Throttled,
+    Unreachable,
+)
 
 PREFIX: Final = "proof/"
 RACERS: Final = 4
+PATIENCE: Final = 5
 _NO_CREATE_ONLY: Final = (
     "use a store that honours create-only writes (If-None-Match); Google's does when it is written gs://bucket/prefix"
 )
@@ -25,12 +35,12 @@ async def prove_store(store: ObjectStore, ids: Ids) -> None:
     key = PREFIX + ids.token()
     body = ids.token().encode()
     try:
-        await store.put_new(key, [body[:7], body[7:]])
+        await _put(store, key, [body[:7], body[7:]])
         await _prove_reading(store, key, body)
         await _prove_create_only(store, key, body)
         await _prove_one_winner(store, f"{key}-race", ids)
         await _prove_listing(store, key)
-        await store.delete(key)
+        await _delete(store, key)
         await _prove_deleted(store, key)
     except Misconfigured:
         raise
@@ -60,12 +70,12 @@ async def _prove_reading(store: ObjectStore, key: str, body: bytes) -> None:
 async def _prove_create_only(store: ObjectStore, key: str, body: bytes) -> None:
     """The one that safety rests on: a store that overwrites would let a stale agent destroy acknowledged records."""
     try:
-        await store.put_new(key, [bytes(len(body) + 1)])
+        await _put(store, key, [bytes(len(body) + 1)])
     except ObjectExists:
         kept = await store.get_range(key, 0, len(body) + 1)
         _check(kept == body, "a refused write changed the object", "use a store with atomic conditional writes")
     else:
-        await store.delete(key)
+        await _delete(store, key)
         _check(False, "a second create was accepted", _NO_CREATE_ONLY)
 
 
@@ -74,17 +84,38 @@ async def _prove_one_winner(store: ObjectStore, key: str, ids: Ids) -> None:
     bodies = [ids.token().encode() for _ in range(RACERS)]
     created = await asyncio.gather(*(_creates(store, key, body) for body in bodies))
     kept = await store.get_range(key, 0, len(bodies[0]) + 1)
-    await store.delete(key)
+    await _delete(store, key)
     winners = [body for body, won in zip(bodies, created, strict=True) if won]
     _check(winners == [kept], "racing creates had more or less than one winner", "use a store whose creates are atomic")
 
 
 async def _creates(store: ObjectStore, key: str, body: bytes) -> bool:
     try:
-        await store.put_new(key, [body])
+        await _put(store, key, [body])
     except ObjectExists:
         return False
     return True
+
+
+async def _put(store: ObjectStore, key: str, body: Buffers) -> None:
+    await _until_taken(lambda: store.put_new(key, body))
+
+
+async def _delete(store: ObjectStore, key: str) -> None:
+    await _until_taken(lambda: store.delete(key))
+
+
+async def _until_taken(write: Callable[[], Awaitable[None]]) -> None:
+    """Cloudflare R2 and Google take one write of a key per second, and here are several at once.
+
+    Each of these tries is several ones already, with waits between them (`retrying`).
+    """
+    for _ in range(PATIENCE - 1):
+        try:
+            return await write()
+        except Throttled:
+            continue
+    await write()
 
 
 async def _prove_listing(store: ObjectStore, key: str) -> None:
@@ -94,7 +125,7 @@ async def _prove_listing(store: ObjectStore, key: str) -> None:
 
 
 async def _prove_deleted(store: ObjectStore, key: str) -> None:
-    await store.delete(key)
+    await _delete(store, key)
     try:
         await store.head(key)
     except ObjectMissing:
