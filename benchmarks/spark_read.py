@@ -13,7 +13,6 @@ records: it says more than the rate where the machine has other work, too.
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -308,7 +307,6 @@ def main() -> None:
     add_flags(parser)
     asked, console = parser.parse_args(), Console()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     show(asked, lambda: run(asked, console), folder=FOLDER, marks=readme.SPARK, console=console)
 
 
