@@ -45,12 +45,23 @@ def test_a_time_after_the_last_record_is_an_error_unless_told_otherwise() -> Non
         starts_at(Times({}, 1000), EXTENTS, {A: 11, B: None}, late_is_latest=False, lose=FAILS)
 
 
-@pytest.mark.parametrize(("offset", "found"), [(3, 5), (99, 20)])
-def test_offsets_that_are_gone_fail_the_read_or_are_left_out(offset: int, found: int) -> None:
+@pytest.mark.parametrize(("offset", "found", "cure"), [(3, 5, "do=start later"), (99, 20, "do=start earlier")])
+def test_offsets_that_are_gone_fail_the_read_or_are_left_out(offset: int, found: int, cure: str) -> None:
     edge = SomeOffsets({A: offset})
-    with pytest.raises(DataLost, match="failOnDataLoss=false"):
+    with pytest.raises(DataLost, match=f"{cure}.*failOnDataLoss=false"):
         starts_at(edge, EXTENTS, {}, late_is_latest=False, lose=FAILS)
     assert starts_at(edge, EXTENTS, {}, late_is_latest=False, lose=GOES_ON)[A] == found
+
+
+def test_a_stream_that_has_a_checkpoint_is_not_told_of_options_that_its_checkpoint_goes_before() -> None:
+    with pytest.raises(DataLost, match="do=start with a new checkpointLocation, or set failOnDataLoss=false"):
+        checked({A: 3}, EXTENTS, lose=losing(fails=True, has_checkpoint=True))
+
+
+def test_offsets_of_a_partition_that_is_not_read_are_refused_with_those_that_are() -> None:
+    edge = SomeOffsets({TopicPartition("ordres", 0): 3})
+    with pytest.raises(Misconfigured, match="partition=ordres-0 read=orders-0, orders-1 do=leave it out"):
+        starts_at(edge, EXTENTS, {}, late_is_latest=False, lose=FAILS)
 
 
 def test_a_batch_never_ends_behind_what_is_there() -> None:

@@ -75,6 +75,15 @@ def test_one_huge_partition_is_cut_evenly() -> None:
     assert {piece.end - piece.start for split in splits for piece in split.pieces} == {50_000}
 
 
+def test_a_task_has_no_more_records_than_somebody_allows_and_they_share_evenly() -> None:
+    told = plan(run(0, 60), run(60, 90), flushed_end=90, end=100)
+    pieces = list(pieces_of(told, Span(ORDERS, 0)))
+    splits = splits_of(pieces, store="memory:", split_bytes=32 * MIB, max_records=30)
+    assert [sum(piece.end - piece.start for piece in split.pieces) for split in splits] == [25, 25, 25, 25]
+    offsets = [offset for split in splits for piece in split.pieces for offset in range(piece.start, piece.end)]
+    assert offsets == list(range(100))
+
+
 def test_small_runs_of_many_partitions_share_a_task() -> None:
     pieces = [
         piece

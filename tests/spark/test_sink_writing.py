@@ -372,6 +372,8 @@ def test_options_are_understood_or_told() -> None:
         1000,
         "a:1",
     )
+    assert write_options({"kafka.compression.type": "gzip"}).codec is Codec.GZIP
+    assert write_options({"kafka.compression.type": "gzip", "compression": "none"}).codec is Codec.NONE
     for wrong, text in (
         ({"topik": "a"}, "did you mean topic"),
         ({"compression": "rar"}, "none, gzip, snappy, lz4, zstd"),

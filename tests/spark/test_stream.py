@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.names import TopicPartition
 from streamhouse.spark.options import read_options
-from streamhouse.spark.stream import Driver
+from streamhouse.spark.stream import Driver, StreamReader
+from streamhouse.spark.tasks import Output
 from tests.live import LiveAgent
 from tests.spark.conftest import LAZY, client_of, send
 
@@ -203,3 +206,32 @@ def send_when_started(client: SyncClient, query: StreamingQuery) -> None:
     """A query that has looked once knows where it begins."""
     query.processAllAvailable()
     send(client, "fresh", range(10))
+
+
+@pytest.mark.parametrize(("delay", "waits"), [("1h", True), ("0ms", False)])
+def test_a_stream_leaves_a_few_records_to_a_later_batch_but_not_for_ever(
+    client: SyncClient, agent: LiveAgent, delay: str, waits: bool
+) -> None:
+    topic = f"few-{delay}"
+    client.topics.create(topic, partitions=2)
+    given = {"topic": topic, "agents": agent.http, "startingOffsets": "earliest"}
+    options = read_options({**given, "minOffsetsPerTrigger": "10", "maxTriggerDelay": delay}, streaming=True)
+    reader = StreamReader(options, Output(columns=StructType()))
+    send(client, topic, range(5))
+    try:
+        first = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        assert waiting(reader, first) == 0
+        send(client, topic, range(4))
+        assert (reader.latestOffset(first, ReadAllAvailable()) == first) is waits
+        send(client, topic, range(6))
+        assert sum(ends(reader.latestOffset(first, ReadAllAvailable()))) == 15
+    finally:
+        reader.stop()
+
+
+def waiting(reader: StreamReader, since: dict[str, Any]) -> int:
+    return sum(ends(reader.reportLatestOffset() or {"offsets": {}})) - sum(ends(since))
+
+
+def ends(told: dict[str, Any]) -> list[int]:
+    return [offset for offsets in told["offsets"].values() for offset in offsets.values()]

@@ -55,7 +55,10 @@ def check_schema(schema: StructType) -> None:
     for field in schema.fields:
         kind = TYPES.get(field.name)
         if kind is None:
-            raise Misconfigured(f"records have no such column; column={field.name} columns={','.join(TYPES)}")
+            columns = ",".join(TYPES)
+            raise Misconfigured(
+                f"records have no such column; column={field.name} do=name some of {columns}, or set schema=registry"
+            )
         if not _same(field.dataType, kind):
             wanted = kind.simpleString()
             raise Misconfigured(

@@ -25,21 +25,28 @@ Offsets: TypeAlias = dict[TopicPartition, int]
 Extents: TypeAlias = Mapping[TopicPartition, PartitionPlan]
 AtTimes: TypeAlias = Mapping[TopicPartition, int | None]
 TopicIds: TypeAlias = Mapping[str, str]
-Lose: TypeAlias = Callable[[str], None]
+Lose: TypeAlias = Callable[[str, str], None]
+"""What is missing, and what to do."""
 
 OFFSETS: Final = "offsets"
 SINCE: Final = "since"
 TOPICS: Final = "topics"
 
+START_LATER: Final = "start later (startingOffsets), or set failOnDataLoss=false to go on without them"
+END_EARLIER: Final = "end earlier (endingOffsets), or set failOnDataLoss=false to end where the log does"
+START_EARLIER: Final = "start earlier (startingOffsets), or set failOnDataLoss=false to go on at the log's end"
+NEW_QUERY: Final = "start with a new checkpointLocation, or set failOnDataLoss=false to go on without them"
 
-def losing(*, fails: bool) -> Lose:
-    """What is done when records are gone: fail with what to do, or say so and go on."""
 
-    def lose(what: str) -> None:
+def losing(*, fails: bool, has_checkpoint: bool = False) -> Lose:
+    """What is done when records are gone: fail with what to do, or say so and go on.
+
+    Where a checkpoint says where to start, options don't: a query with another one does.
+    """
+
+    def lose(what: str, cure: str) -> None:
         if fails:
-            raise DataLost(
-                f"{what} do=start later (startingOffsets), or set failOnDataLoss=false to go on without them"
-            )
+            raise DataLost(f"{what} do={NEW_QUERY if has_checkpoint else cure}")
         log.warning(what)
 
     return lose
@@ -69,10 +76,11 @@ def _start(place: TopicPartition, asked: int, extent: PartitionPlan, lose: Lose)
     if asked == LATEST:
         return extent.end
     if asked < extent.log_start:
-        lose(f"records expired before they were read; partition={place} wanted={asked} first={extent.log_start}")
+        told = f"partition={place} wanted={asked} first={extent.log_start}"
+        lose(f"records expired before they were read; {told}", START_LATER)
         return extent.log_start
     if asked > extent.end:
-        lose(f"the log ends before the start; partition={place} wanted={asked} end={extent.end}")
+        lose(f"the log ends before the start; partition={place} wanted={asked} end={extent.end}", START_EARLIER)
         return extent.end
     return asked
 
@@ -83,7 +91,7 @@ def ends_at(edge: Edge, extents: Extents, at_times: AtTimes, *, lose: Lose) -> O
     for place, extent in extents.items():
         asked = _asked(edge, place, at_times, default=LATEST)
         if asked > extent.end:
-            lose(f"the log ends before the end; partition={place} wanted={asked} end={extent.end}")
+            lose(f"the log ends before the end; partition={place} wanted={asked} end={extent.end}", END_EARLIER)
         found[place] = extent.end if asked == LATEST else min(asked, extent.end)
     _check_named(edge, extents)
     return found
@@ -103,7 +111,11 @@ def _check_named(edge: Edge, extents: Extents) -> None:
     named = edge.offsets if isinstance(edge, SomeOffsets) else edge.by_partition if isinstance(edge, Times) else {}
     for place in named:
         if place not in extents:
-            raise Misconfigured(f"offsets are given for a partition that isn't read; partition={place}")
+            read = ", ".join(str(each) for each in sorted(extents)[:10]) or "none"
+            raise Misconfigured(
+                f"offsets are given for a partition that isn't read; partition={place} read={read}"
+                " do=leave it out of the offsets, or have its topic read too"
+            )
 
 
 def spans_between(starts: Offsets, ends: Offsets) -> list[Span]:

@@ -10,22 +10,28 @@ Credentials are no options: executors and driver take them from their environmen
 import difflib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from streamhouse.errors import Misconfigured
+from streamhouse.format.lake_options import a_duration_ms
 from streamhouse.model.names import TopicPartition
 
 DEFAULT_AGENTS: Final = "localhost:8080"
 AGENTS_VARIABLE: Final = "STREAMHOUSE_AGENTS"
 """Agents to ask where a read or a write doesn't name them, in the driver's environment."""
+HTTP_PORT: Final = 8080
+"""Of an agent, unless somebody sets another one."""
 DEFAULT_SPLIT_BYTES: Final = 64 * 1024 * 1024
+DEFAULT_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 
 _SUBSCRIPTIONS: Final = ("topic", "subscribe", "subscribePattern", "assign")
+BOOTSTRAP: Final = "kafka.bootstrap.servers"
 _KNOWN: Final = (
     *_SUBSCRIPTIONS,
     "agents",
@@ -39,7 +45,10 @@ _KNOWN: Final = (
     "maxOffsetsPerTrigger",
     "maxRecordsPerTrigger",
     "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
+    "maxRecordsPerPartition",
     "maxSplitBytes",
     "failOnDataLoss",
     "includeHeaders",
@@ -101,7 +110,11 @@ class ReadOptions:
     late_start_is_latest: bool = False
     max_records: int | None = None
     max_bytes: int | None = None
+    min_records: int | None = None
+    """Of a trigger: less is left to the next one, for `max_delay_ms` at most."""
+    max_delay_ms: int = DEFAULT_TRIGGER_DELAY_MS
     min_partitions: int = 1
+    max_split_records: int | None = None
     split_bytes: int = DEFAULT_SPLIT_BYTES
     fail_on_data_loss: bool = True
     include_headers: bool = False
@@ -119,8 +132,17 @@ class ReadOptions:
         return self.subscription.topics[0]
 
 
-def default_agents() -> str:
-    return os.environ.get(AGENTS_VARIABLE) or DEFAULT_AGENTS
+def chosen_agents(options: Mapping[str, str]) -> str:
+    """Whom to ask. Jobs that come from Kafka's connector name Kafka's ports: agents are on the same hosts."""
+    told = options.get("agents") or os.environ.get(AGENTS_VARIABLE)
+    return told or _beside(options.get(BOOTSTRAP, "")) or DEFAULT_AGENTS
+
+
+def _beside(bootstrap: str) -> str:
+    """`PLAINTEXT://one:9092,two` becomes `one:8080,two:8080`."""
+    addresses = [address.rpartition("//")[2].strip() for address in bootstrap.split(",")]
+    hosts = [re.sub(r":\d+$", "", address) for address in addresses]
+    return ",".join(f"{host}:{HTTP_PORT}" for host in hosts if host)
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
@@ -128,14 +150,17 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
     options = {name.lower(): value for name, value in given.items()}
     _check_names(given)
     return ReadOptions(
-        agents=options.get("agents") or default_agents(),
+        agents=chosen_agents(options),
         subscription=_subscription(options),
         start=_edge(options, "starting", AllOffsets(LATEST if streaming else EARLIEST)),
         end=_end(options, streaming),
         late_start_is_latest=_late_start_is_latest(options),
         max_records=_number(options, "maxOffsetsPerTrigger") or _number(options, "maxRecordsPerTrigger"),
         max_bytes=_number(options, "maxBytesPerTrigger"),
+        min_records=_number(options, "minOffsetsPerTrigger"),
+        max_delay_ms=_delay_ms(options),
         min_partitions=_number(options, "minPartitions") or 1,
+        max_split_records=_number(options, "maxRecordsPerPartition"),
         split_bytes=_number(options, "maxSplitBytes") or DEFAULT_SPLIT_BYTES,
         fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
         include_headers=_flag(options, "includeHeaders", default=False),
@@ -158,7 +183,10 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
     named = [name for name in _SUBSCRIPTIONS if options.get(name.lower())]
     if len(named) != 1:
         told = f"given={','.join(named)}" if named else "given=none"
-        raise Misconfigured(f"one of the options {', '.join(_SUBSCRIPTIONS)} says what to read; {told}")
+        raise Misconfigured(
+            f"one of the options {', '.join(_SUBSCRIPTIONS)} says what to read; {told}"
+            ' do=give one of them, such as .option("topic", "orders")'
+        )
     (name,), text = named, options[named[0].lower()]
     if name == "subscribePattern":
         return Pattern(text)
@@ -166,7 +194,7 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
         return Assigned(_assigned(text))
     topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
     if not topics:
-        raise Misconfigured(f"no topic is named; option={name} value={text!r}")
+        raise Misconfigured(f"no topic is named; option={name} value={text!r} do=give names, with commas between")
     return Names(topics)
 
 
@@ -177,7 +205,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     except (TypeError, ValueError):
         raise _malformed("assign", text, '{"orders":[0,1]}') from None
     if not places:
-        raise Misconfigured("no partition is named; option=assign")
+        raise Misconfigured('no partition is named; option=assign do=write it like {"orders":[0,1]}')
     return tuple(dict.fromkeys(places))
 
 
@@ -240,21 +268,33 @@ def _number(options: Mapping[str, str], name: str, *, least: int = 1) -> int | N
     if text is None:
         return None
     if not text.strip().isdecimal() or int(text) < least:
-        raise Misconfigured(f"not a number of at least {least}; option={name} value={text!r}")
+        raise Misconfigured(f"not a number; option={name} value={text!r} do=give a whole one of at least {least}")
     return int(text)
+
+
+def _delay_ms(options: Mapping[str, str]) -> int:
+    """A number alone is milliseconds, as Spark has it."""
+    text = options.get("maxtriggerdelay", str(DEFAULT_TRIGGER_DELAY_MS)).strip()
+    try:
+        return int(text) if text.isdecimal() else a_duration_ms(text)
+    except ValueError:
+        raise Misconfigured(
+            f"not a duration; option=maxTriggerDelay value={text!r} do=write it like 30s or 15m"
+        ) from None
 
 
 def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = options.get(name.lower(), str(default)).strip().lower()
     if text not in ("true", "false"):
-        raise Misconfigured(f"neither true nor false; option={name} value={text!r}")
+        raise Misconfigured(f"neither true nor false; option={name} value={text!r} do=give one of these two")
     return text == "true"
 
 
 def _late_start_is_latest(options: Mapping[str, str]) -> bool:
     text = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if text not in ("error", "latest"):
-        raise Misconfigured(f"neither error nor latest; option=startingOffsetsByTimestampStrategy value={text!r}")
+        name = "startingOffsetsByTimestampStrategy"
+        raise Misconfigured(f"unknown strategy; option={name} value={text!r} do=error or latest")
     return text == "latest"
 
 
@@ -262,7 +302,7 @@ def _is_typed(options: Mapping[str, str]) -> bool:
     text = options.get("schema", "").strip().lower()
     if text not in ("", "registry"):
         raise Misconfigured(
-            f"unknown schema; option=schema value={text!r} do=registry, or use .schema(...) for columns"
+            f"unknown schema; option=schema value={text!r} do=give registry, or use .schema(...) for columns"
         )
     return text == "registry"
 
@@ -270,7 +310,7 @@ def _is_typed(options: Mapping[str, str]) -> bool:
 def _decode_errors(options: Mapping[str, str]) -> str:
     text = options.get("decodeerrors", "fail").strip().lower()
     if text not in ("fail", "columns", "bytes"):
-        raise Misconfigured(f"none of fail, columns, bytes; option=decodeErrors value={text!r}")
+        raise Misconfigured(f"unknown value; option=decodeErrors value={text!r} do=fail, columns or bytes")
     if text != "fail" and not _is_typed(options):
         raise Misconfigured("nothing is decoded; option=decodeErrors do=set schema=registry, or leave it out")
     return text

@@ -81,13 +81,17 @@ def count_splits(total_bytes: float, *, split_bytes: int, min_partitions: int) -
     return max(1, min_partitions, round(max(by_size, by_cores)))
 
 
-def splits_of(pieces: Pieces, *, store: str, split_bytes: int, min_partitions: int = 1) -> list[Split]:
-    """Cut a row of pieces into splits of the same weight; none is empty."""
+def splits_of(
+    pieces: Pieces, *, store: str, split_bytes: int, min_partitions: int = 1, max_records: int | None = None
+) -> list[Split]:
+    """Cut a row of pieces into splits of the same weight, none with more offsets than `max_records`; none is empty."""
     if not pieces:
         return []
     total = sum(piece.weight for piece in pieces)
     count = count_splits(total, split_bytes=split_bytes, min_partitions=min_partitions)
-    shares = _dealt(pieces, total, count)
+    shares: Iterable[Pieces] = _dealt(pieces, total, count)
+    if max_records is not None:
+        shares = [part for share in shares for part in _small(share, max_records)]
     return [Split(store=store, pieces=tuple(share)) for share in shares if share]
 
 
@@ -107,6 +111,13 @@ def _dealt(pieces: Iterable[Piece], total: float, count: int) -> Iterator[list[P
             share.append(taken)
             used += taken.weight
     yield share
+
+
+def _small(share: Pieces, most: int) -> Iterator[list[Piece]]:
+    """As few even parts as have no more than so many offsets each."""
+    offsets = sum(piece.end - piece.start for piece in share)
+    parts = -(-offsets // most)
+    return _dealt([replace(piece, weight=piece.end - piece.start) for piece in share], offsets, max(1, parts))
 
 
 def cut(piece: Piece, room: float) -> tuple[Piece, Piece | None]:

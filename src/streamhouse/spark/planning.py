@@ -39,7 +39,10 @@ def _matching(subscription: Pattern, topics: dict[str, int]) -> list[str]:
     try:
         pattern = re.compile(subscription.pattern)
     except re.error as error:
-        raise Misconfigured(f"not a regular expression; option=subscribePattern why={error}") from None
+        why = f"option=subscribePattern value={subscription.pattern[:80]!r} why={error}"
+        raise Misconfigured(
+            f"not a regular expression; {why} do=write one for whole names, such as orders_.*"
+        ) from None
     return [topic for topic in sorted(topics) if pattern.fullmatch(topic)]
 
 
@@ -97,4 +100,10 @@ def make_splits(plan: ReadPlan, spans: Sequence[Span], options: ReadOptions, pus
         if span.place in plans
         for piece in pieces_of(plans[span.place], span, from_ms=pushed.from_ms)
     ]
-    return splits_of(pieces, store=plan.store, split_bytes=options.split_bytes, min_partitions=options.min_partitions)
+    return splits_of(
+        pieces,
+        store=plan.store,
+        split_bytes=options.split_bytes,
+        min_partitions=options.min_partitions,
+        max_records=options.max_split_records,
+    )

@@ -33,6 +33,7 @@ from streamhouse.errors import Unavailable, UnknownTopic
 from streamhouse.model.names import TopicPartition
 from streamhouse.spark.agents import Agents, PartitionPlan, ReadPlan, Span
 from streamhouse.spark.offsets import (
+    START_LATER,
     Offsets,
     batch_start,
     checked,
@@ -217,6 +218,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._is_idle = False
+        self._clock = SystemClock()
+        self._went_s: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
@@ -264,20 +267,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             lose_topic(topic, fails=self._options.fail_on_data_loss)
         starts = of_other_topics(starts, lost)
         ids = {**read_ids(start), **look.ids}
-        lose = losing(fails=self._options.fail_on_data_loss)
+        lose = losing(fails=self._options.fail_on_data_loss, has_checkpoint=not is_initial(start))
         plans = {each.place: each for each in look.plan.partitions}
         begins = {**{place: plan.log_start for place, plan in plans.items()}, **checked(starts, plans, lose=lose)}
         self._latest = look.ends
+        if not lost and self._waits(begins, look.ends):
+            return start
         ends = limited(begins, _targeted(begins, look.ends, self._target), self._most(look, begins, limit))
         ends = {**starts, **{place: max(end, begins[place]) for place, end in ends.items()}}
         if not lost and all(starts.get(place, begins.get(place)) == end for place, end in ends.items()):
             return start
-        self._is_idle = False
+        self._is_idle, self._went_s = False, self._clock.monotonic()
         return checkpoint(ends, since=starts if is_initial(start) else None, ids=ids)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has a new batch, if only of another source."""
         self._is_idle = False
+
+    def _waits(self, begins: Offsets, ends: Offsets) -> bool:
+        """Whether so little is new that it is left to a later batch; the first one has what there is."""
+        if self._options.min_records is None or self._target is not None or self._went_s is None:
+            return False
+        if (self._clock.monotonic() - self._went_s) * 1000 >= self._options.max_delay_ms:
+            return False
+        return sum(end - begins[place] for place, end in ends.items()) < self._options.min_records
 
     def _most(self, look: Look, begins: Offsets, limit: ReadLimit) -> float | None:
         """How many offsets the next batch may take."""
@@ -330,13 +343,14 @@ def bytes_per_offset(plan: ReadPlan, starts: Offsets) -> float:
 
 def _check_lost(spans: list[Span], plan: ReadPlan, *, fails: bool) -> None:
     """A batch that is read again, after a restart, may have expired since it was planned."""
-    lose = losing(fails=fails)
+    lose = losing(fails=fails, has_checkpoint=True)
     plans = {each.place: each for each in plan.partitions}
     for span in spans:
         if span.place not in plans:
-            lose(f"a partition is gone; partition={span.place}")
+            lose(f"a partition is gone; partition={span.place}", START_LATER)
         elif 0 < span.start < plans[span.place].log_start:
             first = plans[span.place].log_start
-            lose(f"records expired before they were read; partition={span.place} wanted={span.start} first={first}")
+            told = f"partition={span.place} wanted={span.start} first={first}"
+            lose(f"records expired before they were read; {told}", START_LATER)
         elif (span.end or 0) > plans[span.place].end:
-            lose(f"the log ends before the batch; partition={span.place} end={plans[span.place].end}")
+            lose(f"the log ends before the batch; partition={span.place} end={plans[span.place].end}", START_LATER)

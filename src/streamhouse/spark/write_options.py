@@ -14,7 +14,10 @@ from streamhouse.errors import Misconfigured
 from streamhouse.format.compression import Codec
 from streamhouse.format.keys import MAX_EPOCH, is_query_id
 from streamhouse.model.placing import QueryId
-from streamhouse.spark.options import DEFAULT_AGENTS, default_agents
+from streamhouse.spark.options import DEFAULT_AGENTS, chosen_agents
+
+KAFKA_COMPRESSION: Final = "kafka.compression.type"
+"""The same choice, in jobs that come from Kafka's connector."""
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -77,9 +80,9 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     options = {name.lower(): value for name, value in given.items()}
     defaults = WriteOptions()
     return WriteOptions(
-        agents=options.get("agents") or default_agents(),
+        agents=chosen_agents(options),
         topic=options.get("topic") or None,
-        codec=_codec(options.get("compression", defaults.codec.name)),
+        codec=_codec(options),
         batch_bytes=_number(options, "batchBytes", defaults.batch_bytes, least=1, most=64 * MIB),
         segment_bytes=_number(options, "segmentBytes", defaults.segment_bytes, least=1, most=_MAX_SEGMENT_BYTES),
         commit_timeout_s=_number(options, "commitTimeout", int(defaults.commit_timeout_s), least=0, most=86_400),
@@ -105,7 +108,7 @@ def _identity(options: Mapping[str, str]) -> Identity | None:
     if query is None:
         return None
     if not is_query_id(query.lower()):
-        raise Misconfigured(f"not a UUID; option=queryId value={query!r}")
+        raise Misconfigured(f"not a UUID; option=queryId value={query!r} do=make one with uuid.uuid4() and keep it")
     return Identity(QueryId(query.lower()), _number(options, "epochId", 0, least=0, most=MAX_EPOCH))
 
 
@@ -118,7 +121,8 @@ def _fence(text: str | None) -> Fence | None:
     return Fence(pipeline, int(epoch))
 
 
-def _codec(text: str) -> Codec:
+def _codec(options: Mapping[str, str]) -> Codec:
+    text = options.get("compression", options.get(KAFKA_COMPRESSION, WriteOptions().codec.name))
     try:
         return Codec[text.strip().upper()]
     except KeyError:

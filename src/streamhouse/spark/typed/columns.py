@@ -52,7 +52,8 @@ def check_typed(schema: StructType, reader: ReaderSchema, *, keep_errors: bool =
         known = StructType([*known.fields, StructField(DELETED, BooleanType())])
     for field in schema.fields:
         if field.name not in known.fieldNames():
-            raise Misconfigured(f"the schema has no such field; column={field.name} columns={','.join(known.names)}")
+            names = ",".join(known.names)
+            raise Misconfigured(f"the schema has no such field; column={field.name} do=name some of {names}")
         kind = known[field.name].dataType.simpleString()
         if field.dataType.simpleString() != kind:
             raise Misconfigured(f"a column has another type; column={field.name} type={kind} do=read it so, then cast")
