@@ -45,11 +45,23 @@ def test_a_client_that_stops_for_a_moment_is_a_new_client() -> None:
     assert again == [0.0] * 10
 
 
-def test_what_was_sent_before_the_client_was_refused_is_no_further_try() -> None:
+def test_what_was_sent_before_the_client_was_refused_is_told_at_once_and_counts_little() -> None:
     failures = a_few()
-    assert {failures.delay_s("a", asked_at=99.0, now=100.0 + n * RTT_S) for n in range(1000)} == {0.0}
-    delays, _ = ask(failures, times=9, pause_s=0.0, now=101.0)
-    assert delays == [0.0] * 9
+    assert {failures.delay_s("a", asked_at=99.0, now=100.0 + n * RTT_S) for n in range(64)} == {0.0}
+    delays, _ = ask(failures, times=6, pause_s=0.0, now=100.1)
+    assert delays == [0.0] * 6
+
+
+def test_a_client_that_always_has_many_requests_under_way_is_held_back_as_well() -> None:
+    failures = a_few()
+    now, delays = 100.0, []
+    for _ in range(20):
+        delays.append(failures.delay_s("a", asked_at=now, now=now + RTT_S))
+        told_at = now + RTT_S + delays[-1]
+        assert {failures.delay_s("a", asked_at=now, now=told_at + n * 1e-6) for n in range(63)} == {0.0}
+        now = told_at + RTT_S
+    assert delays[0] == 0.0
+    assert delays[-1] == 0.5
 
 
 def test_what_comes_while_a_refusal_is_held_back_is_no_further_try_either() -> None:

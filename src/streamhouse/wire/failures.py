@@ -6,13 +6,16 @@ Leaves      what a refusal is, and waiting, to each wire
 
 A client that waits between its tries, as all that are written well do, is never held back: it may be refused `per_s`
 times a second for ever, and a second's worth of times at once. Requests that were sent before the client knew of its
-last refusal are no further tries, however many they are: all that a producer had under way to a leader that has moved
-is refused once. Time that the client had to wait here is none in which it calmed down, so who goes on is
-held back longer and longer, up to `max_delay_s`; and that is forgotten within moments once it stops.
+last refusal are not held back, and count little: all that a producer had under way to a leader that has moved is
+refused at once. Time that the client had to wait here is none in which it calmed down, so who goes on is held back
+longer and longer, up to `max_delay_s`; and that is forgotten within moments once it stops.
 """
 
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+UNKNOWING: Final = 1 / 16
+"""What a try counts of a client that did not know yet of its last refusal."""
 
 
 class _Tries(NamedTuple):
@@ -40,15 +43,17 @@ class Failures:
         """Count a refusal, and say how long to hold it back. Times by the monotonic clock."""
         known = self._tries.pop(client, None) or _Tries(self._most, -1.0)
         if asked_at < known.told_at:
-            self._tries[client] = known
+            self._tries[client] = _Tries(self._bounded(known.left - UNKNOWING), known.told_at)
             return 0.0
-        left = min(self._most, known.left + max(0.0, now - known.told_at) * self._per_s) - 1
-        left = max(left, -self._max_delay_s * self._per_s)
+        left = self._bounded(min(self._most, known.left + max(0.0, now - known.told_at) * self._per_s) - 1)
         delay_s = max(0.0, -left / self._per_s)
         self._tries[client] = _Tries(left, now + delay_s)
         if len(self._tries) > self._limit:
             self._tries.popitem(last=False)
         return delay_s
+
+    def _bounded(self, left: float) -> float:
+        return max(left, -self._max_delay_s * self._per_s)
 
     def forget(self, client: str) -> None:
         """Its connection is over."""
