@@ -58,13 +58,14 @@ class GoogleFront(HttpFront):
         super().__init__(server.port, tls=tls)
         self._signer = Signer(server)
         self._knows = knows or {TOKEN, EMULATOR_TOKEN}.__contains__
+        self.token_life_s = 3599
         self.tokens_given = 0
         self.requests: list[Request] = []
 
     async def answer(self, request: Request) -> Reply:
         if request.path == _METADATA and request.headers.get("metadata-flavor") == "Google":
             self.tokens_given += 1
-            given = {"access_token": TOKEN, "expires_in": 3599, "token_type": "Bearer"}
+            given = {"access_token": TOKEN, "expires_in": self.token_life_s, "token_type": "Bearer"}
             return Reply(headers={"content-type": "application/json"}, body=json.dumps(given).encode())
         self.requests.append(request)
         kind, _, token = request.headers.get("authorization", "").partition(" ")

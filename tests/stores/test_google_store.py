@@ -116,6 +116,19 @@ async def test_a_service_accounts_key_signs_the_token_itself_and_asks_nobody_for
     assert 0 < claims["exp"] - claims["iat"] <= 3600
 
 
+async def test_a_token_of_the_machine_is_used_while_it_lives_and_then_asked_for_anew(
+    google: GoogleFront, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GCE_METADATA_HOST", google.host)
+    await prove_store(opened(google, place), Ids())
+    assert google.tokens_given == 1
+    google.token_life_s = 0
+    store = opened(google, place)
+    for _ in range(3):
+        assert await keys_below(store, "") == []
+    assert google.tokens_given == 4
+
+
 async def test_what_google_refuses_is_one_clear_line_at_the_start(
     google: GoogleFront, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -330,6 +330,14 @@ async def test_a_store_that_ignores_create_only_is_refused() -> None:
         assert server.objects == {}
 
 
+async def test_a_store_that_takes_nothing_for_the_moment_is_refused_with_what_to_do(server: FakeS3) -> None:
+    server.always = "503"
+    with pytest.raises(
+        Misconfigured, match=r"asks for fewer requests.* do=raise its limit of requests, or start again"
+    ):
+        await prove_store(opened(server), Ids())
+
+
 async def test_a_store_that_works_is_proven_and_left_clean(server: FakeS3) -> None:
     await prove_store(opened(server), Ids())
     assert server.objects == {}

@@ -48,6 +48,10 @@ async def prove_store(store: ObjectStore, ids: Ids) -> None:
         raise Misconfigured(
             f"the object store can't be used; store={error.where} why={error.why} do={error.do}"
         ) from error
+    except Throttled as error:
+        raise Misconfigured(
+            f"the object store can't be used; why={error} do=raise its limit of requests, or start again later"
+        ) from error
     except StreamhouseError as error:
         raise Misconfigured(
             f"the object store can't be used; why={error} do=check the address, permissions and free space of --store"
