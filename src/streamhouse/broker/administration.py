@@ -6,7 +6,7 @@ Owns        altering and growing topics with their open logs, deleting records, 
 Leaves      the rows to the metadata store, flushing to `flush`, creating and deleting topics to `catalogue`
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -18,29 +18,19 @@ from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
 
-from .catalogue import Catalogue
-from .doors import Doors
-from .log import PartitionLog
+from .ground import Ground
 from .settings.configs import AgentConfig, Changed, agent_configs, common_configs
-from .tenure import Tenure
 
 TO_THE_END: Final = -1
 """Instead of an offset: everything that consumers could see when it was asked for."""
 
 
 class Administration:
-    def __init__(
-        self,
-        doors: Doors,
-        *,
-        catalogue: Catalogue,
-        open_log: Callable[[TopicPartition], Awaitable[PartitionLog]],
-        tenure: Callable[[], Tenure | None],
-    ) -> None:
-        self._doors = doors
-        self._catalogue = catalogue
-        self._open_log = open_log
-        self._tenure = tenure
+    def __init__(self, ground: Ground) -> None:
+        self._doors = ground.doors
+        self._catalogue = ground.catalogue
+        self._open_log = ground.leading.open_log
+        self._tenure = ground.succession.tenure
 
     def __repr__(self) -> str:
         return f"<Administration {self._catalogue!r}>"

@@ -11,7 +11,7 @@ again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
@@ -32,14 +32,11 @@ from streamhouse.model.schema import Check
 from streamhouse.model.topic import RecordPart
 from streamhouse.model.transaction import ProducerIdentity
 
-from .budget import MemoryBudget
-from .doors import Doors
+from .ground import Ground
 from .log import PartitionLog, Placed
 from .refusals import Refusals
 from .rules import Breach, find_breach
 from .schemas.validation import SchemaCheck
-from .tenure import Tenure
-from .traffic import Traffic
 
 INLINE_BYTES: Final = 256 * 1024
 """Compressed batches above this are opened for validation in a thread, below it on the event loop."""
@@ -78,25 +75,16 @@ class Verifier(Protocol):
 
 
 class Appending:
-    def __init__(
-        self,
-        doors: Doors,
-        *,
-        open_log: Callable[[TopicPartition], Awaitable[PartitionLog]],
-        tenure: Callable[[], Tenure],
-        budget: MemoryBudget,
-        traffic: Traffic,
-        schema_check: SchemaCheck,
-        verifier: Verifier,
-    ) -> None:
+    def __init__(self, ground: Ground, *, schema_check: SchemaCheck, verifier: Verifier) -> None:
+        doors = ground.doors
         self._doors = doors
         self._schema_check = schema_check
         self._verifier = verifier
         self._settings = doors.settings.producers
-        self._open_log = open_log
-        self._tenure = tenure
-        self._budget = budget
-        self._traffic = traffic
+        self._open_log = ground.leading.open_log
+        self._tenure = ground.succession.current
+        self._budget = ground.budget
+        self._traffic = ground.traffic
         # Alone, an agent has refused itself whatever was refused.
         self._settle_s = 0.0 if doors.alone else doors.settings.producers.settle_s
         self._refusals = Refusals(limit=doors.settings.producers.max_per_partition)

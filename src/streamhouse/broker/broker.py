@@ -1,8 +1,8 @@
 """Broker: what the platform promises, in our own vocabulary; the one door for every protocol.
 
 Data path   wire -> **broker** -> leading, appending, fetch, offsets, catalogue ... -> stores
-Owns        the tenure in force and the beginning of the next one
-Leaves      frames and codes to the wires, each promise's mechanics to its own module
+Owns        its parts, and what runs while the agent does
+Leaves      frames and codes to the wires, each promise's mechanics to its own module, which tenure acts to `succession`
 """
 
 import asyncio
@@ -13,8 +13,6 @@ from streamhouse.config import Settings
 from streamhouse.errors import (
     AppendFailed,
     InvalidTopicName,
-    StreamhouseError,
-    Unavailable,
     UnknownTopic,
 )
 from streamhouse.format.batch import Buffer
@@ -22,22 +20,20 @@ from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.lease import Session
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
-from streamhouse.stores.metadata.waiting import patiently
 
 from .administration import Administration
 from .appending import Appending, ProduceTransaction
-from .budget import MemoryBudget
-from .catalogue import Catalogue
 from .cluster.checkup import Checkup
-from .cluster.cluster import Cluster, Leader
+from .cluster.cluster import Leader
+from .cluster.following import Following
 from .cluster.moves import Moves, within
 from .cluster.oversight import Oversight
-from .cluster.recovery import Recovered, Recovery
+from .cluster.recovery import Recovered
 from .cluster.rescue import Rescue
 from .cluster.returns import Returns
 from .doors import Doors
+from .ground import lay_ground
 from .groups import Groups
-from .leading import Leading
 from .log import PartitionLog, Placed
 from .maintenance.collector import Collector
 from .maintenance.compaction import Compactor
@@ -51,16 +47,13 @@ from .producer_ids import ProducerIds
 from .reading.fetch import Fetched, Fetcher, Wanted
 from .reading.offsets import FoundOffset, Offsets
 from .reading.plans import ReadPlans
-from .reading.reader import SegmentReader
 from .reading.registered import Registered
 from .reading.settled import Settled
-from .reading.voids import Voids
 from .records.records import Records
 from .schemas import Schemas
 from .sql import SqlWorkers
 from .tables import Tables
 from .tenure import Tenure
-from .traffic import Traffic
 from .transactions import Transactions
 from .views import Views
 
@@ -68,120 +61,73 @@ log = logging.getLogger(__name__)
 
 
 class Broker:
+    """Its parts are public by name: wires and jobs call them as they call the promises below."""
+
     def __init__(self, doors: Doors) -> None:
         self._doors = doors
         self._settings = doors.settings
-        self.budget = MemoryBudget(doors.settings.buffer, clock=doors.clock)
-        self.reader = SegmentReader(doors.settings.fetch, objects=doors.objects, metadata=doors.metadata)
-        self.catalogue = Catalogue(doors, obey=self._obey)
-        self.cluster = Cluster(doors)
-        self._leading = Leading(doors, catalogue=self.catalogue, cluster=self.cluster, tenancy=self._current)
-        self.schemas = Schemas(doors)
-        self.tables = Tables(doors, catalogue=self.catalogue)
-        self.pipelines = Pipelines(doors, catalogue=self.catalogue)
-        self.supervision = Supervision(doors)
-        self.views = Views(doors)
-        self.sql = SqlWorkers(doors)
-        self.collector = Collector(
-            doors, configs=self.catalogue.configs, moved=self._log_start_moved, cluster=self.cluster
-        )
-        self.offsets = Offsets(doors.settings.producers, reader=self.reader, metadata=doors.metadata)
-        self._fetcher = Fetcher(
-            doors.settings.fetch,
-            reader=self.reader,
-            voids=Voids(doors.metadata, page=doors.settings.transactions.aborted_kept),
-            open_log=self._leading.open_log,
-            vouches_for=lambda opened: self._current().vouches_for(opened),
-            clock=doors.clock,
-        )
-        self.administration = Administration(
-            doors, catalogue=self.catalogue, open_log=self._leading.open_log, tenure=lambda: self._tenure
-        )
-        self.oversight = Oversight(doors, catalogue=self.catalogue, cluster=self.cluster, tenure=lambda: self._tenure)
-        self.checkup = Checkup(
-            doors, catalogue=self.catalogue, budget=self.budget, tenure=lambda: self._tenure, not_ready=self.not_ready
-        )
-        self.groups = Groups(doors, catalogue=self.catalogue, tenancy=self._current, cluster=self.cluster)
-        self.moves = Moves(doors, cluster=self.cluster, groups=self.groups)
-        self.rescue = Rescue(doors, cluster=self.cluster)
-        self.returns = Returns(
-            doors,
-            cluster=self.cluster,
-            append=self.append,
-            acknowledge=self.acknowledge,
-            latest=lambda name: self.records.latest(name),
-        )
-        self._tenure: Tenure | None = None
         self._stopping = asyncio.Event()
-        self._topics_changed = asyncio.Event()
+
+        ground = lay_ground(doors, obey=self._obey)
+        self.traffic, self.budget, self.reader = ground.traffic, ground.budget, ground.reader
+        self.catalogue, self.cluster = ground.catalogue, ground.cluster
+        self._succession, self._leading = ground.succession, ground.leading
+
+        # Writing: batches on their way to a log, segments that jobs wrote on their way into one.
+        self.schemas = Schemas(doors)
         self._producer_ids = ProducerIds(doors.metadata)
-        self.transactions = Transactions(
-            doors,
-            catalogue=self.catalogue,
-            cluster=self.cluster,
-            leading=self._leading,
-            tenancy=self._current,
-            budget=self.budget,
-            allocate=self._producer_ids.take,
-        )
-        self.recovered = Recovered()
-        self.traffic = Traffic()
-        self._appending = Appending(
-            doors,
-            open_log=self._leading.open_log,
-            tenure=self._current,
-            budget=self.budget,
-            traffic=self.traffic,
-            schema_check=self.schemas.check,
-            verifier=self.transactions.verify,
-        )
+        self.transactions = Transactions(ground, allocate=self._producer_ids.take)
+        self._appending = Appending(ground, schema_check=self.schemas.check, verifier=self.transactions.verify)
+        self.holds = Holds(ground)
+        self.commits = Commits(ground, holds=self.holds)
+
+        # Reading: what this agent leads, and how far groups have read it.
+        self._fetcher = Fetcher(ground)
+        self.offsets = Offsets(doors.settings.producers, reader=self.reader, metadata=doors.metadata)
+        self.groups = Groups(doors, catalogue=self.catalogue, tenancy=self._current, cluster=self.cluster)
+
+        # Both, whoever leads: for HTTP and gRPC; and what jobs read without us.
         self.records = Records(doors, self)
-        self.holds = Holds(
-            doors, open_ahead=self._leading.open_ahead, open_log=self._leading.open_log, tenancy=self._current
-        )
-        self.commits = Commits(
-            doors,
-            catalogue=self.catalogue,
-            cluster=self.cluster,
-            holds=self.holds,
-            leaders=self._leading.leaders,
-            tenancy=self._current,
-        )
         self.registered = Registered(doors)
         self.settled = Settled(doors, reader=self.reader)
         self.plans = ReadPlans(
             doors, catalogue=self.catalogue, settled=self.settled, stable_end=self.records.stable_end
         )
-        forgetting = Forgetting(doors, logs=lambda: self._current().logs())
-        self.upkeep = Upkeep(
-            doors,
-            catalogue=self.catalogue,
-            cluster=self.cluster,
-            plans=self.plans,
-            tenancy=self._current,
-            reader=self.reader,
-            forgetting=forgetting,
-        )
-        self.compactor = Compactor(
-            doors,
-            configs=self.catalogue.configs,
-            tenancy=self._current,
-            reader=self.reader,
-            settled=self.settled,
-            forgetting=forgetting,
+
+        # Among others: hearing of them, handing over to them, taking over from the dead.
+        self._following = Following(ground, schemas=self.schemas)
+        self.moves = Moves(doors, cluster=self.cluster, groups=self.groups)
+        self.rescue = Rescue(doors, cluster=self.cluster)
+        self.returns = Returns(
+            doors, cluster=self.cluster, append=self.append, acknowledge=self.acknowledge, latest=self.records.latest
         )
 
+        # Upkeep of what is stored.
+        forgetting = Forgetting(doors, logs=lambda: self._current().logs())
+        self.collector = Collector(ground)
+        self.compactor = Compactor(ground, settled=self.settled, forgetting=forgetting)
+        self.upkeep = Upkeep(ground, plans=self.plans, forgetting=forgetting)
+
+        # Asking and changing, for operators; definitions that Spark works with.
+        self.administration = Administration(ground)
+        self.oversight = Oversight(ground)
+        self.checkup = Checkup(ground, not_ready=self.not_ready)
+        self.tables = Tables(doors, catalogue=self.catalogue)
+        self.pipelines = Pipelines(doors, catalogue=self.catalogue)
+        self.supervision = Supervision(doors)
+        self.views = Views(doors)
+        self.sql = SqlWorkers(doors)
+
     def __repr__(self) -> str:
-        return f"<Broker tenure={self._tenure!r} budget={self.budget!r}>"
+        return f"<Broker tenure={self.tenure!r} budget={self.budget!r}>"
 
     # --- life
 
     async def start(self) -> None:
         """Begin the first tenure and recover what earlier ones left; raises when the stores don't let it for long."""
-        limit_s = self._settings.metadata.start_wait_s
         await self.reader.open()
         try:
-            self._tenure = await patiently(self._begin, clock=self._doors.clock, ids=self._doors.ids, limit_s=limit_s)
+            await self._succession.begin()
         except BaseException:
             await self.reader.aclose()
             raise
@@ -193,11 +139,11 @@ class Broker:
                 groups = loops.create_task(self.groups.run(), name="groups")
                 transactions = loops.create_task(self.transactions.run(), name="transactions")
                 collector = loops.create_task(self._maintain(), name="collector")
-                cluster = loops.create_task(self._watch_cluster(), name="cluster")
+                cluster = loops.create_task(self._following.run(), name="cluster")
                 await self._serve(self._current())
                 while not self._stopping.is_set():
                     log.warning("tenure ended, beginning another", extra={"why": str(self._current().end_reason)})
-                    if await self._begin_again():
+                    if await self._succession.begin_again(stopping=self._stopping):
                         await self._serve(self._current())
                 for task in (groups, transactions, collector, cluster):
                     task.cancel()
@@ -205,39 +151,11 @@ class Broker:
             await self.records.aclose()
             await self.reader.aclose()
 
-    async def _watch_cluster(self) -> None:
-        if not self._doors.alone:
-            unsubscribe = self._doors.metadata.subscribe(self.schemas.heard)
-            try:
-                await self._follow_cluster()
-            finally:
-                unsubscribe()
-
-    async def _follow_cluster(self) -> None:
-        async with asyncio.TaskGroup() as loops:
-            loops.create_task(self.cluster.run(topics_changed=self._topics_changed.set), name="roll")
-            loops.create_task(self._follow_topics(), name="topics")
-
-    async def _follow_topics(self) -> None:
-        """What other agents did to topics holds for the logs that are open here."""
-        while True:
-            await self._topics_changed.wait()
-            self._topics_changed.clear()
-            try:
-                await self.catalogue.reload()
-            except Unavailable as error:
-                log.warning("topics not read again yet", extra={"why": str(error)})
-                self._topics_changed.set()
-                await self._doors.clock.sleep(self._doors.ids.jitter(self._settings.cluster.refresh_s))
-            else:
-                await self._current().drop_unknown(self.catalogue.known)
-
     async def _serve(self, tenure: Tenure) -> None:
-        recovery = Recovery(self._doors, by=tenure.session.session_id, reader=self.reader)
         async with asyncio.TaskGroup() as loops:  # what none of them expected takes the agent down
             beside = [
                 loops.create_task(self.moves.run(tenure), name="moves"),
-                loops.create_task(self.rescue.run(recovery), name="rescue"),
+                loops.create_task(self.rescue.run(self._succession.recovery(tenure)), name="rescue"),
                 loops.create_task(self.returns.run(tenure.session.session_id), name="returns"),
                 loops.create_task(self.holds.run(), name="holds"),
                 loops.create_task(self._leave(tenure), name="leave"),
@@ -256,7 +174,7 @@ class Broker:
         """Hand over to other agents, or refuse new appends and flush; `run` returns when that is done."""
         self._stopping.set()
         if not self.cluster.has_heirs:
-            self._end(self._tenure)
+            self._end(self.tenure)
 
     async def _leave(self, tenure: Tenure) -> None:
         await self._stopping.wait()
@@ -269,56 +187,13 @@ class Broker:
             tenure.stop()
         self.groups.release("the agent is stopping")
 
-    async def _begin(self) -> Tenure:
-        tenure = await Tenure.begin(
-            self._doors, reader=self.reader, budget=self.budget, config_of=self.catalogue.config_of
-        )
-        recovery = Recovery(self._doors, by=tenure.session.session_id, reader=self.reader)
-        try:
-            async with tenure.kept_alive():
-                await self.catalogue.dynamic.belong_to(tenure.session.node_id)
-                self.recovered += await recovery.recover_all()
-        except BaseException:
-            await tenure.abandon()
-            raise
-        await self._join(tenure)
-        return tenure
-
-    async def _join(self, tenure: Tenure) -> None:
-        self.cluster.joined(tenure.session)
-        if not self._doors.alone:
-            try:
-                await self.cluster.refresh()
-            except BaseException:
-                await tenure.abandon()
-                raise
-
-    async def _begin_again(self) -> bool:
-        """Try until there is a tenure to run, which is told to stop if that was asked for meanwhile; False when it was
-        asked for before there was one."""
-        wait = self._settings.flush.retry_s
-        while not self._stopping.is_set():
-            try:
-                self._tenure = await self._begin()
-            except (StreamhouseError, OSError) as error:
-                log.warning("no new tenure yet", extra={"why": str(error), "after_s": wait})
-                await self._doors.clock.sleep(self._doors.ids.jitter(wait))
-                wait = min(wait * 2, self._settings.flush.retry_max_s)
-            else:
-                if self._stopping.is_set():
-                    self._tenure.stop()
-                return True
-        return False
-
     async def _maintain(self) -> None:
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self.collector.run(), name="collection")
             loops.create_task(self.compactor.run(), name="compaction")
 
     def _current(self) -> Tenure:
-        if self._tenure is None:
-            raise Unavailable("the agent has no session yet")
-        return self._tenure
+        return self._succession.current()
 
     @property
     def settings(self) -> Settings:
@@ -329,8 +204,8 @@ class Broker:
         """Other settings hold: everything that keeps some, or what was made of them, gets them anew."""
         self.groups.configure(self.settings.groups)
         self._fetcher.configure(self.settings.fetch)
-        if self._tenure is not None:
-            self._tenure.configure_all(self.catalogue.known)
+        if (tenure := self.tenure) is not None:
+            tenure.configure_all(self.catalogue.known)
 
     # --- state, for health pages and metadata answers
 
@@ -340,18 +215,22 @@ class Broker:
 
     @property
     def tenure(self) -> Tenure | None:
-        return self._tenure
+        return self._succession.tenure()
+
+    @property
+    def recovered(self) -> Recovered:
+        return self._succession.recovered
 
     def not_ready(self) -> str | None:
         """Why the agent should get no traffic now; None when it should."""
         if self._stopping.is_set():
             return "stopping"
-        if self._tenure is None or self._tenure.end_reason is not None:
+        if (tenure := self.tenure) is None or tenure.end_reason is not None:
             return "no session"
         failures = self._doors.metadata.failures_in_a_row
         if failures >= self._settings.metadata.failures_until_not_ready:
             return f"metadata store failed {failures} times in a row"
-        if not self._tenure.is_valid:
+        if not tenure.is_valid:
             return "the session's heartbeat is late"
         if self.budget.pressure >= 1:
             return "memory budget exhausted"
@@ -359,7 +238,7 @@ class Broker:
 
     def leader_epoch(self, name: TopicPartition) -> int:
         """The epoch under which this agent leads the partition; -1 while it doesn't."""
-        opened = self._tenure.find_log(name) if self._tenure is not None else None
+        opened = tenure.find_log(name) if (tenure := self.tenure) is not None else None
         return opened.epoch if opened is not None else -1
 
     def agents(self) -> Sequence[Session]:
@@ -397,8 +276,8 @@ class Broker:
     async def delete_topic(self, topic: Topic) -> None:
         _refuse_internal(topic.name, "deleted")
         await self.catalogue.delete(topic)
-        if self._tenure is not None:
-            await self._tenure.drop_topic(topic)
+        if (tenure := self.tenure) is not None:
+            await tenure.drop_topic(topic)
 
     async def open_log(self, name: TopicPartition) -> PartitionLog:
         """The log of a partition that exists; opened under a lease when it isn't open yet."""
@@ -431,7 +310,7 @@ class Broker:
     async def acknowledge(self, placed: Placed) -> None:
         """Wait until the append is durable and may still be acknowledged under its lease."""
         await placed.durable()
-        if not self._current().vouches_for(placed.log):
+        if not self._succession.vouches_for(placed.log):
             raise AppendFailed(f"lease ended before the append was acknowledged; partition={placed.log.name}")
 
     async def allocate_producer_id(self) -> int:
@@ -465,12 +344,6 @@ class Broker:
 
     async def epoch_end(self, name: TopicPartition, epoch: int) -> FoundOffset | None:
         return await self.offsets.epoch_end(await self._leading.open_log(name), epoch)
-
-    def _log_start_moved(self, partition: PartitionId, offset: int) -> None:
-        if self._tenure is not None:
-            for opened in self._tenure.logs():
-                if opened.partition == partition:
-                    opened.start_at(offset)
 
 
 def _refuse_internal(topic: str, done: str) -> None:

@@ -9,11 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
-from streamhouse.broker.budget import MemoryBudget
-from streamhouse.broker.catalogue import Catalogue
-from streamhouse.broker.doors import Doors
+from streamhouse.broker.ground import Ground
 from streamhouse.broker.log import PartitionLog
-from streamhouse.broker.tenure import Tenure
 from streamhouse.errors import StreamhouseError
 from streamhouse.format.keys import SEGMENTS_PREFIX, WAL_PREFIX, parse_segment_key, parse_wal_key
 from streamhouse.stores.objects.base import ObjectMeta
@@ -48,19 +45,11 @@ PROOF_PREFIX: Final = "proof/"
 
 
 class Checkup:
-    def __init__(
-        self,
-        doors: Doors,
-        *,
-        catalogue: Catalogue,
-        budget: MemoryBudget,
-        tenure: Callable[[], Tenure | None],
-        not_ready: Callable[[], str | None],
-    ) -> None:
-        self._doors = doors
-        self._catalogue = catalogue
-        self._budget = budget
-        self._tenure = tenure
+    def __init__(self, ground: Ground, *, not_ready: Callable[[], str | None]) -> None:
+        self._doors = ground.doors
+        self._catalogue = ground.catalogue
+        self._budget = ground.budget
+        self._tenure = ground.succession.tenure
         self._not_ready = not_ready
 
     def __repr__(self) -> str:

@@ -9,21 +9,17 @@ partition knows (the high watermark, the tail) is told by that agent alone.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from streamhouse.broker.catalogue import Catalogue
-from streamhouse.broker.doors import Doors
+from streamhouse.broker.ground import Ground
 from streamhouse.broker.log import PartitionLog
-from streamhouse.broker.tenure import Tenure
 from streamhouse.errors import Rejected, SessionLost, UnknownAgent, UnknownTopic
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.lease import PartitionState, RollCall, Session, SessionState
 from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicPartition
 from streamhouse.model.topic import Topic
-
-from .cluster import Cluster
 
 
 class Condition(StrEnum):
@@ -71,13 +67,11 @@ class PartitionStatus:
 
 
 class Oversight:
-    def __init__(
-        self, doors: Doors, *, catalogue: Catalogue, cluster: Cluster, tenure: Callable[[], Tenure | None]
-    ) -> None:
-        self._doors = doors
-        self._catalogue = catalogue
-        self._cluster = cluster
-        self._tenure = tenure
+    def __init__(self, ground: Ground) -> None:
+        self._doors = ground.doors
+        self._catalogue = ground.catalogue
+        self._cluster = ground.cluster
+        self._tenure = ground.succession.tenure
 
     def __repr__(self) -> str:
         return f"<Oversight {self._cluster!r}>"

@@ -15,11 +15,9 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from streamhouse.broker.doors import Doors
+from streamhouse.broker.ground import Ground
 from streamhouse.broker.log import PartitionLog
-from streamhouse.broker.reading.reader import SegmentReader
 from streamhouse.broker.reading.settled import Settled
-from streamhouse.broker.tenure import Tenure
 from streamhouse.errors import Retriable, SessionLost, StreamhouseError
 from streamhouse.model.lease import PartitionState, Session, SessionState
 from streamhouse.model.names import PartitionId, TopicId
@@ -72,22 +70,14 @@ def is_overdue(item: PartitionLog, *, now: float) -> bool:
 
 
 class Compactor:
-    def __init__(
-        self,
-        doors: Doors,
-        *,
-        configs: Callable[[], Awaitable[Mapping[TopicId, TopicConfig]]],
-        tenancy: Callable[[], Tenure],
-        reader: SegmentReader,
-        settled: Settled,
-        forgetting: Forgetting,
-    ) -> None:
+    def __init__(self, ground: Ground, *, settled: Settled, forgetting: Forgetting) -> None:
+        doors, tenancy = ground.doors, ground.succession.current
         self._doors = doors
         self._settings = doors.settings.compaction
-        self._configs = configs
+        self._configs = ground.catalogue.configs
         self._tenancy = tenancy
         self._forgetting = forgetting
-        self.rewriter = Rewriter(doors, session=lambda: tenancy().session.session_id, reader=reader)
+        self.rewriter = Rewriter(doors, session=lambda: tenancy().session.session_id, reader=ground.reader)
         self.cleaner = Cleaner(doors, rewriter=self.rewriter, settled=settled, forgetting=forgetting)
         self.merger = Merger(doors, rewriter=self.rewriter)
 

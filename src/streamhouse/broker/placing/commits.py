@@ -10,15 +10,12 @@ row themselves, or give up the lease under which it could still come.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from streamhouse.broker.catalogue import Catalogue
-from streamhouse.broker.cluster.cluster import Cluster, Leader
-from streamhouse.broker.doors import Doors
+from streamhouse.broker.ground import Ground
 from streamhouse.broker.records.patience import Patience
-from streamhouse.broker.tenure import Tenure
 from streamhouse.errors import (
     CommitRefused,
     InvalidTopicName,
@@ -55,23 +52,14 @@ class _Scene:
 
 
 class Commits:
-    def __init__(
-        self,
-        doors: Doors,
-        *,
-        catalogue: Catalogue,
-        cluster: Cluster,
-        holds: Holds,
-        leaders: Callable[[Sequence[Topic]], Awaitable[Mapping[PartitionId, Leader]]],
-        tenancy: Callable[[], Tenure],
-    ) -> None:
-        self._doors = doors
-        self._settings = doors.settings.placing
-        self._catalogue = catalogue
-        self._cluster = cluster
+    def __init__(self, ground: Ground, *, holds: Holds) -> None:
+        self._doors = ground.doors
+        self._settings = ground.doors.settings.placing
+        self._catalogue = ground.catalogue
+        self._cluster = ground.cluster
         self._holds = holds
-        self._leaders = leaders
-        self._tenancy = tenancy
+        self._leaders = ground.leading.leaders
+        self._tenancy = ground.succession.current
         self._under_way = 0
         self.committed = 0
         self.replayed = 0

@@ -11,15 +11,14 @@ Invariant   a partition that was held goes on under its epoch only when the comm
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from streamhouse.broker.doors import Doors
+from streamhouse.broker.ground import Ground
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.tenure import Tenure
 from streamhouse.errors import LeaseLost, PartitionHeld, Retriable, Unavailable
-from streamhouse.model.names import TopicPartition
 from streamhouse.model.placing import Held, HoldAsked, Outcome, QueryId, StoredCommit, WantedHold
 
 log = logging.getLogger(__name__)
@@ -38,19 +37,12 @@ class _Hold:
 
 
 class Holds:
-    def __init__(
-        self,
-        doors: Doors,
-        *,
-        open_ahead: Callable[[Sequence[TopicPartition]], Awaitable[None]],
-        open_log: Callable[[TopicPartition], Awaitable[PartitionLog]],
-        tenancy: Callable[[], Tenure],
-    ) -> None:
-        self._doors = doors
-        self._settings = doors.settings.placing
-        self._open_ahead = open_ahead
-        self._open_log = open_log
-        self._tenancy = tenancy
+    def __init__(self, ground: Ground) -> None:
+        self._doors = ground.doors
+        self._settings = ground.doors.settings.placing
+        self._open_ahead = ground.leading.open_ahead
+        self._open_log = ground.leading.open_log
+        self._tenancy = ground.succession.current
         self._holds: dict[str, _Hold] = {}
         self._given_up: dict[str, None] = {}
         """Holds that were ended before they had begun: their answer would come too late."""

@@ -9,13 +9,13 @@ gets are void: leaving their records out is the reader's own business, as in Kaf
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from streamhouse.broker.ground import Ground
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.wal.base import Buffer
-from streamhouse.clock import Clock
 from streamhouse.config import FetchSettings
 from streamhouse.errors import (
     FencedLeaderEpoch,
@@ -29,7 +29,6 @@ from streamhouse.format.batch import empty_batch, spans
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
 
-from .reader import SegmentReader
 from .voids import Voids
 
 
@@ -100,22 +99,14 @@ class LongPoll:
 
 
 class Fetcher:
-    def __init__(
-        self,
-        settings: FetchSettings,
-        *,
-        reader: SegmentReader,
-        voids: Voids,
-        open_log: Callable[[TopicPartition], Awaitable[PartitionLog]],
-        vouches_for: Callable[[PartitionLog], bool],
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._reader = reader
-        self._voids = voids
-        self._open_log = open_log
-        self._vouches_for = vouches_for
-        self._clock = clock
+    def __init__(self, ground: Ground) -> None:
+        doors = ground.doors
+        self._settings = doors.settings.fetch
+        self._reader = ground.reader
+        self._voids = Voids(doors.metadata, page=doors.settings.transactions.aborted_kept)
+        self._open_log = ground.leading.open_log
+        self._vouches_for = ground.succession.vouches_for
+        self._clock = doors.clock
 
     def configure(self, settings: FetchSettings) -> None:
         """Other limits hold from the next request on."""

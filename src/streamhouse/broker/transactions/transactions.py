@@ -13,13 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from streamhouse.broker.budget import MemoryBudget
-from streamhouse.broker.catalogue import Catalogue
-from streamhouse.broker.cluster.cluster import Cluster, wait_either
-from streamhouse.broker.doors import Doors
-from streamhouse.broker.leading import Leading
+from streamhouse.broker.cluster.cluster import wait_either
+from streamhouse.broker.ground import Ground
 from streamhouse.broker.records.patience import Patience
-from streamhouse.broker.tenure import Tenure
 from streamhouse.errors import (
     ConcurrentTransactions,
     InvalidTopicName,
@@ -60,18 +56,10 @@ class TransactionPage:
 
 
 class Transactions:
-    def __init__(
-        self,
-        doors: Doors,
-        *,
-        catalogue: Catalogue,
-        cluster: Cluster,
-        leading: Leading,
-        tenancy: Callable[[], Tenure],
-        budget: MemoryBudget,
-        allocate: Callable[[], Awaitable[int]],
-    ) -> None:
+    def __init__(self, ground: Ground, *, allocate: Callable[[], Awaitable[int]]) -> None:
         """`allocate` gives a producer id that nobody ever had."""
+        doors, catalogue, cluster, leading = ground.doors, ground.catalogue, ground.cluster, ground.leading
+        tenancy = ground.succession.current
         self._doors = doors
         self._settings = doors.settings.transactions
         self._metadata = doors.metadata
@@ -80,7 +68,7 @@ class Transactions:
         self._tenancy = tenancy
         self._allocate = allocate
         self.marking = Marking(
-            doors, open_log=leading.open_log, open_ahead=leading.open_ahead, tenancy=tenancy, budget=budget
+            doors, open_log=leading.open_log, open_ahead=leading.open_ahead, tenancy=tenancy, budget=ground.budget
         )
         self.endings = Endings(
             doors,

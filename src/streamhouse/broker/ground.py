@@ -1,0 +1,51 @@
+"""Ground: what the promises of a broker stand on, in one value, each part upon those before it.
+
+Owns        what there is of it, and how its parts are put together
+Leaves      what each part does to its own module, the promises to those that stand on it
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .budget import MemoryBudget
+from .catalogue import Catalogue
+from .cluster.cluster import Cluster
+from .doors import Doors
+from .leading import Leading
+from .reading.reader import SegmentReader
+from .succession import Succession
+from .traffic import Traffic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """The world; what is counted; what fits into memory; what is stored; which topics there are; who is there; under
+    which session this agent acts; which partitions it leads."""
+
+    doors: Doors
+    traffic: Traffic
+    budget: MemoryBudget
+    reader: SegmentReader
+    catalogue: Catalogue
+    cluster: Cluster
+    succession: Succession
+    leading: Leading
+
+
+def lay_ground(doors: Doors, *, obey: Callable[[], None]) -> Ground:
+    """`obey` is called when other settings hold."""
+    budget = MemoryBudget(doors.settings.buffer, clock=doors.clock)
+    reader = SegmentReader(doors.settings.fetch, objects=doors.objects, metadata=doors.metadata)
+    catalogue, cluster = Catalogue(doors, obey=obey), Cluster(doors)
+    succession = Succession(doors, catalogue=catalogue, cluster=cluster, reader=reader, budget=budget)
+    leading = Leading(doors, catalogue=catalogue, cluster=cluster, tenancy=succession.current)
+    return Ground(
+        doors=doors,
+        traffic=Traffic(),
+        budget=budget,
+        reader=reader,
+        catalogue=catalogue,
+        cluster=cluster,
+        succession=succession,
+        leading=leading,
+    )
