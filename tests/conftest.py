@@ -5,6 +5,7 @@ import sys
 
 from hypothesis import settings
 
+from tests.reaping import begin_run
 from tests.short_life import spark_options
 
 settings.register_profile("unhurried", deadline=None)
@@ -15,6 +16,10 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_options())
 
 # gRPC's own handlers crash a fork now and then where gRPC is at work, and pyspark starts Java by fork in this process.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
+def pytest_configure() -> None:
+    begin_run()
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -1,12 +1,9 @@
 """Docs that run: every command and every program in the pages is executed against a live agent."""
 
-import contextlib
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import pytest
 
 from streamhouse.format.statements import parse
 from tests.live import LiveAgent
+from tests.reaping import marked
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -23,7 +21,7 @@ PAGES = [
     ROOT / "benchmarks/README.md",
 ]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-GRACE_S = 20.0
+PATIENCE_S = 240.0
 ON_SPARK = (
     "README.md",
     "docs/spark.md",
@@ -76,7 +74,7 @@ def at(agent: LiveAgent, text: str) -> str:
 
 @pytest.fixture
 def environment(agent: LiveAgent) -> Iterator[dict[str, str]]:
-    """What a page finds; a SQL worker that it starts is stopped."""
+    """What a page finds. All that it has left running, a supervisor or a SQL worker for instance, is ended."""
     found = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -84,8 +82,8 @@ def environment(agent: LiveAgent) -> Iterator[dict[str, str]]:
         "STREAMHOUSE_HTTP_LISTEN": agent.http,
         "STREAMHOUSE_SQL_FOLDER": str(agent.data.parent / "sql"),
     }
-    yield found
-    subprocess.run(["streamhouse", "sql", "stop"], env=found, capture_output=True, timeout=60, check=False)
+    with marked(found) as environment:
+        yield environment
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
@@ -101,29 +99,11 @@ def test_a_pages_commands_run(page: Path, agent: LiveAgent, environment: dict[st
             start_new_session=True,
         )
         try:
-            code = running.wait(240)
+            code = running.wait(PATIENCE_S)
         finally:
-            end_group(running)
+            running.kill()
+            running.wait()
     assert code == 0, output.read_text(errors="replace")[-4000:]
-
-
-def end_group(leader: subprocess.Popen[bytes]) -> None:
-    """End what a script has left in the background, a supervisor for instance."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(leader.pid, sign)
-        deadline = time.monotonic() + GRACE_S
-        while is_alive(leader.pid) and time.monotonic() < deadline:
-            leader.poll()
-            time.sleep(0.1)
-
-
-def is_alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
