@@ -1,0 +1,43 @@
+"""State of pipelines: what it grows by becomes snapshots, so that a pipeline of years starts as soon as one of days."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamhouse.spark.pipelines.runner import SETTINGS
+from streamhouse.spark.session import spark_settings
+
+pytestmark = pytest.mark.spark
+
+PROGRAM = """
+import sys
+from streamhouse.spark import open_session
+from streamhouse.spark.pipelines.runner import SETTINGS
+
+changes = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+settings = {**SETTINGS, changes: "false", "spark.sql.shuffle.partitions": "1"}
+spark = open_session("state", master="local[1]", settings=settings)
+rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "10").load()
+writer = rows.groupBy("value").count().writeStream.format("noop").outputMode("update")
+query = writer.option("checkpointLocation", sys.argv[1]).start()
+while query.isActive and not query.recentProgress:
+    query.awaitTermination(1)
+query.stop()
+spark.stop()
+"""
+
+
+def test_state_is_copied_by_the_file_system_that_rocksdb_asks_for() -> None:
+    settings = {**spark_settings(), **SETTINGS}
+    assert settings["spark.hadoop.fs.file.impl"] == "org.apache.hadoop.fs.LocalFileSystem"
+
+
+@pytest.mark.slow
+def test_a_snapshot_of_a_pipelines_state_is_written(tmp_path: Path) -> None:
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert list((tmp_path / "state" / "0" / "0").glob("*.zip")), done.stderr[-2000:]
