@@ -163,7 +163,10 @@ class GrpcSettings(Section, frozen=True, kw_only=True):
         int, about("bytes of batches that one message of a consume stream is made of; also Fetch's default", gt=0)
     ] = MIB
     default_timeout_s: Annotated[
-        float, about("deadline of calls whose client sets none, and of one message of a produce stream", gt=0)
+        float,
+        about(
+            "deadline of calls whose client sets none, of a call's message to come, of each in a produce stream", gt=0
+        ),
     ] = 30.0
     slow_reader_timeout_s: Annotated[
         float, about("a stream whose client takes nothing of what waits for it for so long is ended", gt=0)

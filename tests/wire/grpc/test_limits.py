@@ -3,16 +3,22 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+from prometheus_client import CollectorRegistry
 
 from streamhouse.agent import Agent, build_agent
 from streamhouse.config import GrpcSettings, load_settings
-from streamhouse.errors import Misconfigured
+from streamhouse.errors import Misconfigured, UnknownTopic
+from streamhouse.wire.grpc.calls import Call, Calls, client_of, host_of
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
+from streamhouse.wire.grpc.metrics import GrpcMetrics
 from streamhouse.wire.grpc.server import options
+from tests.contracts.clocks import ManualClock
 from tests.wire.grpc.conftest import Connect, StartAgent
 from tests.wire.grpc.talk import Client, Refused, stalled
 
@@ -89,6 +95,129 @@ async def test_no_more_calls_run_at_once_than_allowed(start_agent: StartAgent, c
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize(
+    "method",
+    ["/streamhouse.v1.AdminService/ListTopics", "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"],
+)
+async def test_a_call_whose_message_never_comes_gives_its_place_back(start_agent: StartAgent, method: str) -> None:
+    agent = await start_agent(grpc__default_timeout_s="0.2", grpc__max_requests="1")
+    async with grpc.aio.insecure_channel(str(agent.ready.grpc)) as channel:
+        held = channel.stream_unary(method)(timeout=3600)
+        assert await held.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert "message did not come" in (await held.details() or "")
+        await Client(channel)(pb.ListTopicsRequest(), pb.ListTopicsResponse)
+
+
+async def test_a_call_without_a_message_is_refused(agent: Agent) -> None:
+    async with grpc.aio.insecure_channel(str(agent.ready.grpc)) as channel:
+        empty = channel.stream_unary("/streamhouse.v1.AdminService/ListTopics")()
+        await empty.done_writing()
+        assert await empty.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_connection_that_never_speaks_is_closed(start_agent: StartAgent) -> None:
+    agent = await start_agent(grpc__handshake_timeout_s="0.2")
+    reader, writer = await asyncio.open_connection(*agent.ready.grpc)  # type: ignore[misc]
+    async with asyncio.timeout(20):
+        await reader.read()  # what the server says of itself, and then the end
+    writer.close()
+
+
+async def test_a_connection_that_speaks_too_slowly_is_closed(start_agent: StartAgent) -> None:
+    agent = await start_agent(grpc__handshake_timeout_s="0.2")
+    reader, writer = await asyncio.open_connection(*agent.ready.grpc)  # type: ignore[misc]
+    writer.write(b"PRI * HTTP/2.0")
+    async with asyncio.timeout(20):
+        await reader.read()
+    writer.close()
+
+
+class From:
+    """A call as grpc shows it, of a client that comes from somewhere else."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+        self.code: Any = None
+        self.details = ""
+
+    def peer(self) -> str:
+        return self._peer
+
+    def time_remaining(self) -> float | None:
+        return None
+
+    async def abort(self, code: Any, details: str, metadata: Any) -> None:
+        self.code, self.details = code, details
+        raise grpc.aio.AbortError(details)
+
+
+async def a_question() -> AsyncIterator[bytes]:
+    yield b""
+
+
+def some_calls(**settings: Any) -> tuple[Calls, ManualClock]:
+    clock = ManualClock()
+    return Calls(GrpcSettings(**settings), GrpcMetrics(CollectorRegistry()), clock), clock
+
+
+async def test_one_address_has_its_share_of_calls_at_once_and_others_have_theirs() -> None:
+    calls, _ = some_calls(max_requests_per_ip=2)
+    gate = asyncio.Event()
+
+    async def waits(question: Any, call: Call) -> Any:
+        await gate.wait()
+        return pb.ListTopicsResponse()
+
+    handler = calls.unary("Wait", pb.ListTopicsRequest, waits)
+
+    def ask(host: str, port: int) -> asyncio.Task[bytes]:
+        return asyncio.create_task(handler.stream_unary(a_question(), From(f"ipv4:{host}:{port}")))
+
+    asked = [ask("10.0.0.7", 1), ask("10.0.0.7", 2), ask("10.0.0.8", 3), *(ask("127.0.0.1", n) for n in range(5))]
+    await asyncio.sleep(0)
+    late = From("ipv4:10.0.0.7:4")
+    with pytest.raises(grpc.aio.AbortError):
+        await handler.stream_unary(a_question(), late)
+    assert late.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "grpc.max_requests_per_ip" in late.details
+    gate.set()
+    await asyncio.gather(*asked)
+    await ask("10.0.0.7", 5)
+
+
+async def test_refusals_of_a_client_that_asks_without_end_are_held_back_longer_and_longer() -> None:
+    calls, clock = some_calls(failures_per_s=5, max_failure_delay_s=0.2)
+
+    async def refuses(question: Any, call: Call) -> Any:
+        raise UnknownTopic("nowhere")
+
+    handler = calls.unary("Refuse", pb.ListTopicsRequest, refuses)
+
+    async def ask(peer: str) -> None:
+        clock.advance(ms=1)
+        with pytest.raises(grpc.aio.AbortError):
+            await handler.stream_unary(a_question(), From(peer))
+
+    for _ in range(5):
+        await ask("ipv4:10.0.0.7:1")
+    assert clock.slept == []
+    for _ in range(5):
+        await ask("ipv4:10.0.0.7:1")
+    assert len(clock.slept) == 5
+    assert clock.slept == sorted(clock.slept)
+    assert clock.slept[-1] == pytest.approx(0.2)
+    await ask("ipv4:10.0.0.7:2")
+    assert len(clock.slept) == 5
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [("ipv4:10.0.0.7:5000", "10.0.0.7"), ("ipv6:[::1]:5000", "::1"), ("ipv6:%5B::1%5D:5000", "::1")],
+)
+def test_the_address_of_a_client_is_found_in_what_grpc_calls_it(peer: str, host: str) -> None:
+    assert host_of(client_of(peer)) == host
+
+
 def test_every_limit_reaches_grpc() -> None:
     settings = GrpcSettings(
         max_message_bytes=11,
@@ -98,9 +227,10 @@ def test_every_limit_reaches_grpc() -> None:
         keepalive_s=15,
         keepalive_timeout_s=16,
         min_ping_interval_s=17,
+        handshake_timeout_s=18,
     )
     given = dict(options(settings))
-    assert {11, 12, 13, 14_000, 15_000, 16_000, 17_000} <= set(given.values())
+    assert {11, 12, 13, 14_000, 15_000, 16_000, 17_000, 18_000} <= set(given.values())
     assert given["grpc.so_reuseport"] == 0
 
 

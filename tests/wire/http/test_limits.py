@@ -5,7 +5,15 @@ import json
 from functools import partial
 from typing import Any
 
+import httpx
 import pytest
+from prometheus_client import CollectorRegistry
+from starlette.responses import PlainTextResponse
+
+from streamhouse.config import HttpSettings
+from streamhouse.wire.http.gate import Gate
+from streamhouse.wire.http.metrics import HttpMetrics
+from tests.contracts.clocks import ManualClock
 
 from .conftest import Site, StartSite
 from .test_streams import RECORDS, until, with_topic
@@ -191,6 +199,85 @@ async def test_so_many_connections_are_open_and_no_more(start_site: StartSite) -
     assert await ended(refused)
     assert await site.metric(CUT.format("too many connections")) == 1
     assert not kept.at_eof()
+
+
+async def test_one_address_has_its_share_of_connections(start_site: StartSite) -> None:
+    site = await start_site(max_connections_per_ip_overrides="127.0.0.1:2")
+    assert (await site.http.get("/health/live")).is_success  # keeps its connection
+    kept, writer = await site.connect()
+    refused, _ = await site.connect()
+    assert await ended(refused)
+    assert await site.metric(CUT.format("too many connections of one address")) == 1
+    assert not kept.at_eof()
+    writer.close()
+    await site.until(partial(may_connect, site))
+
+
+async def may_connect(site: Site) -> bool:
+    reader, writer = await site.connect()
+    writer.write(head("/health/live", method="GET"))
+    try:
+        return (await answer_of(reader))[0] == 200
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return False
+    finally:
+        writer.close()
+
+
+async def test_clients_on_this_machine_are_not_limited_by_default(start_site: StartSite) -> None:
+    site = await start_site(max_connections_per_ip=1, connections_per_s=1, connections_per_s_per_ip=1)
+    assert [await may_connect(site) for _ in range(10)] == [True] * 10
+    assert await site.metric("streamhouse_http_delayed_connections_total") == 0
+
+
+async def test_a_connection_that_comes_too_soon_is_served_when_its_turn_has_come(start_site: StartSite) -> None:
+    site = await start_site(max_connections_per_ip_overrides="127.0.0.1:100", connections_per_s_per_ip=10)
+    assert (await site.http.get("/health/live")).is_success
+    asked = [await site.connect() for _ in range(12)]
+    for _, writer in asked:
+        writer.write(head("/health/live", method="GET"))
+    for reader, _ in asked:
+        assert (await answer_of(reader))[0] == 200
+    assert await site.metric("streamhouse_http_delayed_connections_total") >= 1
+
+
+async def test_one_that_waits_for_its_turn_may_go_away(start_site: StartSite) -> None:
+    site = await start_site(max_connections_per_ip_overrides="127.0.0.1:100", connections_per_s_per_ip=2)
+    assert (await site.http.get("/health/live")).is_success
+    asked = [await site.connect() for _ in range(3)]
+    await until(site, "streamhouse_http_delayed_connections_total", 2)
+    for _, writer in asked:
+        writer.transport.abort()
+    assert (await site.http.get("/health/live")).is_success
+
+
+async def test_refusals_of_a_client_that_asks_without_end_are_held_back_longer_and_longer() -> None:
+    clock = ManualClock()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await PlainTextResponse("", status_code=int(scope["path"][1:]))(scope, receive, send)
+
+    settings = HttpSettings(failures_per_s=5, max_failure_delay_s=0.2)
+    gate = Gate(app, settings, HttpMetrics(CollectorRegistry()), clock=clock)
+
+    async def ask(status: int, *, port: int = 1) -> None:
+        clock.advance(ms=1)
+        transport = httpx.ASGITransport(gate, client=("10.0.0.7", port))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.get(f"/{status}")).status_code == status
+
+    for _ in range(5):
+        await ask(404)
+    assert clock.slept == []
+    for _ in range(5):
+        await ask(503)
+    assert len(clock.slept) == 5
+    assert clock.slept == sorted(clock.slept)
+    assert clock.slept[-1] == pytest.approx(0.2)
+    await ask(200)
+    await ask(429)
+    await ask(404, port=2)
+    assert len(clock.slept) == 5
 
 
 @pytest.mark.parametrize("garbage", [b"\x16\x03\x01\x02\x00\x01\x00", b"nonsense\r\n\r\n"])

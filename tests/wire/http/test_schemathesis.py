@@ -38,7 +38,7 @@ async def test_nothing_is_found_in_requests_made_from_the_document(tmp_path: Pat
     settings = Settings(
         agent=AgentSettings(data=str(tmp_path / "data")),
         kafka=KafkaSettings(listen="127.0.0.1:0"),
-        http=HttpSettings(listen="127.0.0.1:0"),
+        http=HttpSettings(listen="127.0.0.1:0", max_failure_delay_s=0),  # it asks for what is wrong, without end
         grpc=GrpcSettings(listen=""),
         fetch=FetchSettings(max_wait_s=0.05),
         flush=FlushSettings(age_s=0.05, check_s=0.02),  # for those who wait until records are stored

@@ -1,16 +1,22 @@
 """Calls: what every method has around it, so that the methods themselves are plain.
 
 Data path   grpc.aio -> **calls** -> a method -> broker
-Owns        deadlines, errors that become status codes, the limits of bytes being appended and of calls in a second,
+Owns        deadlines, also of a call's first message, errors that become status codes, the limits of bytes being
+            appended, of calls in a second and of calls at once, holding back refusals of those who ask without end,
             slow readers, ending streams when the agent stops
+
+A method with one question is a stream of questions to grpc, of which one is read: grpc itself would wait for it
+without end, and the call would have its place all the while.
 Leaves      sockets and frames to grpc, meaning to the methods
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -18,7 +24,10 @@ from google.protobuf.message import DecodeError, Message
 from streamhouse.clock import Clock
 from streamhouse.config import GrpcSettings
 from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError, TooFast
+from streamhouse.wire.admission import is_loopback
+from streamhouse.wire.failures import Failures
 from streamhouse.wire.rates import Rates
+from streamhouse.wire.seldom import Seldom
 
 from .errors import code_of, metadata_of
 from .metrics import GrpcMetrics
@@ -27,6 +36,8 @@ log = logging.getLogger(__name__)
 
 RETRY_AFTER_S: Final = 0.1
 """When a call that was refused because of the bytes of others may come again."""
+
+_PER_IP: Final = "setting=grpc.max_requests_per_ip"
 
 Q = TypeVar("Q", bound=Message)
 
@@ -63,6 +74,14 @@ class SlowReaderError(Exception):
     """The client takes nothing of what waits for it."""
 
 
+class LateMessageError(Exception):
+    """A call was begun and its message did not come."""
+
+
+class TooManyCallsError(Exception):
+    """The client's address has its share of calls under way already."""
+
+
 class Calls:
     """The calls of one server."""
 
@@ -70,6 +89,12 @@ class Calls:
         self.settings = settings
         self._clock = clock
         self._rates = Rates(settings.calls_per_s, clients=settings.rate_clients)
+        self._failures = Failures(
+            settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
+        )
+        self._refused = Seldom(log, "gRPC calls refused")
+        self._delayed = Seldom(log, "a client asks for the same without end, its refusals are delayed")
+        self._by_address: Counter[str] = Counter()
         self._metrics = metrics
         self._streams: set[asyncio.Task[Any]] = set()
         self._stopping = False
@@ -101,13 +126,14 @@ class Calls:
     def unary(self, name: str, question: type[Q], method: Unary[Q]) -> Any:
         """A handler for grpc."""
 
-        async def answered(raw: bytes, context: Any) -> bytes:
-            timeout_s = self._timeout_s(context)
-            self._metrics.received_bytes.inc(len(raw))
+        async def answered(messages: AsyncIterator[bytes], context: Any) -> bytes:
+            asked_at, timeout_s = self._clock.monotonic(), self._timeout_s(context)
             try:
                 self._take_turn(context)
-                async with asyncio.timeout(timeout_s) as timer:
-                    message = await method(_decoded(raw, question), Call(timeout_s, len(raw)))
+                with self._place(context):
+                    async with asyncio.timeout(timeout_s) as timer:
+                        raw = await self.only(messages)
+                        message = await method(_decoded(raw, question), Call(timeout_s, len(raw)))
             except TimeoutError as error:
                 ended = _overdue(timeout_s) if timer.expired() else _ending(error, name)
             except Exception as error:  # noqa: BLE001 (what nobody expected is logged there)
@@ -115,10 +141,24 @@ class Calls:
             else:
                 self._metrics.ended(name, grpc.StatusCode.OK)
                 return self._sent(message.SerializeToString())
-            await self._abort(context, name, ended)
+            await self._abort(context, name, ended, asked_at)
             raise AssertionError("an aborted call goes no further")
 
-        return grpc.unary_unary_rpc_method_handler(answered)
+        return grpc.stream_unary_rpc_method_handler(answered)
+
+    async def only(self, messages: AsyncIterator[bytes]) -> bytes:
+        """The message of a call that has one; whatever deadline the client has set, it must not keep us waiting."""
+        try:
+            async with asyncio.timeout(self.settings.default_timeout_s) as timer:
+                raw = await anext(aiter(messages), None)
+        except TimeoutError:
+            if timer.expired():
+                raise LateMessageError from None
+            raise
+        if raw is None:
+            raise Rejected("the call has no message")
+        self._metrics.received_bytes.inc(len(raw))
+        return raw
 
     def _timeout_s(self, context: Any) -> float:
         """What is left of the client's deadline; one of ours where it has none."""
@@ -139,24 +179,25 @@ class Calls:
     def watch(self, name: str, question: type[Q], method: Watch[Q]) -> Any:
         """A handler for grpc, of a method with one question and many answers."""
 
-        async def watched(raw: bytes, context: Any) -> None:
+        async def watched(messages: AsyncIterator[bytes], context: Any) -> None:
             async def work() -> None:
                 self._take_turn(context)
-                await method(_decoded(raw, question), self._sender(context))
+                await method(_decoded(await self.only(messages), question), self._sender(context))
 
             await self._run(name, context, work)
 
-        return grpc.unary_stream_rpc_method_handler(watched)
+        return grpc.stream_stream_rpc_method_handler(watched)
 
     async def _run(self, name: str, context: Any, work: Callable[[], Awaitable[None]]) -> None:
-        task = asyncio.current_task()
+        task, asked_at = asyncio.current_task(), self._clock.monotonic()
         assert task is not None
         self._streams.add(task)
         self._metrics.streams.inc()
         try:
             if self._stopping:
                 raise Stopping("the agent is stopping")
-            await work()
+            with self._place(context):
+                await work()
         except asyncio.CancelledError:
             if not self._stopping:
                 raise
@@ -169,7 +210,7 @@ class Calls:
         finally:
             self._streams.discard(task)
             self._metrics.streams.dec()
-        await self._abort(context, name, ended)
+        await self._abort(context, name, ended, asked_at)
 
     async def _received(
         self, requests: AsyncIterator[bytes], context: Any, question: type[Q]
@@ -197,6 +238,21 @@ class Calls:
 
     # --- both
 
+    @contextmanager
+    def _place(self, context: Any) -> Iterator[None]:
+        """While a call is under way; raises `TooManyCallsError` where its address has too many."""
+        client, limit = client_of(context.peer()), self.settings.max_requests_per_ip
+        if self._by_address[client] >= limit and not is_loopback(host_of(client)):
+            self._refused.write(self._clock.monotonic(), client=client, why=f"limit={limit} {_PER_IP}")
+            raise TooManyCallsError
+        self._by_address[client] += 1
+        try:
+            yield
+        finally:
+            self._by_address[client] -= 1
+            if not self._by_address[client]:
+                del self._by_address[client]
+
     def _wait_s(self, context: Any) -> float:
         """How long until the client has a turn; 0 takes it."""
         return self._rates.wait_s(client_of(context.peer()), self._clock.monotonic())
@@ -205,18 +261,32 @@ class Calls:
         if wait_s := self._wait_s(context):
             raise TooFast("gRPC calls", per_s=self.settings.calls_per_s, retry_after_s=wait_s)
 
+    async def _hold_back(self, context: Any, name: str, asked_at: float) -> None:
+        """Keep a refusal from a client that asks again and again."""
+        peer, now = context.peer(), self._clock.monotonic()
+        if not self._stopping and (delay_s := self._failures.delay_s(peer, asked_at=asked_at, now=now)):
+            self._metrics.delayed.inc()
+            self._delayed.write(now, peer=peer, method=name, delay_s=round(delay_s, 3))
+            await self._clock.sleep(delay_s)
+
     def _sent(self, message: bytes) -> bytes:
         self._metrics.sent_bytes.inc(len(message))
         return message
 
-    async def _abort(self, context: Any, name: str, ended: Ended) -> None:
+    async def _abort(self, context: Any, name: str, ended: Ended, asked_at: float) -> None:
         self._metrics.ended(name, ended.code)
+        await self._hold_back(context, name, asked_at)
         await context.abort(ended.code, ended.text, ended.metadata)
 
 
 def client_of(peer: str) -> str:
     """The address in grpc's `ipv4:127.0.0.1:5000` or `ipv6:[::1]:5000`, without the port."""
     return peer.rpartition(":")[0]
+
+
+def host_of(client: str) -> str:
+    """The same without the kind of address; newer versions of grpc write brackets as they are written in URLs."""
+    return unquote(client.partition(":")[2]).strip("[]")
 
 
 def _decoded(raw: bytes, question: type[Q]) -> Q:
@@ -239,5 +309,9 @@ def _ending(error: BaseException, name: str) -> Ended:
         return Ended(
             grpc.StatusCode.RESOURCE_EXHAUSTED, "the client took nothing for too long; see grpc.slow_reader_timeout_s"
         )
+    if isinstance(error, TooManyCallsError):
+        return Ended(grpc.StatusCode.RESOURCE_EXHAUSTED, f"too many calls of one address at once; {_PER_IP}")
+    if isinstance(error, LateMessageError):
+        return Ended(grpc.StatusCode.DEADLINE_EXCEEDED, "the call's message did not come; see grpc.default_timeout_s")
     log.error("call failed", extra={"method": name, "why": repr(error)}, exc_info=error)
     return Ended(grpc.StatusCode.INTERNAL, "the agent failed; its log says more")

@@ -7,7 +7,7 @@ Leaves      what readiness is to the broker, ending streams to `calls`
 Nothing runs while nobody watches.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Final
 
 import grpc
@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from streamhouse.clock import Clock
 
-from .calls import Calls, Send
+from .calls import Calls, LateMessageError, Send
 
 SERVICE: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 LOOK_S: Final = 0.25
@@ -54,12 +54,18 @@ class Health:
         return int(_Response.NOT_SERVING if self._not_ready() else _Response.SERVING)
 
     def handlers(self, calls: Calls) -> Any:
+        async def checked(messages: AsyncIterator[bytes], context: Any) -> Any:
+            """Without a turn or a place of its own: an agent that is busy is not a sick one."""
+            try:
+                request = _Request.FromString(await calls.only(messages))
+            except LateMessageError:
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the call's message did not come")
+            return await self.check(request, context)
+
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "Check": grpc.unary_unary_rpc_method_handler(
-                    self.check, _Request.FromString, _Response.SerializeToString
-                ),
+                "Check": grpc.stream_unary_rpc_method_handler(checked, response_serializer=_Response.SerializeToString),
                 "Watch": calls.watch("Watch", _Request, self.watch),
             },
         )

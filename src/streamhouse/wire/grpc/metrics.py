@@ -19,6 +19,11 @@ class GrpcMetrics:
             registry=registry,
         )
         self.streams = Gauge("streamhouse_grpc_streams", "open streams", registry=registry)
+        self.delayed = Counter(
+            "streamhouse_grpc_delayed_refusals",
+            "refusals that were held back because the client asks again and again",
+            registry=registry,
+        )
         self.received_bytes = Counter(
             "streamhouse_grpc_received_bytes", "bytes of messages received", registry=registry
         )

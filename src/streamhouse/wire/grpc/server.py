@@ -80,6 +80,7 @@ def options(settings: GrpcSettings) -> list[tuple[str, Any]]:
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.max_concurrent_streams", settings.max_streams),
         ("grpc.max_allowed_incoming_connections", settings.max_connections),
+        ("grpc.server_handshake_timeout_ms", ms(settings.handshake_timeout_s)),
         ("grpc.max_connection_idle_ms", ms(settings.idle_timeout_s)),
         ("grpc.keepalive_time_ms", ms(settings.keepalive_s)),
         ("grpc.keepalive_timeout_ms", ms(settings.keepalive_timeout_s)),

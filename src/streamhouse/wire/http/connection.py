@@ -1,8 +1,8 @@
 """Connection: one HTTP connection, as uvicorn serves it, with the limits that it doesn't have itself.
 
 Data path   socket -> **connection** -> gate
-Owns        how many connections there are, how long headers may take, cutting off readers that take nothing, the Date
-            header, problem details for what can't be parsed
+Owns        ending or pausing those that `admission` doesn't let in, how long headers may take, cutting off readers
+            that take nothing, the Date header, problem details for what can't be parsed
 Leaves      HTTP itself to h11 and uvicorn
 """
 
@@ -17,11 +17,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamhouse.clock import SystemClock
 from streamhouse.config import HttpSettings
+from streamhouse.wire.admission import Admission, Refusal
 
 from .errors import PROBLEM_JSON, Problem
 from .metrics import HttpMetrics
 
-MANY: Final = "too many connections"
+REFUSED: Final = {
+    "connections": "too many connections",
+    "connections_per_ip": "too many connections of one address",
+    "connection_rate": "too many new connections",
+}
+"""What `admission` says, in the words of this wire's metric."""
+
 NO_HEADERS: Final = "no headers"
 SLOW_READER: Final = "slow reader"
 
@@ -29,6 +36,7 @@ SLOW_READER: Final = "slow reader"
 class Connection(H11Protocol):
     settings: HttpSettings  # these are given by `connection_class`
     metrics: HttpMetrics
+    admission: Admission
     clock = SystemClock()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -37,18 +45,34 @@ class Connection(H11Protocol):
         self._waiting_for_reader: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
         self._dated_s = 0
+        self._entered = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.settings.write_buffer_bytes)
         # A client whose machine is gone says nothing; the kernel asks it now and then.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if len(self.connections) > self.settings.max_connections:
-            self._cut(MANY)
+        host = self.client[0] if self.client else "?"
+        wait_s = self.admission.enter(host, self.settings, self.clock.monotonic())
+        if isinstance(wait_s, Refusal):
+            self._cut(REFUSED[wait_s.why])
+            return
+        self._entered = host
+        if wait_s:
+            self.metrics.delayed_connections.inc()
+            transport.pause_reading()
+            self.loop.call_later(wait_s, self._has_turn)
         else:
             self._expect_headers()
 
+    def _has_turn(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            self._expect_headers()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._entered:
+            self.admission.leave(self._entered)
         self._expect_no_headers()
         self._expect_no_reader()
         super().connection_lost(exc)
@@ -151,4 +175,5 @@ class Connection(H11Protocol):
 
 def connection_class(settings: HttpSettings, metrics: HttpMetrics) -> type[Connection]:
     """Uvicorn makes connections of a class; these belong to all of one server's."""
-    return type("Connection", (Connection,), {"settings": settings, "metrics": metrics})
+    admission = Admission(settings, section="http")
+    return type("Connection", (Connection,), {"settings": settings, "metrics": metrics, "admission": admission})

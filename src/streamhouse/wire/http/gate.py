@@ -1,7 +1,8 @@
 """Gate: every request comes through here first; who may ask, how many at once, and what was answered.
 
 Data path   server -> **gate** -> app's router
-Owns        the limits of requests at once and in a second, the rules for browsers (decision below), counting
+Owns        the limits of requests at once and in a second, holding back refusals of those who ask without end, the
+            rules for browsers (decision below), counting
 Leaves      everything about single operations to `endpoint`
 
 A page of another site must not use a browser to reach an agent on its user's machine or network:
@@ -10,30 +11,45 @@ A page of another site must not use a browser to reach an agent on its user's ma
    point here (DNS rebinding). `http.allowed_hosts` has further names.
 """
 
-import asyncio
 import ipaddress
+import logging
 import math
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from streamhouse.clock import Clock, SystemClock
 from streamhouse.config import HttpSettings
+from streamhouse.wire.failures import Failures
 from streamhouse.wire.rates import Rates
+from streamhouse.wire.seldom import Seldom
 
 from .errors import AmbiguousLength, ForeignOrigin, TooManyRequests, answer_error
 from .metrics import HttpMetrics
 
+log = logging.getLogger(__name__)
+
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 METHODS: Final = SAFE | {"POST", "PUT", "PATCH", "DELETE"}
 UNMATCHED: Final = "unmatched"
+REFUSED: Final = 400
+TOO_MANY: Final = 429
+"""Never held back: there are too many requests already, and whoever gets it is told when to come again."""
 
 
 class Gate:
-    def __init__(self, app: ASGIApp, settings: HttpSettings, metrics: HttpMetrics) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: HttpSettings, metrics: HttpMetrics, *, clock: Clock | None = None
+    ) -> None:
         self.app = app
+        self.clock = clock or SystemClock()
+        self._failures = Failures(
+            settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
+        )
+        self._delayed = Seldom(log, "a client asks for the same without end, its refusals are delayed")
         self._limit = settings.max_requests
         self.metrics = metrics
         self._hosts = frozenset(part.strip().lower() for part in settings.allowed_hosts.split(",") if part.strip())
@@ -49,7 +65,12 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        seen = _Seen(scope, receive, send, self.metrics)
+        asked_at = self.clock.monotonic()
+
+        async def refuse() -> None:
+            await self._hold_back(scope, asked_at)
+
+        seen = _Seen(scope, receive, send, self.metrics, refuse)
         self._busy += 1
         self.metrics.busy.set(self._busy)
         try:
@@ -71,9 +92,19 @@ class Gate:
         else:
             await self.app(scope, seen.receive, seen.send)
 
+    async def _hold_back(self, scope: Scope, asked_at: float) -> None:
+        """Keep a refusal from a client that asks again and again."""
+        if (client := scope.get("client")) is None:
+            return
+        peer, now = f"{client[0]}:{client[1]}", self.clock.monotonic()
+        if delay_s := self._failures.delay_s(peer, asked_at=asked_at, now=now):
+            self.metrics.delayed.inc()
+            self._delayed.write(now, peer=peer, method=scope["method"], path=scope["path"], delay_s=round(delay_s, 3))
+            await self.clock.sleep(delay_s)
+
     def _check_rate(self, scope: Scope) -> None:
         client = scope.get("client")
-        wait_s = self._rates.wait_s(client[0], asyncio.get_running_loop().time()) if client else 0.0
+        wait_s = self._rates.wait_s(client[0], self.clock.monotonic()) if client else 0.0
         if wait_s:
             raise TooManyRequests(
                 f"too many requests in a second; limit={self._per_s:g} setting=http.requests_per_s",
@@ -84,8 +115,10 @@ class Gate:
 class _Seen:
     """One request, on its way through: what goes in and out is added up."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, metrics: HttpMetrics) -> None:
-        self._scope, self._receive, self._send = scope, receive, send
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, metrics: HttpMetrics, refuse: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._scope, self._receive, self._send, self._refuse = scope, receive, send, refuse
         self._metrics = metrics
         self._status = 0
 
@@ -98,6 +131,8 @@ class _Seen:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
+            if self._status >= REFUSED and self._status != TOO_MANY:
+                await self._refuse()
         elif body := message.get("body"):
             self._metrics.bytes_out.inc(len(body))
         await self._send(message)
