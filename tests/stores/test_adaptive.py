@@ -214,6 +214,31 @@ async def test_answers_about_keys_are_no_sign_of_load_and_neither_are_refusals()
     assert lane.pace.limit == 1
 
 
+class Restless(ManualClock):
+    """Time goes on between two looks at it, and sleepers wake up a little early, as those of event loops may."""
+
+    def __init__(self, early_ms: int) -> None:
+        super().__init__()
+        self._early_ms = early_ms
+
+    def monotonic(self) -> float:
+        self.advance(ms=1)
+        return super().monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(ms=max(0, round(seconds * 1000) - self._early_ms))
+
+
+@pytest.mark.parametrize("early_ms", range(4))
+async def test_a_pause_that_ends_while_it_is_looked_at_is_over(early_ms: int) -> None:
+    """With nothing under way nobody would ever say that a place is free: it was waited for until the deadline."""
+    lane = Lane("write", PaceSettings(first_pause_s=0.05, max_wait_s=0.5), Restless(early_ms), seeded_ids())
+    for _ in range(20):
+        with pytest.raises(Throttled):
+            async with lane.slot():
+                raise Throttled("slow down")
+
+
 # --- storms, through a real socket
 
 

@@ -135,8 +135,8 @@ class Lane:
             self._waiting -= 1
 
     async def _wait_until_free(self) -> None:
-        while not self._is_free():
-            pause_s = self.pace.resume_at - self._clock.monotonic()
+        """One look at the clock per round: a pause that ended between two looks would be taken for a full lane."""
+        while (pause_s := self.pace.resume_at - self._clock.monotonic()) > 0 or self._running >= self.pace.limit:
             if pause_s > 0:
                 await self._clock.sleep(pause_s)
             else:
