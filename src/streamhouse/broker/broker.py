@@ -104,7 +104,8 @@ class Broker:
 
         # Upkeep of what is stored.
         forgetting = Forgetting(doors, logs=lambda: self._current().logs())
-        self.collector = Collector(ground)
+        moved = self._succession.log_start_moved
+        self.collector = Collector(doors, configs=self.catalogue.configs, moved=moved, cluster=self.cluster)
         self.compactor = Compactor(ground, settled=self.settled, forgetting=forgetting)
         self.upkeep = Upkeep(ground, plans=self.plans, forgetting=forgetting)
 

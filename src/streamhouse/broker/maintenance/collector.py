@@ -17,7 +17,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from streamhouse.broker.ground import Ground
+from streamhouse.broker.cluster.cluster import Cluster
+from streamhouse.broker.doors import Doors
 from streamhouse.errors import SessionLost, StreamhouseError, Unavailable
 from streamhouse.format.keys import (
     PLACED_PREFIX,
@@ -52,12 +53,19 @@ class Due(NamedTuple):
 
 
 class Collector:
-    def __init__(self, ground: Ground) -> None:
-        self._doors = ground.doors
-        self._settings = ground.doors.settings.retention
-        self._configs = ground.catalogue.configs
-        self._moved = ground.succession.log_start_moved
-        self._cluster = ground.cluster
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        configs: Callable[[], Awaitable[Mapping[TopicId, TopicConfig]]],
+        moved: Callable[[PartitionId, int], None],
+        cluster: Cluster,
+    ) -> None:
+        self._doors = doors
+        self._settings = doors.settings.retention
+        self._configs = configs
+        self._moved = moved
+        self._cluster = cluster
         self._written: dict[str, int] = {}
         """When objects were written of whose runs one look of retention had to know it."""
         self.deleted_objects = 0
