@@ -6,6 +6,7 @@ import re
 import sys
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from obstore.store import S3Store
@@ -321,6 +322,36 @@ async def test_no_credentials_are_one_clear_line_at_the_start(monkeypatch: pytes
         with pytest.raises(Misconfigured, match=r"no credentials were found do=set AWS_ACCESS_KEY_ID"):
             await prove_store(store, Ids())
         assert server.requests == []
+
+
+async def test_a_machine_that_gives_no_credentials_is_not_taken_for_a_bucket_that_gives_no_rights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    async with FakeS3() as server, refusing() as machine:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", machine)
+        environ = {"AWS_ENDPOINT_URL": server.endpoint, "AWS_REGION": "us-east-1"}
+        store = open_object_store(
+            "s3://bucket", clock=SystemClock(), ids=Ids(), registry=CollectorRegistry(), settings=QUICK, environ=environ
+        )
+        with pytest.raises(Refused, match=r"no credentials were found \(status=403\) do=set AWS_ACCESS_KEY_ID"):
+            await store.get_range("a", 0, 1)
+
+
+@asynccontextmanager
+async def refusing() -> AsyncIterator[str]:
+    """A server that answers everything with 403, as a machine's own service does where it is switched off."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 async def test_a_store_that_ignores_create_only_is_refused() -> None:

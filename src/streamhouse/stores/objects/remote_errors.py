@@ -25,6 +25,11 @@ _CREDENTIALS: Final = re.compile(
     r"/latest/(api/token|meta-data)|AssumeRole|computeMetadata|metadata\.google|/metadata/identity|/oauth2|"
     r"security-credentials|InvalidCredentials|MissingAccessKey|[Cc]redential"
 )
+# A machine's own service for credentials, which refuses where the machine has none, or containers may not ask it.
+_MACHINE: Final = re.compile(
+    r"performing [A-Z]+ \S*(/latest/(api/token|meta-data)|computeMetadata|metadata\.google|/metadata/identity)\b.*"
+    r"status code: 4"
+)
 
 RIGHTS: Final = "s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket, or what your cloud calls them"
 _NO_BUCKET: Final = ("the bucket does not exist", "create it, or correct the name in --store")
@@ -120,6 +125,8 @@ def read_answer(error: Exception) -> Answer:
 def translate(error: Exception, *, operation: str, key: str, where: str) -> StreamhouseError:
     """Our error for one that the client raised."""
     answer = read_answer(error)
+    if _MACHINE.search(answer.text.partition("\n")[0]):
+        return _refused(_NO_CREDENTIALS, answer, where)
     if answer.code in _REFUSALS:
         return _refused(_REFUSALS[answer.code], answer, where)
     if isinstance(error, FileNotFoundError) and operation != "put_new":
