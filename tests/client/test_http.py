@@ -143,3 +143,12 @@ async def test_what_may_have_been_done_is_not_asked_of_another_agent() -> None:
         with pytest.raises(Unavailable, match="no agent answers"):
             await http.ask("GET", "/subjects")
         assert asked == ["a", "a", "b"]
+
+
+async def test_an_agent_that_says_nothing_in_time_is_told_by_what_happened() -> None:
+    def silence(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("")
+
+    async with Http("127.0.0.1:1", transport=httpx.MockTransport(silence)) as http:
+        with pytest.raises(Unavailable, match="went away before it answered; why=ReadTimeout;"):
+            await http.ask("POST", "/v1/read-plans", body={})

@@ -63,7 +63,7 @@ class Rows:
             async for each in source:
                 yield each
         except httpx.TransportError as error:
-            raise Unavailable(f"the answer broke off; why={error or type(error).__name__}") from None
+            raise Unavailable(f"the answer broke off; why={str(error) or type(error).__name__}") from None
 
 
 class Link:

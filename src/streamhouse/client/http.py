@@ -250,7 +250,7 @@ class Http:
                         strangers.append(url)
                     continue
                 raise Unavailable(
-                    f"the agent on {url} went away before it answered; why={error or type(error).__name__};"
+                    f"the agent on {url} went away before it answered; why={str(error) or type(error).__name__};"
                     " whether it did what was asked is not known"
                 ) from None
             self._first = url
@@ -275,7 +275,7 @@ class Http:
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 continue
             except (httpx.TransportError, OSError) as error:
-                raise Unavailable(f"the agent on {url} went away; why={error or type(error).__name__}") from None
+                raise Unavailable(f"the agent on {url} went away; why={str(error) or type(error).__name__}") from None
         raise self._nobody()
 
     def _nobody(self, strangers: Sequence[str] = ()) -> Unavailable:

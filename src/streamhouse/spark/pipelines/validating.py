@@ -29,7 +29,7 @@ def worker_validation(agents: str, *, on_wait: OnWait | None = None) -> Validate
                 answer.raise_for_status()
             except httpx.HTTPError as error:
                 raise Unavailable(
-                    f"the SQL worker doesn't answer; why={error or type(error).__name__} log={worker.log}"
+                    f"the SQL worker doesn't answer; why={str(error) or type(error).__name__} log={worker.log}"
                 ) from None
         found: list[dict[str, Any]] = msgspec.json.decode(answer.content)["statements"]
         return found
