@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
-from streamhouse.broker import tenure
+from streamhouse.broker import leases
 from streamhouse.broker.appending import Appending
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.producers import ProducerTable
@@ -152,7 +152,7 @@ def released_before_the_flush(patch: Patch) -> None:
     async def hasty(self: Tenure, logs: Sequence[PartitionLog], heirs: Mapping[Any, Any]) -> None:
         for item in logs:
             item.close(heirs[item.name])
-        await self._release([item.partition for item in logs])
+        await self._leases.release([item.partition for item in logs])
         await self._drop(logs, LeaseLost([item.name for item in logs], why="another agent leads it now"))
 
     patch.setattr(Tenure, "hand_over", hasty)
@@ -163,7 +163,7 @@ def producers_not_known_to_the_next_leader(patch: Patch) -> None:
         limits = {"limit": settings.max_per_partition, "expire_ms": round(settings.expire_s * 1000)}
         return {partition: ProducerTable([], **limits) for partition in flushed_ends}
 
-    patch.setattr(tenure, "load_producers", blank)
+    patch.setattr(leases, "load_producers", blank)
 
 
 # --- commits

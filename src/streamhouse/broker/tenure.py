@@ -1,25 +1,23 @@
 """Tenure: one session of this agent, with its leases, its write-ahead log and the logs it has open.
 
 Data path   broker -> **tenure** (may we append?) -> log
-Owns        the heartbeat, the moment up to which leases may be acted on, opening and closing of logs, the end of a
-            session
-Leaves      what a dead session left behind to `recovery`, beginning the next tenure to `broker`
+Owns        the heartbeat, the moment up to which leases may be acted on, which logs are open, why and when it all ends
+Leaves      taking and giving up leases to `leases`, the last flush of a session to `closing`, what a dead session left
+            behind to `cluster.recovery`, beginning the next tenure to `succession`
 
 Crash-only: when the WAL fails or the session is lost, nothing is repaired in place. The tenure closes its logs,
-flushes from memory what was acknowledged (unless the session is lost: then others own it), and ends; the broker
-begins another one from what is durable.
+flushes from memory what was acknowledged (unless the session is lost: then others own it), and ends; another one
+begins from what is durable.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple
 
 from streamhouse.errors import (
     AppendFailed,
     InvalidConfig,
-    LeaseHeld,
     LeaseLost,
     Retriable,
     SessionLost,
@@ -28,34 +26,23 @@ from streamhouse.errors import (
     StreamhouseError,
     Unavailable,
 )
-from streamhouse.model.lease import PartitionState, Session
+from streamhouse.model.lease import Session
 from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.topic import Topic, TopicConfig
 from streamhouse.model.topic_settings import MAX_LONG
 from streamhouse.stores.metadata.base import NewSession
 
 from .budget import MemoryBudget
-from .cluster.reserve import Reservations
+from .closing import Closing
 from .doors import Doors
 from .flush import Flusher
+from .leases import Leases, Taken
 from .log import PartitionLog
 from .opening import Opening
-from .producers import ProducerTable
 from .reading.reader import SegmentReader
-from .reading.snapshots import load_producers
-from .reading.voids import load_aborted
-from .stability import KnownAborted
 from .wal.base import Wal
 
 log = logging.getLogger(__name__)
-
-
-class _Taken(NamedTuple):
-    """What is known of a partition whose lease was taken."""
-
-    state: PartitionState
-    producers: ProducerTable
-    aborted: KnownAborted
 
 
 class Tenure:
@@ -79,8 +66,7 @@ class Tenure:
         self._valid_until = valid_until
         self._is_lost = False
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._leased: dict[PartitionId, TopicPartition] = {}
-        self._reservations = Reservations(doors, session.session_id)
+        self._leases = Leases(doors, session.session_id, reader=reader)
         self._opening = Opening(self._open_many)
         self._leasing = asyncio.Lock()
         self._handing_over = asyncio.Lock()
@@ -96,6 +82,7 @@ class Tenure:
             budget=budget,
             wal=wal,
         )
+        self._closing = Closing(doors, session.session_id, wal=wal, flusher=self.flusher)
 
     def __repr__(self) -> str:
         state = "open" if self._end_reason is None else f"ending why={self._end_reason}"
@@ -182,7 +169,10 @@ class Tenure:
             found: dict[PartitionId, PartitionLog | StreamhouseError] = {
                 at: opened for at, topic in wanted.items() if (opened := self.find_open(names[at], topic)) is not None
             }
-            taken = await self._take([at for at in wanted if at not in found], names)
+            missing = [at for at in wanted if at not in found]
+            self._require_open(missing)
+            taken = await self._leases.take({at: names[at] for at in missing})
+            self._require_open(missing)
             ours = {at: state for at, state in taken.items() if not isinstance(state, StreamhouseError)}
             # Only now: the topic whose lease is ours has the name. Somebody may ask for one that has lost it long ago.
             await self._drop_namesakes([names[at] for at in ours])
@@ -197,43 +187,14 @@ class Tenure:
             why = LeaseLost([item.name for item in stale], why="another topic has the name now")
             await self._drop(stale, why)
 
-    async def _take(
-        self, partitions: Sequence[PartitionId], names: Mapping[PartitionId, TopicPartition]
-    ) -> Mapping[PartitionId, "_Taken | StreamhouseError"]:
-        """Leases, and what the next leader must know of producers and their transactions, of all of them at once."""
-        self._require_open(partitions)
-        self._leased.update({at: names[at] for at in partitions})  # also if the answer is lost
-        states = {
-            state.partition: state for state in await self._doors.metadata.acquire(self.session.session_id, partitions)
-        }
-        found: dict[PartitionId, _Taken | StreamhouseError] = {}
-        for at in partitions:
-            if at not in states:
-                del self._leased[at]
-                found[at] = LeaseHeld([names[at]], why="another session holds it")
-        await self._reservations.begin(states.values())
-        tables = await load_producers(
-            {at: state.flushed_end for at, state in states.items()},
-            self._doors.settings.producers,
-            metadata=self._doors.metadata,
-            reader=self._reader,
-            log_starts={at: state.log_start for at, state in states.items()},
-        )
-        kept = self._doors.settings.transactions.aborted_kept
-        aborted = await load_aborted(states, metadata=self._doors.metadata, kept=kept)
-        self._require_open(partitions)
-        for at, table in tables.items():
-            found[at] = table if isinstance(table, StreamhouseError) else _Taken(states[at], table, aborted[at])
-        return found
-
-    def _made(self, name: TopicPartition, taken: _Taken, topic: Topic) -> PartitionLog:
+    def _made(self, name: TopicPartition, taken: Taken, topic: Topic) -> PartitionLog:
         opened = PartitionLog(
             name,
             taken.state,
             self._config_of(topic),
             producers=taken.producers,
             wal=self.wal,
-            reserve=self._reservations.of(taken.state.partition),
+            reserve=self._leases.reservations.of(taken.state.partition),
             aborted=taken.aborted,
             aborted_kept=self._doors.settings.transactions.aborted_kept,
         )
@@ -267,34 +228,23 @@ class Tenure:
                 item.seal()
             await self.flusher.flush_all(logs)
             ours = [item for item in logs if self._logs.get(item.name) is item]
-            await self._release([item.partition for item in ours])
+            await self._leases.release([item.partition for item in ours])
             await self._drop(ours, LeaseLost([item.name for item in ours], why="another agent leads it now"))
 
     async def reserve(self, item: PartitionLog, end: int) -> None:
         """Have offsets up to `end` reserved for a log of this session, where that is needed."""
-        await self._reservations.ensure(item.reserve, end)
+        await self._leases.reservations.ensure(item.reserve, end)
 
     def unopened(self) -> Mapping[PartitionId, TopicPartition]:
         """Leases that were taken, or may have been, for logs that then could not be opened."""
-        return {partition: name for partition, name in self._leased.items() if name not in self._logs}
+        return {partition: name for partition, name in self._leases.names().items() if name not in self._logs}
 
     async def release_unopened(self, partition: PartitionId, name: TopicPartition) -> None:
         """Give up such a lease, unless its log is open by now: it lasts while the session does, and nobody else could
         ever lead."""
         async with self._leasing:
-            if name not in self._logs and partition in self._leased:
-                await self._doors.metadata.release(self.session.session_id, [partition])
-                del self._leased[partition]
-
-    async def _release(self, partitions: Sequence[PartitionId]) -> None:
-        wait = self._doors.settings.flush.retry_s
-        while partitions:
-            try:
-                return await self._doors.metadata.release(self.session.session_id, partitions)
-            except Unavailable as error:
-                log.warning("leases not released yet", extra={"partitions": len(partitions), "why": str(error)})
-                await self._doors.clock.sleep(self._doors.ids.jitter(wait))
-                wait = min(wait * 2, self._doors.settings.flush.retry_max_s)
+            if name not in self._logs:
+                await self._leases.release_one(partition)
 
     def configure_all(self, known: Callable[[TopicId], Topic | None]) -> None:
         """Give every open log the settings that hold now. One that is being opened asks for them when it is made."""
@@ -327,7 +277,7 @@ class Tenure:
         for item in gone:
             if self._logs.get(item.name) is item:
                 del self._logs[item.name]
-                self._leased.pop(item.partition, None)
+                self._leases.forget(item.partition)
             item.close(why)
             item.seal()
             self._budget.give_back(item.discard())
@@ -343,7 +293,7 @@ class Tenure:
                 heartbeat = loops.create_task(self._heartbeat(), name="heartbeat")
                 watch = loops.create_task(self._watch_wal(), name="wal-watch")
                 flush = loops.create_task(self._flush(), name="flush")
-                reserve = loops.create_task(self._reservations.run(), name="reserve")
+                reserve = loops.create_task(self._leases.reservations.run(), name="reserve")
                 await self._ending.wait()
                 await self._close(flush)
                 await self._opening.aclose(LeaseLost([], why=f"the session is ending: {self._end_reason}"))
@@ -432,16 +382,15 @@ class Tenure:
         for item in self.logs():
             item.seal()
         self.flusher.stop()
-        if isinstance(why, SessionLost) or not await self._hand_over(flush):
-            log.warning("session ends with its log in place", extra={"session": self.session.session_id})
-            await self._close_wal(remove=False)
+        if isinstance(why, SessionLost) or not await self._closing.hand_over(flush, stop_asked=self._stop_asked):
+            await self._closing.leave_wal()
         self._forget_all()
 
     def _forget_all(self) -> None:
         """A hand-over under way finds nothing of its own left: what is in the WAL is the recoverer's, leases too."""
         gone = list(self.logs())
         self._logs.clear()
-        self._leased.clear()
+        self._leases.forget_all()
         for item in gone:
             self._budget.give_back(item.discard())
 
@@ -451,49 +400,3 @@ class Tenure:
             await asyncio.shield(self.wal.append(()))
         except AppendFailed:
             return
-
-    async def _hand_over(self, flush: "asyncio.Task[None]") -> bool:
-        """Flush everything, end the session, remove the WAL; False when a stop was asked for and time ran out."""
-        work = asyncio.ensure_future(self._flush_and_end(flush))
-        patience = asyncio.ensure_future(self._patience())
-        try:
-            await asyncio.wait({work, patience}, return_when=asyncio.FIRST_COMPLETED)
-            return work.done() and not work.cancelled() and work.result()
-        finally:
-            for task in (work, patience):
-                task.cancel()
-            await asyncio.gather(work, patience, return_exceptions=True)
-
-    async def _patience(self) -> None:
-        await self._stop_asked.wait()
-        await self._doors.clock.sleep(self._doors.settings.agent.stop_timeout_s)
-
-    async def _flush_and_end(self, flush: "asyncio.Task[None]") -> bool:
-        await asyncio.wait({flush})
-        lost = False
-        try:
-            await self.flusher.flush_all()
-        except* SessionLost:
-            lost = True
-        return not lost and await self._end_session()
-
-    async def _end_session(self) -> bool:
-        wait = self._doors.settings.flush.retry_s
-        while True:
-            try:
-                await self._doors.metadata.end_session(self.session.session_id)
-            except Unavailable:
-                await self._doors.clock.sleep(wait)
-                wait = min(wait * 2, self._doors.settings.flush.retry_max_s)
-            except SessionLost:
-                return False
-            else:
-                await self._close_wal(remove=True)
-                return True
-
-    async def _close_wal(self, *, remove: bool) -> None:
-        """A log that doesn't close, or go, is found by the next recovery: it is read, or removed, then."""
-        try:
-            await self.wal.aclose(remove=remove)
-        except AppendFailed as error:
-            log.warning("write-ahead log did not close", extra={"why": str(error), "remove": remove})
