@@ -1,0 +1,101 @@
+"""Noticing: seeds are run with a guard taken out of the product until one of them fails.
+
+    python -m tests.simulation.noticing        the table below, made anew: after changes that seeds take another way by
+
+Owns        all mutations; where looking for each begins
+Leaves      what is broken, and how, to the mutations; what breaks by it to `scenario`
+"""
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Final
+
+import pytest
+
+from tests.simulation.group_mutations import GROUP_MUTATIONS
+from tests.simulation.job_mutations import JOB_MUTATIONS
+from tests.simulation.mutation import Mutation, Patch
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.placing_mutations import PLACING_MUTATIONS
+from tests.simulation.scenario import Outcome, run_seed
+from tests.simulation.team_mutations import TEAM_MUTATIONS
+from tests.simulation.transaction_mutations import TRANSACTION_MUTATIONS
+
+ALL: Final[Mapping[str, Mutation]] = {
+    **MUTATIONS,
+    **GROUP_MUTATIONS,
+    **TEAM_MUTATIONS,
+    **PLACING_MUTATIONS,
+    **JOB_MUTATIONS,
+    **TRANSACTION_MUTATIONS,
+}
+NO_TRANSACTIONS: Final = {"transactors": 0, "committed_followers": 0}
+"""Where it isn't about them, there are none: other things happen more often."""
+NOTICED: Final[Mapping[str, int]] = {
+    "a PUT may overwrite": 2,
+    "a WAL is removed before its recovery is finished": 21,
+    "a closed log is not sealed": 54,
+    "a dead session's log is not sealed": 2,
+    "a duplicate is answered before its original is durable": 14,
+    "a flush gives up after a failure": 1,
+    "a gap is called out of order where a partition has moved": 32,
+    "a marker is taken however late it comes": 11,
+    "a partition is in two flushes at once": 2,
+    "a rebalance waits for ever": 22,
+    "a refused batch is overtaken": 3,
+    "a repeated commit does not know its runs once they were replaced": 30,
+    "a repeated commit is not recognised": 5,
+    "an agent stops without flushing": 6,
+    "an answer counts though a marker came meanwhile": 7,
+    "an unfinished hold goes on under its epoch": 20,
+    "appends are acknowledged without a valid lease": 20,
+    "assignments are handed out before they are durable": 7,
+    "blocks are not checked": 1,
+    "commits are not fenced": 6,
+    "leases of the living are taken": 1,
+    "offsets count before their transaction is decided": 11,
+    "offsets expire too early": 32,
+    "offsets expire under their readers": 1,
+    "offsets never expire": 1,
+    "recovered segments lack the producers": 2,
+    "seals are removed with the log": 2,
+    "segments lack the producers": 3,
+    "sequences advance though the append failed": 3,
+    "the WAL is truncated before the segment is registered": 5,
+    "the generation of a commit is not checked": 6,
+    "the high watermark moves before the commit": 15,
+    "the mark passes what is not flushed": 1,
+    "the member of a commit is not checked": 2,
+    "the next leader doesn't know the producers": 1,
+    "the sweep takes objects of live sessions": 1,
+}
+"""Seeds that noticed, where others had to be tried before. When one no longer does, the others are tried as ever."""
+
+
+def notice(name: str, patch: Patch) -> Outcome | None:
+    """What fails first without this guard."""
+    mutation = ALL[name]
+    mutation.apply(patch)
+    tweaks = {**NO_TRANSACTIONS, **mutation.tweaks}
+    outcomes = (run_seed(seed, profile=mutation.profile, tweaks=tweaks) for seed in _seeds(name))
+    return next((outcome for outcome in outcomes if outcome.failure), None)
+
+
+def _seeds(name: str) -> Iterator[int]:
+    known = [NOTICED[name]] if name in NOTICED else []
+    return chain(known, (seed for seed in ALL[name].range if seed not in known))
+
+
+def main() -> None:
+    logging.getLogger("streamhouse").setLevel(logging.CRITICAL)
+    for name in sorted(ALL):
+        with pytest.MonkeyPatch.context() as patch:
+            noticed = notice(name, patch)
+        if noticed is not None and noticed.seed != ALL[name].first:
+            sys.stdout.write(f'    "{name}": {noticed.seed},\n')
+
+
+if __name__ == "__main__":
+    main()
