@@ -3,9 +3,11 @@
 import os
 import sys
 
+import pytest
 from hypothesis import settings
 
 from tests.reaping import begin_run
+from tests.sharing import long_first
 from tests.short_life import spark_options
 
 settings.register_profile("unhurried", deadline=None)
@@ -26,3 +28,10 @@ def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: half as many again as there are processors, since many tests wait: for agents, Sparks and kills."""
     processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return processors * 3 // 2
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """After those that are not asked for have been left out."""
+    if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+        items[:] = long_first(items, workers)

@@ -1,0 +1,33 @@
+"""Each worker begins with long tests; no test is lost over it."""
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sharing import LONG, long_first, share_sizes
+
+
+@dataclass(frozen=True)
+class Item:
+    nodeid: str
+
+
+SHORT = st.integers(0, 1000).map(lambda number: Item(f"tests/model/test_names.py::test_{number}"))
+ANY = st.one_of(SHORT, st.sampled_from(LONG).map(Item))
+
+
+@given(st.lists(ANY, max_size=60), st.integers(1, 7))
+def test_every_test_is_run_once_and_the_short_ones_in_their_order(tests: list[Item], workers: int) -> None:
+    ordered = long_first(tests, workers)
+    assert sorted(test.nodeid for test in ordered) == sorted(test.nodeid for test in tests)
+    assert [test for test in ordered if test.nodeid not in LONG] == [test for test in tests if test.nodeid not in LONG]
+
+
+def test_each_share_begins_with_its_part_of_the_long_ones() -> None:
+    tests = [Item(f"tests/format/{number}") for number in range(100)] + [Item(f"tests/crash/{n}") for n in range(8)]
+    ordered, begin = long_first(tests, 3), 0
+    for size, expected in zip(share_sizes(108, 3), (3, 3, 2), strict=True):
+        share = [test.nodeid.startswith("tests/crash/") for test in ordered[begin : begin + size]]
+        assert share == [True] * expected + [False] * (size - expected)
+        begin += size
