@@ -43,8 +43,10 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Hashes are checked for every download; the build backend comes from the lock as well, so building fetches nothing.
+# What was installed is compiled on all processors; pip would do so on one.
 $(STAMP): requirements/dev.txt pyproject.toml $(wildcard setup.py) $(wildcard src/streamhouse/format/*.c) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
