@@ -8,7 +8,7 @@ import pytest
 from streamhouse.errors import Misconfigured
 from streamhouse.spark import launch, options, write_options
 from streamhouse.spark.launch import plan_launch, spark_home
-from streamhouse.spark.options import chosen_agents
+from streamhouse.spark.options import chosen_agents, default_agents
 from streamhouse.spark.preloading import python_for_spark
 from streamhouse.spark.session import as_defaults, explained_settings, spark_environment, spark_settings
 from tests.spark.test_java import make_java
@@ -103,9 +103,9 @@ def test_a_pyspark_without_a_spark_is_refused_with_what_to_do(monkeypatch: pytes
 
 def test_agents_that_nobody_names_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STREAMHOUSE_AGENTS", raising=False)
-    assert chosen_agents({}) == "localhost:8080"
+    assert chosen_agents({}) == default_agents() == "localhost:8080"
     monkeypatch.setenv("STREAMHOUSE_AGENTS", "a:1,b:2")
-    assert chosen_agents({}) == "a:1,b:2"
+    assert chosen_agents({}) == default_agents() == "a:1,b:2"
 
 
 @pytest.mark.parametrize(("section", "known"), [("Reading", options._KNOWN), ("Writing", write_options._KNOWN)])

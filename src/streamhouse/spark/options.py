@@ -132,6 +132,10 @@ class ReadOptions:
         return self.subscription.topics[0]
 
 
+def default_agents() -> str:
+    return os.environ.get(AGENTS_VARIABLE) or DEFAULT_AGENTS
+
+
 def chosen_agents(options: Mapping[str, str]) -> str:
     """Whom to ask. Jobs that come from Kafka's connector name Kafka's ports: agents are on the same hosts."""
     told = options.get("agents") or os.environ.get(AGENTS_VARIABLE)
