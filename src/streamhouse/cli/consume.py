@@ -49,46 +49,60 @@ HELP: Final = described(
 )
 
 
+FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Start at the oldest record.")]
+Offset = Annotated[
+    int | None, typer.Option("--offset", "-o", metavar="N", help="Start at this offset; -N: N before the end.")
+]
+FromTime = Annotated[
+    str | None,
+    typer.Option("--from-time", metavar="TIME", help="Start at 2026-11-15T12:00, 1731672000000 (ms) or -1h."),
+]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one; may be repeated.")
+]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        "-g",
+        metavar="GROUP",
+        autocompletion=complete_group,
+        help="Share the topic with the group's other members; commit what was written out.",
+    ),
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")]
+Limit = Annotated[int | None, typer.Option("-n", min=1, metavar="N", help="Stop after so many records.")]
+WithKeys = Annotated[bool, typer.Option("--with-keys", help="Show keys.")]
+WithHeaders = Annotated[bool, typer.Option("--with-headers", help="Show headers.")]
+WithOffsets = Annotated[bool, typer.Option("--with-offsets", help="Show partition, offset and time.")]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        metavar="auto",
+        help="Show values as JSON, read by the schema that each one names; others as they are.",
+    ),
+]
+JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+
+
 def consume(
     context: typer.Context,
     topic: TopicName,
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start at the oldest record.")] = False,
-    offset: Annotated[
-        int | None, typer.Option("--offset", "-o", metavar="N", help="Start at this offset; -N: N before the end.")
-    ] = None,
-    from_time: Annotated[
-        str | None,
-        typer.Option("--from-time", metavar="TIME", help="Start at 2026-11-15T12:00, 1731672000000 (ms) or -1h."),
-    ] = None,
-    partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one; may be repeated.")
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            autocompletion=complete_group,
-            help="Share the topic with the group's other members; commit what was written out.",
-        ),
-    ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
-    limit: Annotated[int | None, typer.Option("-n", min=1, metavar="N", help="Stop after so many records.")] = None,
-    with_keys: Annotated[bool, typer.Option("--with-keys", help="Show keys.")] = False,
-    with_headers: Annotated[bool, typer.Option("--with-headers", help="Show headers.")] = False,
-    with_offsets: Annotated[bool, typer.Option("--with-offsets", help="Show partition, offset and time.")] = False,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            "--schema",
-            metavar="auto",
-            help="Show values as JSON, read by the schema that each one names; others as they are.",
-        ),
-    ] = None,
+    from_beginning: FromBeginning = False,
+    offset: Offset = None,
+    from_time: FromTime = None,
+    partition: Partitions = None,
+    group: Group = None,
+    follow: Follow = False,
+    limit: Limit = None,
+    with_keys: WithKeys = False,
+    with_headers: WithHeaders = False,
+    with_offsets: WithOffsets = False,
+    schema: Schema = None,
     bootstrap: Bootstrap = None,
     http: HttpAddress = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: JsonLines = False,
 ) -> None:
     if sum([from_beginning, offset is not None, from_time is not None]) > 1:
         raise typer.BadParameter("give one of --from-beginning, --offset and --from-time", param_hint="--offset")
@@ -96,13 +110,14 @@ def consume(
         raise typer.BadParameter("records name their schemas themselves: give auto", param_hint="--schema")
     render = _render(Parts(keys=with_keys, headers=with_headers, offsets=with_offsets), as_json)
     asked = "" if schema is None else http_address(http)
+    reader: GroupReader | _Reader
     if group is not None:
         if offset is not None or from_time is not None or partition:
             raise typer.BadParameter(
                 "a group decides where and what its members read; move it with: streamhouse groups reset",
                 param_hint="--group",
             )
-        member = GroupReader(
+        reader = GroupReader(
             topic=topic,
             group=group,
             from_beginning=from_beginning,
@@ -112,17 +127,9 @@ def consume(
             schema=schema,
             http=asked,
         )
-        _run(member.read(doors_of(context), bootstrap_address(bootstrap)))
-        return
-    from streamhouse.client.reading import Span
-
-    span = Span(
-        from_=_start(from_beginning, offset, from_time, follow=follow),
-        until=None if follow else "end",
-        partitions=partition or None,
-        limit=limit,
-    )
-    reader = _Reader(topic=topic, span=span, render=render, schema=schema, http=asked)
+    else:
+        span = _span(_start(from_beginning, offset, from_time, follow=follow), follow, partition, limit)
+        reader = _Reader(topic=topic, span=span, render=render, schema=schema, http=asked)
     _run(reader.read(doors_of(context), bootstrap_address(bootstrap)))
 
 
@@ -132,6 +139,12 @@ def _run(reading: Coroutine[Any, Any, None]) -> None:
         run(reading)
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
+
+
+def _span(start: "Start", follow: bool, partitions: list[int] | None, limit: int | None) -> "Span":
+    from streamhouse.client.reading import Span
+
+    return Span(from_=start, until=None if follow else "end", partitions=partitions or None, limit=limit)
 
 
 def _start(from_beginning: bool, offset: int | None, from_time: str | None, *, follow: bool) -> "Start":

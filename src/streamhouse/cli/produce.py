@@ -51,42 +51,52 @@ MAX_WAITING_RECORDS: Final = 20_000
 MAX_FAILURES_SHOWN: Final = 3
 
 
+Values = Annotated[list[str] | None, typer.Argument(metavar="VALUE", show_default=False)]
+InputFile = Annotated[
+    Path | None, typer.Option("--file", "-F", metavar="FILE", help="Read lines from a file; - is standard input.")
+]
+Whole = Annotated[bool, typer.Option("--whole", help="The whole input is one value, not a line each.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")]
+KeySeparator = Annotated[
+    str | None,
+    typer.Option("--key-separator", "-K", metavar="TEXT", help=r"Ends the key in each line; \t is a tab."),
+]
+Headers = Annotated[
+    list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header; may be repeated.")
+]
+Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Default: by key.")]
+AcksAsked = Annotated[Acks, typer.Option("--acks", help="What a record waits for; all makes retries idempotent.")]
+Codec = Annotated[Compression, typer.Option("--compression", "-z", help="Codec of the batches.")]
+TimeoutS = Annotated[
+    int, typer.Option("--timeout", metavar="S", min=1, help="Seconds that a record may take before it failed.")
+]
+Null = Annotated[str | None, typer.Option("--null", metavar="TEXT", help="A value that is exactly this becomes null.")]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        metavar="SCHEMA",
+        help="Lines are JSON, written by a schema: SUBJECT, SUBJECT:VERSION, or @FILE, which is registered for"
+        " the topic's values.",
+    ),
+]
+
+
 def produce(
     context: typer.Context,
     topic: TopicName,
-    values: Annotated[list[str] | None, typer.Argument(metavar="VALUE", show_default=False)] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-F", metavar="FILE", help="Read lines from a file; - is standard input.")
-    ] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="The whole input is one value, not a line each.")] = False,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option("--key-separator", "-K", metavar="TEXT", help=r"Ends the key in each line; \t is a tab."),
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header; may be repeated.")
-    ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Default: by key.")] = None,
-    acks: Annotated[
-        Acks, typer.Option("--acks", help="What a record waits for; all makes retries idempotent.")
-    ] = "all",
-    compression: Annotated[Compression, typer.Option("--compression", "-z", help="Codec of the batches.")] = "none",
-    timeout: Annotated[
-        int, typer.Option("--timeout", metavar="S", min=1, help="Seconds that a record may take before it failed.")
-    ] = 30,
-    null: Annotated[
-        str | None, typer.Option("--null", metavar="TEXT", help="A value that is exactly this becomes null.")
-    ] = None,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            "--schema",
-            metavar="SCHEMA",
-            help="Lines are JSON, written by a schema: SUBJECT, SUBJECT:VERSION, or @FILE, which is registered for"
-            " the topic's values.",
-        ),
-    ] = None,
+    values: Values = None,
+    file: InputFile = None,
+    whole: Whole = False,
+    key: Key = None,
+    key_separator: KeySeparator = None,
+    header: Headers = None,
+    partition: Partition = None,
+    acks: AcksAsked = "all",
+    compression: Codec = "none",
+    timeout: TimeoutS = 30,
+    null: Null = None,
+    schema: Schema = None,
     bootstrap: Bootstrap = None,
     http: HttpAddress = None,
     as_json: AsJson = False,
