@@ -13,7 +13,7 @@ import typer
 
 from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import HelpfulCommand, described, group
-from streamhouse.cli.options import AsJson, Bootstrap, GroupName, bootstrap_address
+from streamhouse.cli.options import AsJson, Bootstrap, GroupName, Yes, bootstrap_address
 from streamhouse.cli.output import Column, print_facts, print_json, print_table, say
 from streamhouse.cli.resets import Move, Target, parse_target, parse_topics, plan
 from streamhouse.cli.words import count
@@ -282,7 +282,7 @@ async def _reset(
 def delete(
     context: typer.Context,
     name: GroupName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:

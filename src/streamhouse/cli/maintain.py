@@ -11,9 +11,8 @@ import typer
 
 from streamhouse.cli.doors import doors_of
 from streamhouse.cli.help import HelpfulCommand, described, group
-from streamhouse.cli.options import AsJson
+from streamhouse.cli.options import Agents, AsJson
 from streamhouse.cli.output import print_json, say
-from streamhouse.cli.pipelines import Agents
 from streamhouse.cli.spark_jobs import Conf, JobPlace, Log, Master, job_place, progress_bar, stoppable
 from streamhouse.cli.words import counted, size
 

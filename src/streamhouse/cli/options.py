@@ -37,6 +37,17 @@ HttpAddress = Annotated[
         show_default=False,
     ),
 ]
+Agents = Annotated[
+    str | None,
+    typer.Option(
+        "--agents",
+        metavar="HOST:PORT,…",
+        help="Agents to ask over HTTP. Default: STREAMHOUSE_AGENTS, else where the settings say that one listens, "
+        "127.0.0.1:8080 unless changed.",
+        show_default=False,
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for scripts instead of a table.")]
 ConfigFile = Annotated[
     Path | None,

@@ -1,11 +1,10 @@
 """Pipelines: `streamhouse pipelines …`: apply files, watch what runs, and run it.
 
 Owns        the flags and what is said
-Leaves      files and definitions to `spark.pipelines`, tables on the screen to `pipeline_view`
+Leaves      files of definitions to `pipeline_files`, looking on to `pipeline_watching`, tables on the screen to
+            `pipeline_view`
 """
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,29 +12,20 @@ import typer
 
 from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import HelpfulCommand, described, group
-from streamhouse.cli.options import AsJson, http_addresses
-from streamhouse.cli.output import StatusLine, console, fail, note, on_terminal, print_json, say
+from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
+from streamhouse.cli.output import fail, note, print_json, say
 from streamhouse.cli.pipeline_asking import asked, path_of, until_running
+from streamhouse.cli.pipeline_files import apply_files, checked_files, outcome_json
 from streamhouse.cli.pipeline_view import is_waiting_for_somebody, print_pipeline, print_pipelines
+from streamhouse.cli.pipeline_watching import LOGS_LIMIT, listed_once, show_events, watch_list
 from streamhouse.cli.words import counted, when
 from streamhouse.clock import SystemClock
 
 if TYPE_CHECKING:
-    from streamhouse.client.http import Http
-    from streamhouse.spark.pipelines.applying import File, Outcome, Problem
+    pass
 
 app = group("Queries that never end: SQL and Python over topics, kept running on Apache Spark.")
 
-Agents = Annotated[
-    str | None,
-    typer.Option(
-        "--agents",
-        metavar="HOST:PORT,…",
-        help="Agents to ask over HTTP. Default: STREAMHOUSE_AGENTS, else where the settings say that one listens, "
-        "127.0.0.1:8080 unless changed.",
-        show_default=False,
-    ),
-]
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 Files = Annotated[
     list[Path], typer.Argument(metavar="DIR|FILE…", help="SQL and Python files, or folders of them.", exists=True)
@@ -49,7 +39,6 @@ From = Annotated[
     ),
 ]
 OUTCOMES: Final = {"created": "green", "changed": "green", "deleted": "green", "refused": "red"}
-LOGS_LIMIT: Final = 1000
 
 
 @app.command(
@@ -142,9 +131,9 @@ def apply(
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    outcomes = run(_apply(doors_of(context), files, http_addresses(agents), begin, validate_first, as_json))
+    outcomes = run(apply_files(doors_of(context), files, http_addresses(agents), begin, validate_first, as_json))
     if as_json:
-        print_json([_outcome_json(outcome) for outcome in outcomes])
+        print_json([outcome_json(outcome) for outcome in outcomes])
     for outcome in outcomes if not as_json else ():
         say(f"{outcome.outcome} {outcome.what} {outcome.name}", color=OUTCOMES.get(outcome.outcome))
     refused = [outcome for outcome in outcomes if outcome.outcome == "refused"]
@@ -157,61 +146,6 @@ def apply(
         run(until_running(doors_of(context), http_addresses(agents), list(dict.fromkeys(names))))
 
 
-async def _apply(
-    doors: Doors, paths: Sequence[Path], agents: str, begin: str | None, validate_first: bool, as_json: bool
-) -> "list[Outcome]":
-    async with doors.http(agents) as http:
-        files = await _checked(doors, paths, agents, validate_first, as_json)
-        applier = doors.applier(http, begin)
-        outcomes = [await applier.apply(change) for file in files for change in file.changes]
-        return outcomes + await applier.settle()
-
-
-async def _checked(
-    doors: Doors, paths: Sequence[Path], agents: str, validate_first: bool, as_json: bool
-) -> "list[File]":
-    """The files, which are right as far as anybody knows; ends the command where they aren't."""
-    files, problems = doors.read_definitions(paths)
-    if not problems and validate_first and any(file.path.suffix == ".sql" for file in files):
-        status = StatusLine()
-        try:
-            files, problems = await doors.validate_definitions(
-                files, agents, on_wait=lambda waited_s: status.show(_starting(waited_s))
-            )
-        finally:
-            status.clear()
-    if problems:
-        _print_problems(problems, as_json)
-        raise typer.Exit(1)
-    return files
-
-
-def _starting(waited_s: float) -> str:
-    """A pipe gets it once, a terminal sees the seconds go."""
-    return "starting Spark to validate …" + (f" {waited_s:.0f} s" if sys.stderr.isatty() else "")
-
-
-def _print_problems(problems: "Sequence[Problem]", as_json: bool) -> None:
-    if as_json:
-        print_json({"problems": [_problem_json(problem) for problem in problems]})
-    for problem in problems if not as_json else ():
-        fail(str(problem))
-
-
-def _problem_json(problem: "Problem") -> dict[str, object]:
-    return {
-        "file": str(problem.path),
-        "line": problem.line,
-        "column": problem.column,
-        "text": problem.text,
-        "hint": problem.hint,
-    }
-
-
-def _outcome_json(outcome: "Outcome") -> dict[str, object]:
-    return {"what": outcome.what, "name": outcome.name, "outcome": outcome.outcome, "why": outcome.why}
-
-
 @app.command(
     "validate",
     cls=HelpfulCommand,
@@ -222,7 +156,7 @@ def _outcome_json(outcome: "Outcome") -> dict[str, object]:
     ),
 )
 def validate(context: typer.Context, files: Files, agents: Agents = None, as_json: AsJson = False) -> None:
-    checked = run(_checked(doors_of(context), files, http_addresses(agents), True, as_json))
+    checked = run(checked_files(doors_of(context), files, http_addresses(agents), True, as_json))
     if as_json:
         print_json({"problems": []})
     else:
@@ -251,34 +185,12 @@ def list_pipelines(
 ) -> None:
     doors, address = doors_of(context), http_addresses(agents)
     if watch:
-        run(_watch(doors, address, as_json))
+        run(watch_list(doors, address, as_json))
         return
-    pipelines = run(_pipelines(doors, address))
+    pipelines = run(listed_once(doors, address))
     print_json(pipelines) if as_json else print_pipelines(pipelines)
     if not as_json and is_waiting_for_somebody(pipelines):
         note("nobody runs them; start a supervisor, here or elsewhere: streamhouse pipelines run")
-
-
-async def _pipelines(doors: Doors, address: str) -> list[dict[str, Any]]:
-    async with doors.http(address) as http:
-        return await _listed(http)
-
-
-async def _listed(http: "Http") -> list[dict[str, Any]]:
-    told = await asked(http, "GET", "/v1/pipelines")
-    pipelines: list[dict[str, Any]] = told["pipelines"]
-    return pipelines
-
-
-async def _watch(doors: Doors, address: str, as_json: bool) -> None:
-    """On a terminal the table is drawn over the last one; a pipe gets one after the other."""
-    async with doors.http(address) as http:
-        while True:
-            pipelines = await _listed(http)
-            if on_terminal() and not as_json:
-                console().clear()
-            print_json(pipelines) if as_json else print_pipelines(pipelines)
-            await SystemClock().sleep(1.0)
 
 
 @app.command(
@@ -311,38 +223,7 @@ def logs(
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    run(_logs(doors_of(context), http_addresses(agents), name, limit, follow, as_json))
-
-
-async def _logs(doors: Doors, address: str, name: str, limit: int, follow: bool, as_json: bool) -> None:
-    path = f"{path_of(name)}/events?limit={{}}"
-    async with doors.http(address) as http:
-        seen: list[Any] = []
-        while True:
-            told = await asked(http, "GET", path.format(limit if not seen else LOGS_LIMIT))
-            events = told["events"]
-            fresh = [event for event in events if event not in seen]
-            if as_json:
-                for event in fresh:
-                    typer.echo(_json_line(event))
-            else:
-                for event in fresh:
-                    _print_event(event)
-            seen = events or seen
-            if not follow:
-                return
-            await SystemClock().sleep(1.0)
-
-
-def _json_line(event: dict[str, Any]) -> str:
-    import json
-
-    return json.dumps(event, ensure_ascii=False)
-
-
-def _print_event(event: dict[str, Any]) -> None:
-    color = {"error": "red", "warning": "yellow"}.get(event["level"])
-    say(f"{when(event['at_ms'])}  {event['level']:<7}  {event['text']}", color=color)
+    run(show_events(doors_of(context), http_addresses(agents), name, limit, follow, as_json))
 
 
 # --- changing
@@ -397,7 +278,7 @@ def restart(
 def delete(
     context: typer.Context,
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:

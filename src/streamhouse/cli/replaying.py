@@ -13,9 +13,8 @@ import typer
 
 from streamhouse.cli.doors import doors_of
 from streamhouse.cli.help import described
-from streamhouse.cli.options import AsJson, complete_topic
+from streamhouse.cli.options import Agents, AsJson, complete_topic
 from streamhouse.cli.output import note, print_json, say
-from streamhouse.cli.pipelines import Agents
 from streamhouse.cli.spark_jobs import Conf, Log, Master, job_place, progress_bar, stoppable
 from streamhouse.cli.words import counted, parse_when, size
 from streamhouse.clock import Ids, SystemClock

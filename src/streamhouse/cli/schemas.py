@@ -12,7 +12,7 @@ import typer
 
 from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import HelpfulCommand, described, group
-from streamhouse.cli.options import AsJson, HttpAddress, http_address
+from streamhouse.cli.options import AsJson, HttpAddress, Yes, http_address
 from streamhouse.cli.output import Column, fail, on_terminal, print_facts, print_json, print_table, say
 from streamhouse.cli.schema_files import parse_ref, read_schema
 from streamhouse.cli.words import counted
@@ -217,7 +217,7 @@ def delete(
     context: typer.Context,
     subject: Versioned,
     permanent: Annotated[bool, typer.Option("--permanent", help="For good: ids are not found any more.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:

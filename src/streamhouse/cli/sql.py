@@ -12,7 +12,7 @@ import typer
 
 from streamhouse.cli.doors import doors_of
 from streamhouse.cli.help import CONTEXT, HelpfulCommand, HelpfulGroup, described
-from streamhouse.cli.options import AsJson, http_addresses
+from streamhouse.cli.options import Agents, AsJson, http_addresses
 from streamhouse.cli.output import note, on_terminal, print_facts, print_json, say
 from streamhouse.cli.sql_request import Output, SqlRequest
 from streamhouse.cli.words import count, seconds
@@ -45,17 +45,6 @@ app = typer.Typer(
         "streamhouse sql -f report.sql --csv",
     ),
 )
-
-Agents = Annotated[
-    str | None,
-    typer.Option(
-        "--agents",
-        metavar="HOST:PORT,…",
-        help="Agents to ask over HTTP. Default: STREAMHOUSE_AGENTS, else where the settings say that one listens, "
-        "127.0.0.1:8080 unless changed.",
-        show_default=False,
-    ),
-]
 
 
 @app.command(

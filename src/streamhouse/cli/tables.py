@@ -10,11 +10,10 @@ import typer
 
 from streamhouse.cli.doors import doors_of, installed, run
 from streamhouse.cli.help import HelpfulCommand, described, group
-from streamhouse.cli.options import AsJson, http_addresses
+from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
 from streamhouse.cli.output import Column, note, print_facts, print_json, print_table, say
 from streamhouse.cli.pipeline_asking import until_running
 from streamhouse.cli.pipeline_view import PHASES, UNKNOWN, phase_of
-from streamhouse.cli.pipelines import Agents
 from streamhouse.cli.table_creating import create_table, drop_table, find_table, listed_tables, whole_location
 from streamhouse.cli.words import count, size
 from streamhouse.errors import StreamhouseError
@@ -63,6 +62,49 @@ def _a_format(text: str) -> str:
     return text.lower()
 
 
+Topic = Annotated[str, typer.Option(help="The topic whose records are rows.", show_default=False)]
+Format = Annotated[
+    str, typer.Option("--format", metavar="iceberg|delta|parquet", callback=_a_format, show_default=False)
+]
+Mode = Annotated[
+    str, typer.Option(metavar="append|upsert", help="Rows are added, or replace and delete each other by key.")
+]
+Key = Annotated[str | None, typer.Option(metavar="COLUMN,…", help="Columns that tell rows apart, for --mode upsert.")]
+PartitionBy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TRANSFORM,…",
+        callback=_as(some_partitions),
+        help="country, year(ts), month(ts), day(ts), hour(ts); for Iceberg also bucket(16, id), truncate(4, name).",
+    ),
+]
+Location = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="A folder or s3://bucket/prefix. Default: lake/NAME in the agents' data folder, or in their --store.",
+    ),
+]
+CommitInterval = Annotated[str, typer.Option(metavar="TIME", callback=_as(a_duration_ms), help="Time between commits.")]
+FileSize = Annotated[
+    str | None, typer.Option(metavar="SIZE", callback=_as(a_file_size), help="Of data files. Default: 128MiB.")
+]
+ExpireSnapshots = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", callback=_as(a_duration_ms), help="Old snapshots are kept so long. Default: 7d."),
+]
+DeadLetters = Annotated[
+    str | None, typer.Option(metavar="TOPIC", help="For records that don't fit. Default: NAME.dead-letters.")
+]
+From = Annotated[str | None, typer.Option("--from", metavar="PLACE", help="Where to begin. Default: earliest.")]
+Wait = Annotated[
+    bool,
+    typer.Option(
+        "--wait", help="Come back when its pipeline runs, or with why it doesn't. The first commit comes later."
+    ),
+]
+
+
 @app.command(
     "create",
     cls=HelpfulCommand,
@@ -80,53 +122,18 @@ def _a_format(text: str) -> str:
 def create(
     context: typer.Context,
     name: Name,
-    topic: Annotated[str, typer.Option(help="The topic whose records are rows.", show_default=False)],
-    fmt: Annotated[
-        str, typer.Option("--format", metavar="iceberg|delta|parquet", callback=_a_format, show_default=False)
-    ],
-    mode: Annotated[
-        str, typer.Option(metavar="append|upsert", help="Rows are added, or replace and delete each other by key.")
-    ] = "append",
-    key: Annotated[
-        str | None, typer.Option(metavar="COLUMN,…", help="Columns that tell rows apart, for --mode upsert.")
-    ] = None,
-    partition_by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TRANSFORM,…",
-            callback=_as(some_partitions),
-            help="country, year(ts), month(ts), day(ts), hour(ts); for Iceberg also bucket(16, id), truncate(4, name).",
-        ),
-    ] = None,
-    location: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="A folder or s3://bucket/prefix. Default: lake/NAME in the agents' data folder, or in their --store.",
-        ),
-    ] = None,
-    commit_interval: Annotated[
-        str, typer.Option(metavar="TIME", callback=_as(a_duration_ms), help="Time between commits.")
-    ] = "1m",
-    file_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", callback=_as(a_file_size), help="Of data files. Default: 128MiB.")
-    ] = None,
-    expire_snapshots: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", callback=_as(a_duration_ms), help="Old snapshots are kept so long. Default: 7d."),
-    ] = None,
-    dead_letters: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="For records that don't fit. Default: NAME.dead-letters.")
-    ] = None,
-    starting: Annotated[
-        str | None, typer.Option("--from", metavar="PLACE", help="Where to begin. Default: earliest.")
-    ] = None,
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait", help="Come back when its pipeline runs, or with why it doesn't. The first commit comes later."
-        ),
-    ] = False,
+    topic: Topic,
+    fmt: Format,
+    mode: Mode = "append",
+    key: Key = None,
+    partition_by: PartitionBy = None,
+    location: Location = None,
+    commit_interval: CommitInterval = "1m",
+    file_size: FileSize = None,
+    expire_snapshots: ExpireSnapshots = None,
+    dead_letters: DeadLetters = None,
+    starting: From = None,
+    wait: Wait = False,
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
@@ -292,7 +299,7 @@ def _looked_at(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None
 def drop(
     context: typer.Context,
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:

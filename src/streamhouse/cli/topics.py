@@ -11,7 +11,7 @@ import typer
 
 from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import HelpfulCommand, described, group
-from streamhouse.cli.options import AsJson, Bootstrap, TopicName, bootstrap_address, pairs
+from streamhouse.cli.options import AsJson, Bootstrap, TopicName, Yes, bootstrap_address, pairs
 from streamhouse.cli.output import Column, print_json, print_table, say
 from streamhouse.cli.topic_view import EARLIEST, LATEST, view_topic
 from streamhouse.cli.words import count, counted
@@ -202,7 +202,7 @@ async def _alter(
 def delete(
     context: typer.Context,
     name: TopicName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from streamhouse.cli.doors import Doors, doors_of, run
 from streamhouse.cli.help import HelpfulCommand, described, group
-from streamhouse.cli.options import AsJson, HttpAddress, TransactionalId, http_address
+from streamhouse.cli.options import AsJson, HttpAddress, TransactionalId, Yes, http_address
 from streamhouse.cli.output import Column, print_facts, print_json, print_table, say
 from streamhouse.cli.words import count, counted, seconds, when
 from streamhouse.client.nouns import Transaction, TransactionAborted
@@ -189,7 +189,7 @@ def _show_one(told: Transaction) -> None:
 def abort(
     context: typer.Context,
     transactional_id: TransactionalId,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
