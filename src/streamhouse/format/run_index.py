@@ -3,6 +3,10 @@
 Data path   flush -> **encode_run_index** -> segment object -> ranged GET -> **decode_run_index** -> fetch, recovery
 Owns        the index's bytes; the search for a block
 Leaves      blocks to `format.block`, the producer snapshot's inside to `format.producers`
+
+An index that is damaged is read by nobody. Two of its parts can be told right from wrong without its checksum, though,
+for those who need no more: the snapshot has a checksum of its own, and entries that fill the run's bytes without a gap
+point at blocks, each of which has one.
 """
 
 import struct
@@ -16,6 +20,7 @@ from crc32c import crc32c
 from streamhouse.errors import CorruptObject
 from streamhouse.format.batch import Buffer
 from streamhouse.format.block import BlockEntry
+from streamhouse.format.producers import decode_producers
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 
 _MAGIC: Final = b"SHRI"
@@ -98,3 +103,42 @@ def _parse(view: memoryview, key: str) -> RunIndex:
 
 def _entries(view: memoryview) -> tuple[BlockEntry, ...]:
     return tuple(BlockEntry._make(fields) for fields in _ENTRY.iter_unpack(view))
+
+
+def salvage_producers(data: Buffer, *, key: str = "?") -> bytes:
+    """The producers' snapshot in an index that is damaged elsewhere; raises `CorruptObject` where it is none."""
+    view = memoryview(data)[: -_CRC.size]
+    for start in _snapshot_starts(view):
+        snapshot = bytes(view[start:])
+        try:
+            decode_producers(snapshot, key=key)
+        except CorruptObject:
+            continue
+        if snapshot:  # of no bytes at all nobody can say whether they are right
+            return snapshot
+    raise CorruptObject(key, why="run index and producer snapshot are damaged")
+
+
+def salvage_blocks(data: Buffer, *, position: int, length: int, key: str = "?") -> tuple[BlockEntry, ...]:
+    """The entries in an index that is damaged elsewhere, by which the blocks in the bytes [position, position + length)
+    of the object can be read; what else they say of them is not to be believed. Raises `CorruptObject`."""
+    view = memoryview(data)[: -_CRC.size]
+    for end in _snapshot_starts(view):
+        entries = _entries(view[_HEAD.size : end])
+        ends = [entry.position + entry.stored_bytes for entry in entries]
+        if (
+            entries
+            and [entry.position for entry in entries] == [position, *ends[:-1]]
+            and ends[-1] == position + length
+        ):
+            return entries
+    raise CorruptObject(key, why="run index is damaged, and so are its entries")
+
+
+def _snapshot_starts(view: memoryview) -> list[int]:
+    """Where the entries end and the snapshot begins: by the number of the ones, and by the length of the other."""
+    if len(view) < _HEAD.size:
+        return []
+    *_, count, _, _, _, producers_bytes = _HEAD.unpack_from(view)
+    places = (_HEAD.size + count * _ENTRY.size, len(view) - producers_bytes)
+    return [at for at in places if _HEAD.size <= at <= len(view) and (at - _HEAD.size) % _ENTRY.size == 0]

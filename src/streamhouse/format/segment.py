@@ -23,7 +23,13 @@ from streamhouse.format.directory import (
     encode_tail,
     read_directory,
 )
-from streamhouse.format.run_index import RunIndex, decode_run_index, encode_run_index
+from streamhouse.format.run_index import (
+    RunIndex,
+    decode_run_index,
+    encode_run_index,
+    salvage_blocks,
+    salvage_producers,
+)
 from streamhouse.model.names import Epoch, PartitionId
 from streamhouse.model.segment import Run
 
@@ -41,6 +47,8 @@ __all__ = [
     "decode_run_index",
     "encode_segment",
     "read_directory",
+    "salvage_blocks",
+    "salvage_producers",
 ]
 
 NO_TIMESTAMP = -1

@@ -251,6 +251,7 @@ class _Publication:
             metadata=self._doors.metadata,
             reader=self._reader,
             log_starts={at: rescue.state.log_start for at, rescue in unknown.items()},
+            now_ms=self._doors.clock.now_ms(),
         )
         for partition, table in tables.items():
             if isinstance(table, StreamhouseError):

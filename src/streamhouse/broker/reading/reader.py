@@ -8,7 +8,8 @@ Invariant   bytes that don't match their checksum are never served: that range f
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,8 @@ from .cache import Block, SingleFlightCache
 from .runs import RunIndex
 from .tier.disk import DiskTier, open_disk_tier
 from .turns import Turns
+
+log = logging.getLogger(__name__)
 
 
 class _Index(NamedTuple):
@@ -162,12 +165,16 @@ class SegmentReader:
         start = runs[0].index_position
         async with self._cold.turn(runs[0].partition):
             data = memoryview(await self._get(runs[0], start, runs[-1].index_position + runs[-1].index_length))
-        return {
-            run.partition: segments.decode_run_index(
-                data[run.index_position - start : run.index_position - start + run.index_length], key=run.object_key
-            ).producers
-            for run in runs
-        }
+        at = {run.partition: run.index_position - start for run in runs}
+        return {run.partition: _producers(run, data[at[run.partition] :][: run.index_length]) for run in runs}
+
+    async def salvage(self, run: Run) -> Iterable[Block]:
+        """The blocks of a run whose index is damaged, where they can be found all the same, oldest first. They are what
+        was written; whether they are all of it, the caller must see by their offsets."""
+        async with self._cold.turn(run.partition):
+            data = await self._get(run, run.index_position, run.index_position + run.index_length)
+        entries = segments.salvage_blocks(data, position=run.position, length=run.length, key=run.object_key)
+        return [await self._find_block(run, entry) for entry in entries]
 
     async def _get_index(self, run: Run) -> segments.RunIndex:
         async with self._cold.turn(run.partition):
@@ -232,3 +239,16 @@ class SegmentReader:
 
 def _decode(stored: Buffer, entry: segments.BlockEntry, key: str) -> Block:
     return Block(segments.decode_block(stored, entry, key=key))
+
+
+def _producers(run: Run, index: memoryview) -> bytes:
+    """The snapshot in a run's index, which must not be lost with whatever else of the index is damaged."""
+    try:
+        return segments.decode_run_index(index, key=run.object_key).producers
+    except CorruptObject as error:
+        snapshot = segments.salvage_producers(index, key=run.object_key)
+        log.error(
+            "index of a run is damaged, its partition goes on and that range is refused",
+            extra={"partition": str(run.partition), "offsets": f"[{run.base},{run.end})", "why": str(error)},
+        )
+        return snapshot

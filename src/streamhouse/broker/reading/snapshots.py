@@ -2,24 +2,26 @@
 
 Data path   newest run of each partition -> **snapshots** -> producers' tables of logs that are opened or recovered
 Owns        which snapshots are read together
-Leaves      the rows to the metadata store, the bytes to `reader`
+Leaves      the rows to the metadata store, the bytes to `reader`, what is damaged to `rebuilding`
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Final
 
 from streamhouse.broker.producers import ProducerTable
 from streamhouse.config import ProducerSettings
-from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.errors import CorruptObject, StreamhouseError, Unavailable
 from streamhouse.format.producers import decode_producers
 from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run
 from streamhouse.stores.metadata.base import MetadataStore
 
 from .reader import SegmentReader
+from .rebuilding import rebuild
 
 SPAN_BYTES: Final = 4 * 1024 * 1024
 GAP_BYTES: Final = 64 * 1024
@@ -33,23 +35,28 @@ async def load_producers(
     metadata: MetadataStore,
     reader: SegmentReader,
     log_starts: Mapping[PartitionId, int] | None = None,
+    now_ms: int = 0,
 ) -> Mapping[PartitionId, ProducerTable | StreamhouseError]:
     """The producers' tables of these partitions, as they stood at their flushed ends; an error in the place of one
     that can't be read.
 
     Between the newest run, or the log start where there is none, and the flushed end lies what a session with a disk of
-    its own was not waited for with: of that nobody knows what producers sent.
+    its own was not waited for with: of that nobody knows what producers sent. Those of a damaged snapshot that can be
+    known from batches count as heard of at `now_ms`.
     """
     runs = await metadata.last_runs(list(flushed_ends)) if flushed_ends else ()
     read = await asyncio.gather(*(_read(span, reader) for span in spans([where_snapshot_is(run) for run in runs])))
     snapshots = {partition: data for each in read for partition, data in each.items()}
     found: dict[PartitionId, ProducerTable | StreamhouseError] = {}
-    ends = {run.partition: run.end for run in runs}
+    newest = {run.partition: run for run in runs}
     doubtful = {run.partition for run in runs if run.carried is not None and run.carried.is_doubtful}
     for partition, flushed_end in flushed_ends.items():
         data = snapshots.get(partition, b"")
         table = data if isinstance(data, StreamhouseError) else _table(data, settings)
-        end = ends.get(partition, (log_starts or flushed_ends)[partition])
+        run = newest.get(partition)
+        if isinstance(table, CorruptObject) and run is not None:
+            table = await rebuild(run, table, partial(_make, settings), reader=reader, now_ms=now_ms)
+        end = run.end if run is not None else (log_starts or flushed_ends)[partition]
         if isinstance(table, ProducerTable) and (end < flushed_end or partition in doubtful):
             table.doubt(end if end < flushed_end else None)
         found[partition] = table
@@ -78,11 +85,14 @@ async def _read(span: Sequence[Run], reader: SegmentReader) -> Mapping[Partition
 
 def _table(snapshot: bytes, settings: ProducerSettings) -> ProducerTable | StreamhouseError:
     try:
-        entries = decode_producers(snapshot)
+        return _make(settings, snapshot)
     except StreamhouseError as error:
         return error
+
+
+def _make(settings: ProducerSettings, snapshot: bytes) -> ProducerTable:
     return ProducerTable(
-        entries,
+        decode_producers(snapshot),
         limit=settings.max_per_partition,
         expire_ms=round(settings.expire_s * 1000),
         key_limit=settings.max_keys_per_partition,
