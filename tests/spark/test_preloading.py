@@ -1,5 +1,6 @@
 """preloading: Spark's Python is Python, with more in it where it forks."""
 
+import io
 import os
 import subprocess
 import sys
@@ -79,9 +80,28 @@ def test_what_is_not_there_is_left_to_whoever_needs_it() -> None:
     preload("streamhouse_has_no_such_module")
 
 
-def test_only_a_reader_that_hung_up_is_kept_quiet() -> None:
+class HungUp(io.BytesIO):
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def leave(_: object) -> None:
+    sys.exit(-1)  # as pyspark's workers do when they could not say what went wrong
+
+
+def test_a_reader_that_hung_up_is_not_worth_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    quietly(leave)(HungUp())
+    assert codes == [1]
+
+
+def test_other_ends_and_errors_are_what_they_were() -> None:
+    with pytest.raises(SystemExit):
+        quietly(leave)(io.BytesIO())
+
     def fail(_: object) -> None:
         raise ValueError("a real one")
 
     with pytest.raises(ValueError, match="a real one"):
-        quietly(fail)(None)
+        quietly(fail)(io.BytesIO())

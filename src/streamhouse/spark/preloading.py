@@ -104,7 +104,10 @@ def quietly(main: Callable[..., None]) -> Callable[..., None]:
 
     def run(*arguments: Any) -> None:
         try:
-            main(*arguments)
+            try:
+                main(*arguments)
+            finally:
+                arguments[-1].flush()
         except BrokenPipeError:
             os._exit(1)  # a fork that nobody listens to; pyspark's daemon would tell its story
 
