@@ -10,6 +10,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -31,6 +32,7 @@ class DefaultSource(DataSource):
 
     @cached_property
     def _source(self) -> DataSource:
+        import_module("streamhouse.spark.needs").check_pyspark(pyspark.__version__)
         module = import_module("streamhouse.spark.source")
         return cast(DataSource, module.StreamhouseSource(self.options))
 

@@ -12,6 +12,8 @@ The names are loaded when they are used first: settings and Java are also asked 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from streamhouse.spark.needs import check_pyspark
+
 if TYPE_CHECKING:
     from streamhouse.spark.opening import open_session
     from streamhouse.spark.pipelines.decorating import pipeline
@@ -26,11 +28,14 @@ _PLACES: Final = {
     "register": "streamhouse.spark.registering",
     "spark_settings": "streamhouse.spark.session",
 }
+_OF_SESSIONS: Final = ("open_session", "register")
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _OF_SESSIONS:
+        check_pyspark(import_module("pyspark").__version__)
     found = globals()[name] = getattr(import_module(_PLACES[name]), name)
     return found
 
