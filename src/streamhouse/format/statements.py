@@ -2,7 +2,8 @@
 
 Data path   a file, a line in the shell -> **parse** -> statements, each with its place in the text
 Owns        the statements that Spark doesn't have; where each begins and ends
-Leaves      comments, strings and names to `format.tokens`, options to `format.statement_options`, SELECTs to Spark
+Leaves      comments, strings and names to `format.tokens`, going through them to `format.token_steps`, options to
+            `format.statement_options`, SELECTs to Spark
 
     CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name [(column TYPE, …, PRIMARY KEY (a, b))] WITH (connector = '…', …)
     CREATE [OR REPLACE] PIPELINE name [WITH (option = '…', …)] AS INSERT INTO target [(columns)] SELECT …
@@ -15,13 +16,14 @@ Everything else is a query of Spark's, and it is Spark that judges it.
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from streamhouse.errors import InvalidTopicName, StatementError
 from streamhouse.format.statement_options import PIPELINE_OPTIONS, REQUIRED, TABLE_OPTIONS, VIEW_OPTIONS, Check
+from streamhouse.format.token_steps import TokenSteps
 from streamhouse.format.tokens import Token, TokenKind, error_at, position, tokens_of
 from streamhouse.model.names import check_topic_name
+from streamhouse.model.statement import CreatePipeline, CreateTable, CreateView, Drop, Query, Show, Statement
 from streamhouse.model.table import Column, Connector, Table
 
 __all__ = [
@@ -37,80 +39,6 @@ __all__ = [
     "parse_all",
     "position",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Placed:
-    """`text` is the statement without its semicolon, `span` where it stands in the file."""
-
-    text: str
-    span: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTable(_Placed):
-    table: Table
-    is_replace: bool = False
-    if_not_exists: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.table.name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePipeline(_Placed):
-    """`columns` are those of the target that are named; `select` begins at `select_start` of the file."""
-
-    name: str
-    target: str
-    select: str
-    select_start: int
-    columns: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
-    is_replace: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateView(_Placed):
-    name: str
-    select: str
-    select_start: int
-    key: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
-    is_replace: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drop(_Placed):
-    """`kind` is table, pipeline or view."""
-
-    kind: str
-    name: str
-    if_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Show(_Placed):
-    """`kind` is tables, pipelines or views."""
-
-    kind: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query(_Placed):
-    """Whatever Spark is asked for."""
-
-    @property
-    def select(self) -> str:
-        return self.text
-
-    @property
-    def select_start(self) -> int:
-        return self.span[0]
-
-
-Statement: TypeAlias = CreateTable | CreatePipeline | CreateView | Drop | Show | Query
 
 _QUERY_WORDS: Final = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _SHOWN: Final = {"TABLES": "tables", "PIPELINES": "pipelines", "VIEWS": "views"}
@@ -160,13 +88,8 @@ def _cut(text: str) -> Iterator[list[Token]]:
             tokens = []
 
 
-class _Parser:
+class _Parser(TokenSteps):
     """One statement, from left to right."""
-
-    def __init__(self, text: str, tokens: Sequence[Token]) -> None:
-        self._text, self._tokens, self._at = text, tokens, 0
-        self._span = (tokens[0].start, tokens[-1].stop)
-        self._whole = text[slice(*self._span)]
 
     def statement(self) -> Statement:
         if self._take("CREATE"):
@@ -437,52 +360,6 @@ class _Parser:
                 token, f"{token.value!r} can't be a name", "1 to 249 letters, digits, dots, dashes, underscores"
             ) from None
         return token.value
-
-    # --- steps
-
-    def _next(self) -> Token:
-        if self._at < len(self._tokens):
-            return self._tokens[self._at]
-        return Token(kind=TokenKind.END, value="", start=self._span[1], stop=self._span[1])
-
-    def _take(self, *words: str) -> bool:
-        """Whether these words come next; they are passed then."""
-        found = self._tokens[self._at : self._at + len(words)]
-        if len(found) < len(words) or not all(token.says(word) for token, word in zip(found, words, strict=True)):
-            return False
-        self._at += len(words)
-        return True
-
-    def _need(self, word: str, hint: str) -> None:
-        if not self._take(word):
-            raise self._unexpected(word, hint)
-
-    def _sign(self, sign: str) -> None:
-        if not self._next().is_sign(sign):
-            raise self._unexpected(sign)
-        self._at += 1
-
-    def _comma(self) -> bool:
-        """Whether a list goes on; its closing bracket is passed otherwise."""
-        if self._next().is_sign(","):
-            self._at += 1
-            return True
-        if not self._next().is_sign(")"):
-            raise self._unexpected("a comma or )")
-        self._at += 1
-        return False
-
-    def _end(self) -> None:
-        if self._at < len(self._tokens):
-            raise self._unexpected("the end of the statement", "statements end with ;")
-
-    def _unexpected(self, wanted: str, hint: str = "") -> StatementError:
-        token = self._next()
-        found = self._text[token.start : token.stop] or "the end"
-        return self._error(token, f"expected {wanted}, found {found}", hint)
-
-    def _error(self, token: Token, what: str, hint: str = "") -> StatementError:
-        return error_at(self._text, token.start, what, hint)
 
 
 def _meant(name: str, known: Sequence[str]) -> str:

@@ -1,0 +1,85 @@
+"""Statement: what a text of SQL asks for, piece by piece: tables, pipelines and views of ours, or queries of Spark's.
+
+Owns        the nouns
+Leaves      finding them in a text to `format.statements`, doing what they say to `spark.sql` and `spark.pipelines`
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from .table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """`text` is the statement without its semicolon, `span` where it stands in the file."""
+
+    text: str
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTable(_Placed):
+    table: Table
+    is_replace: bool = False
+    if_not_exists: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePipeline(_Placed):
+    """`columns` are those of the target that are named; `select` begins at `select_start` of the file."""
+
+    name: str
+    target: str
+    select: str
+    select_start: int
+    columns: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    is_replace: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateView(_Placed):
+    name: str
+    select: str
+    select_start: int
+    key: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    is_replace: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop(_Placed):
+    """`kind` is table, pipeline or view."""
+
+    kind: str
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show(_Placed):
+    """`kind` is tables, pipelines or views."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query(_Placed):
+    """Whatever Spark is asked for."""
+
+    @property
+    def select(self) -> str:
+        return self.text
+
+    @property
+    def select_start(self) -> int:
+        return self.span[0]
+
+
+Statement: TypeAlias = CreateTable | CreatePipeline | CreateView | Drop | Show | Query
