@@ -2,7 +2,7 @@
 
 from streamhouse.format.schemas.json_schema import shapes
 from streamhouse.format.schemas.json_schema.kinds import Difference, Steps, at, breaks
-from streamhouse.format.schemas.json_schema.object_differences import unevaluated
+from streamhouse.format.schemas.json_schema.object_differences import additional, unevaluated
 from streamhouse.format.schemas.json_schema.scalar_differences import limit_differences
 from streamhouse.format.schemas.json_schema.shapes import Anything, Never, Shape
 
@@ -11,7 +11,7 @@ def array_differences(original: shapes.Array, update: shapes.Array) -> Steps:
     found = at("items", (yield (original.all_items, update.all_items)))
     for index in range(max(len(original.items), len(update.items))):
         found += at(f"items/{index}", (yield from _item(original, update, index)))
-    found += at("additionalItems", (yield from _additional(original, update)))
+    found += at("additionalItems", (yield from additional("ITEMS", original, update)))
     found += at("unevaluatedItems", (yield from unevaluated("ITEMS", original.unevaluated, update.unevaluated)))
     found += limit_differences("MAX_ITEMS", "maxItems", original.max_items, update.max_items)
     found += limit_differences("MIN_ITEMS", "minItems", original.min_items, update.min_items)
@@ -52,16 +52,6 @@ def _added(original: shapes.Array, new: Shape) -> Steps:
     found = yield (covering, new)
     verdict = "NOT" if breaks(found) else "IS"
     return [*found, Difference(f"ITEM_ADDED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
-
-
-def _additional(original: shapes.Array, update: shapes.Array) -> Steps:
-    if original.allows_more != update.allows_more:
-        change = "ADDED" if update.allows_more else "REMOVED"
-    elif (original.additional is None) == (update.additional is None):
-        return (yield (original.additional, update.additional))
-    else:
-        change = "NARROWED" if original.additional is None else "EXTENDED"
-    return [Difference(f"ADDITIONAL_ITEMS_{change}", "")]
 
 
 def _is_open(shape: shapes.Array) -> bool:

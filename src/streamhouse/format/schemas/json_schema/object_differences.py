@@ -16,12 +16,23 @@ def object_differences(matches: Matches, original: shapes.Object, update: shapes
     for name in dict.fromkeys((*original.properties, *update.properties)):
         found += at(f"properties/{name}", (yield from _property(matches, original, update, name)))
     found += at("dependencies", (yield from _dependencies(original, update)))
-    found += at("additionalProperties", (yield from _additional(original, update)))
+    found += at("additionalProperties", (yield from additional("PROPERTIES", original, update)))
     found += at(
         "unevaluatedProperties", (yield from unevaluated("PROPERTIES", original.unevaluated, update.unevaluated))
     )
     found += limit_differences("MAX_PROPERTIES", "maxProperties", original.max_properties, update.max_properties)
     return found + limit_differences("MIN_PROPERTIES", "minProperties", original.min_properties, update.min_properties)
+
+
+def additional(what: str, original: shapes.Object | shapes.Array, update: shapes.Object | shapes.Array) -> Steps:
+    """Of the schema for all the rest; without one, anything goes, unless no more is allowed."""
+    if original.allows_more != update.allows_more:
+        change = "ADDED" if update.allows_more else "REMOVED"
+    elif (original.additional is None) == (update.additional is None):
+        return (yield (original.additional, update.additional))
+    else:
+        change = "NARROWED" if original.additional is None else "EXTENDED"
+    return [Difference(f"ADDITIONAL_{what}_{change}", "")]
 
 
 def unevaluated(what: str, old: Shape | None, new: Shape | None) -> Steps:
@@ -119,16 +130,6 @@ def _needs_change(old: frozenset[str] | None, new: frozenset[str] | None) -> str
     if old < new:
         return "EXTENDED"
     return "NARROWED" if new < old else "CHANGED"
-
-
-def _additional(original: shapes.Object, update: shapes.Object) -> Steps:
-    if original.allows_more != update.allows_more:
-        change = "ADDED" if update.allows_more else "REMOVED"
-    elif (original.additional is None) == (update.additional is None):
-        return (yield (original.additional, update.additional))
-    else:
-        change = "NARROWED" if original.additional is None else "EXTENDED"
-    return [Difference(f"ADDITIONAL_PROPERTIES_{change}", "")]
 
 
 def _is_open(shape: shapes.Object) -> bool:
