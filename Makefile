@@ -85,7 +85,7 @@ test-fast: $(STAMP) ## tests without real clients and without kills: seconds; AR
 
 .PHONY: test
 test: $(STAMP) ## everything that must be green: lint, types, all tests that need no Java of yours
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint types $(CLASSES)
+	@$(MAKE) --no-print-directory --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) lint types $(CLASSES)
 	$(BIN)/pytest -n $(JOBS) -m 'not java and not chaos and not slow' $(ARGS)
 
 .PHONY: check

@@ -1,0 +1,33 @@
+"""Java takes the archive of Spark's classes where there is one, and says nothing where it doesn't fit."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from streamhouse.spark.java import java_home
+from tests import short_life
+
+
+def said(options: str) -> list[str]:
+    command = [str(java_home() / "bin" / "java"), *options.split(), "-version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return (done.stdout + done.stderr).replace(", sharing", "").splitlines()  # without its own archive, too
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(short_life, "ARCHIVE", place := tmp_path / "spark-classes.jsa")
+    return place
+
+
+def test_without_an_archive_none_is_named(place: Path) -> None:
+    assert short_life.spark_options() == short_life.BRIEF
+    place.touch()  # what is left where Java wrote none
+    assert short_life.spark_options() == short_life.BRIEF
+
+
+def test_an_archive_that_does_not_fit_is_passed_over_in_silence(place: Path) -> None:
+    place.write_bytes(b"of another Java" * 1000)
+    assert str(place) in short_life.spark_options()
+    assert said(short_life.spark_options()) == said(short_life.BRIEF)
