@@ -2,7 +2,7 @@
 
 Data path   log -> **append** (queue, on the loop) -> worker thread: writev, fsync by policy -> future of the group
 Owns        the session's directory and its lock; groups and their order; when a file is synced; the end of the log
-Leaves      entry bytes to `format.wal`, the choice of files to `ledger`, the calls to the operating system to `files`
+Leaves      entry bytes to `format.wal`, the choice of files to `ledger`, what is done to them in threads to `folder`
 
 Policies    always    an append is done when it is written and synced
             interval  done when it is written; dirty files are synced every `fsync_interval_ms`, in order
@@ -38,7 +38,8 @@ from .base import WalCosts
 from .commits import GroupCommit, fail_quietly
 from .ending import Ending
 from .files import Files, Lock
-from .ledger import LOCK_NAME, Ledger, LogFile, session_dir
+from .folder import close_file, remove_folder, sync_and_close, take_folder
+from .ledger import Ledger, LogFile, session_dir
 
 log: Final = logging.getLogger(__name__)
 
@@ -232,7 +233,7 @@ class DiskWal:
         """In the worker thread."""
         file = group.file
         if finished is not None:
-            _close(finished)
+            close_file(finished)
         if file.handle is None:
             file.handle = self._files.create(self._directory / file.name)
             header = FileHeader(session=self._session, sequence=file.sequence, mark=file.mark)
@@ -274,7 +275,7 @@ class DiskWal:
                 return
             self._dirty.clear()
             # In a job of its own, which outlives a cancelled syncer: `aclose` must know how the sync ended.
-            self._sync_job = job = self._loop.run_in_executor(self._executor, _sync_and_close, *self._to_sync())
+            self._sync_job = job = self._loop.run_in_executor(self._executor, sync_and_close, *self._to_sync())
             job.add_done_callback(self._synced)
             await asyncio.wait((job,))
             if _error_of(job) is not None:
@@ -329,7 +330,7 @@ class DiskWal:
 
     def _remove(self, to_close: Sequence[LogFile], names: Sequence[str]) -> None:
         for file in to_close:
-            _close(file)
+            close_file(file)
         self._files.remove(self._directory, names)
 
     async def aclose(self, *, remove: bool) -> None:
@@ -363,11 +364,11 @@ class DiskWal:
         files = [*retired, current] if current is not None else retired
         try:
             if must_sync:
-                _sync_and_close(files, None)
+                sync_and_close(files, None)
             for file in files:
-                _close(file)
+                close_file(file)
             if remove:
-                remove_session_dir(self._files, self._directory)
+                remove_folder(self._files, self._directory)
         finally:
             self._lock.release()
 
@@ -390,7 +391,7 @@ async def open_disk_wal(
     # A thread to write and, where the ack does not wait for it, one to sync: else every sync would hold up the writes.
     executor = ThreadPoolExecutor(2 if settings.fsync == "interval" else 1, thread_name_prefix="wal")
     try:
-        lock = await asyncio.get_running_loop().run_in_executor(executor, _take_directory, files, directory)
+        lock = await asyncio.get_running_loop().run_in_executor(executor, take_folder, files, directory)
     except BaseException:
         executor.shutdown(wait=False)
         raise
@@ -406,41 +407,6 @@ async def open_disk_wal(
         max_group_bytes=max_group_bytes,
         renew_bytes=renew_bytes,
     )
-
-
-def _take_directory(files: Files, directory: Path) -> Lock:
-    files.make_dir(directory)
-    try:
-        return files.create_locked(directory / LOCK_NAME)
-    except FileExistsError:
-        raise Misconfigured(
-            f"session already has a log; path={directory} why=a session id must not be reused"
-        ) from None
-
-
-def remove_session_dir(files: Files, directory: Path) -> None:
-    """Delete a whole log, the lock last, so that whoever is interrupted half-way leaves what can be found again."""
-    names = [name for name in files.list(directory) if name != LOCK_NAME]
-    files.remove(directory, names)
-    files.remove(directory, [LOCK_NAME])
-    files.remove_dir(directory)
-
-
-def _sync_and_close(finished: Sequence[LogFile], current: LogFile | None) -> None:
-    """Sync files in order, the current one last, and close the finished ones; in a worker thread."""
-    try:
-        for file in (*finished, *([current] if current else [])):
-            if file.handle is not None and not file.is_gone:
-                file.handle.sync()
-    finally:
-        for file in finished:
-            _close(file)
-
-
-def _close(file: LogFile) -> None:
-    handle, file.handle = file.handle, None
-    if handle is not None:
-        handle.close()
 
 
 def _error_of(job: asyncio.Future[None]) -> Exception | None:

@@ -18,8 +18,8 @@ from streamhouse.format.wal import Damage, Found, scan
 from streamhouse.model.names import SessionId
 
 from .base import DamageReport, WalEntry
-from .disk import remove_session_dir
 from .files import Files, Lock, LockedError
+from .folder import remove_folder
 from .ledger import LOCK_NAME, is_session_name, parse_file_name, session_dir
 
 log: Final = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class DiskWalReading:
     async def remove(self) -> None:
         if self._exists:
             self._exists = False
-            await _in_thread(lambda: remove_session_dir(self._files, self._directory))
+            await _in_thread(lambda: remove_folder(self._files, self._directory))
 
 
 def _add(report: DamageReport, name: str, items: list[Found | Damage]) -> DamageReport:
