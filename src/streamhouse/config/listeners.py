@@ -28,13 +28,13 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
         int, about("open connections of one client address, loopback aside; further ones are closed at once", gt=0)
     ] = 2000
     max_connections_per_ip_overrides: Annotated[
-        str, about("the same for single addresses, ADDRESS:LIMIT with commas between; also for loopback ones")
+        str, about("open connections of single addresses instead, ADDRESS:LIMIT with commas between; of loopback, too")
     ] = ""
     connections_per_s: Annotated[
         float, about("new connections in a second, loopback aside; further ones wait for their turn", gt=0)
     ] = 1000.0
     connections_per_s_per_ip: Annotated[
-        float, about("new connections of one client address in a second, likewise", gt=0)
+        float, about("new connections of one client address in a second; further ones wait, too", gt=0)
     ] = 200.0
     rate_clients: Annotated[
         int, about("client addresses whose rate is known; of more, the longest silent are forgotten", gt=0)
@@ -74,13 +74,13 @@ class HttpSettings(Section, frozen=True, kw_only=True):
         int, about("open connections of one client address, loopback aside; further ones are closed at once", gt=0)
     ] = 500
     max_connections_per_ip_overrides: Annotated[
-        str, about("the same for single addresses, ADDRESS:LIMIT with commas between; also for loopback ones")
+        str, about("open connections of single addresses instead, ADDRESS:LIMIT with commas between; of loopback, too")
     ] = ""
     connections_per_s: Annotated[
         float, about("new connections in a second, loopback aside; further ones wait for their turn", gt=0)
     ] = 1000.0
     connections_per_s_per_ip: Annotated[
-        float, about("new connections of one client address in a second, likewise", gt=0)
+        float, about("new connections of one client address in a second; further ones wait, too", gt=0)
     ] = 200.0
     max_requests: Annotated[int, about("requests being answered at once; further ones get 429", gt=0)] = 1000
     requests_per_s: Annotated[

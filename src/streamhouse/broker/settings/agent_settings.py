@@ -105,6 +105,7 @@ _OURS: Final = (
     _ours("max.connection.creation.rate", SettingType.INT, "kafka.connections_per_s", round, whole(1, MAX_INT)),
     _ours("max.connections", SettingType.INT, "kafka.max_connections", int, whole(1, MAX_INT)),
     _ours("max.connections.per.ip", SettingType.INT, "kafka.max_connections_per_ip", int, whole(1, MAX_INT)),
+    _ours("max.connections.per.ip.overrides", SettingType.STRING, "kafka.max_connections_per_ip_overrides", str),
     _ours("num.partitions", SettingType.INT, "topics.default_partitions", int, whole(1, MAX_INT)),
     _ours("offset.metadata.max.bytes", SettingType.INT, "groups.offset_metadata_bytes", int, whole(0, MAX_INT)),
     _ours("offsets.retention.check.interval.ms", SettingType.LONG, "groups.offsets_check_s", _ms),
