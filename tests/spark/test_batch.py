@@ -18,7 +18,7 @@ TIME_MS = int(time.time()) * 1000 - 3_600_000
 """Within the retention time."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def filled(agent: LiveAgent) -> None:
     """A topic with 300 records in segments and 30 in the tail; odd ones have no key; each a second after the other."""
     with SyncClient(agent.http) as client:

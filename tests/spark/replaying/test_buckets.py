@@ -1,7 +1,7 @@
 """Files and tables in a bucket go into a topic, found as agents find theirs; what a bucket refuses is told."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,13 +34,13 @@ def _environment(bucket: RealS3, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-@pytest.fixture(scope="module")
-def places(bucket: RealS3) -> Iterator[dict[Kind, str]]:
+@pytest.fixture(scope="session")
+def places(bucket: RealS3) -> dict[Kind, str]:
     """Six rows in two files, as each kind of table has them; with each goes its address."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in bucket.environment.items():
             patch.setenv(name, value)
-        yield {kind: MAKERS[kind]() for kind in KINDS}
+        return {kind: MAKERS[kind]() for kind in KINDS}
 
 
 def rows(country: str, *numbers: int) -> pa.Table:

@@ -25,7 +25,7 @@ def door(agent: LiveAgent) -> AgentsDoor:
     return AgentsDoor(agent.http)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def asked_users(agent: LiveAgent) -> str:
     """A topic with a registered schema, one record of which was written without."""
     with SyncClient(agent.http) as client:

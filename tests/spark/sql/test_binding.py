@@ -38,9 +38,9 @@ class Door(AgentsDoor):
         return self.known
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def orders(agent: LiveAgent) -> str:
-    """A topic of three orders, and of records that are none."""
+    """A topic of three orders, and of records that are none; for as long as its agent is there."""
     with SyncClient(agent.http) as client:
         client.topics.create("bound-orders", partitions=2)
         with client.producer("bound-orders") as producer:
@@ -51,7 +51,7 @@ def orders(agent: LiveAgent) -> str:
     return "bound-orders"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def catalogue(agent: LiveAgent, orders: str) -> Catalogue:
     declared = Table(
         name="orders",
