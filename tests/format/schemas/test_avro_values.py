@@ -275,6 +275,22 @@ def test_bytes_are_those_of_another_library_and_go_both_ways(pair: tuple[object,
     assert ours.decode(ours.encode(comes_out)) == comes_out
 
 
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, b"\x01"),
+        ({"type": "map", "values": {"type": "enum", "name": "e", "symbols": ["A", "B"]}}, b"\x02\x02k\x03\x00"),
+        (["null", "int"], b"\x01\x00"),
+        ({"type": "array", "items": ["null", "int"]}, b"\x02\x03\x00"),
+    ],
+)
+def test_a_negative_index_is_none_from_the_end(kind: object, payload: bytes) -> None:
+    ours = parsed(record(a_field(kind)))
+    for read in (ours.decode, careful(ours.root)):
+        with pytest.raises(InvalidRecordValue):
+            read(payload)
+
+
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schemas(), st.binary(max_size=30))
 def test_the_quick_reader_and_the_careful_one_agree_on_any_bytes(schema: object, payload: bytes) -> None:

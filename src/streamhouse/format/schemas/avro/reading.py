@@ -4,9 +4,10 @@ Data path   payload -> **reader** -> JSON-like value
 Owns        Avro's binary form, read with limits; which values of unions are tagged
 Leaves      the other direction to `avro.writing`; how values look in JSON is told in `avro`
 
-Payloads come from anybody. fastavro reads the common ones, but a type that lies in itself lets a few kilobytes overflow
-its stack, and a list of things that take no bytes lets a few bytes fill the memory: schemas that allow either, or whose
-values must be changed for JSON, are read here. Both ways are tested against each other.
+Payloads come from anybody. fastavro reads the plain ones, but a type that lies in itself lets a few kilobytes overflow
+its stack, a list of things that take no bytes lets a few bytes fill the memory, and a negative index of an enum or a
+union counts from the end, where other readers refuse it: schemas that allow any of these, or whose values must be
+changed for JSON, are read here. Both ways are tested against each other.
 """
 
 import io
@@ -124,10 +125,9 @@ def can_be_quick(root: AvroType) -> bool:
     shape = shape_of(root)
     if shape.recursive or shape.height > MAX_QUICK_DEPTH or any(kind.kind in _LATIN for kind in types):
         return False
-    lists = [kind.items for kind in types if isinstance(kind, Array)]
-    return not any(_may_be_empty(items) for items in lists) and all(
-        _is_always_plain(kind) for kind in types if isinstance(kind, Union)
-    )
+    if any(isinstance(kind, Enum | Union) for kind in types):
+        return False
+    return not any(_may_be_empty(kind.items) for kind in types if isinstance(kind, Array))
 
 
 def _may_be_empty(kind: AvroType) -> bool:
@@ -138,19 +138,6 @@ def _may_be_empty(kind: AvroType) -> bool:
         case Fixed():
             return kind.size_bytes == 0
     return kind.kind == "null"
-
-
-def _is_always_plain(union: Union) -> bool:
-    objects = [branch for branch in union.branches if branch.kind in _OBJECTS]
-    names = {branch.branch_name for branch in union.branches}
-    return len(objects) < 2 and not any(_looks_tagged(branch, names) for branch in objects)
-
-
-def _looks_tagged(branch: AvroType, names: set[str]) -> bool:
-    """Whether a value of this branch, told plainly, could be taken for a tagged one."""
-    if isinstance(branch, Record):
-        return len(branch.fields) == 1 and branch.fields[0].name in names
-    return isinstance(branch, Map)
 
 
 class _Readers:
