@@ -37,6 +37,7 @@ def open_session(
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.conf.set(PUSH_DOWN, "true")
+    _spare_checksum_files(spark)
     return spark
 
 
@@ -46,3 +47,14 @@ def _settings(agents: str | None, master: str | None, given: Mapping[str, str]) 
         return dict(given)
     os.environ.update(spark_environment(os.environ, agents=agents, master=master or given.get(MASTER)))
     return {**spark_settings(agents), **given}
+
+
+def _spare_checksum_files(spark: SparkSession) -> None:
+    """Checkpoints in a local folder have no .crc files: Hadoop starts a command for each file that it makes.
+
+    Another file system would do it by a setting alone, but RocksDB's snapshots are copied by this one only: with
+    another, state is nothing but changes, and never shorter.
+    """
+    jvm, context = getattr(spark, "_jvm", None), getattr(spark, "_jsc", None)  # none where Spark is elsewhere
+    if jvm is not None and context is not None:
+        jvm.org.apache.hadoop.fs.FileSystem.getLocal(context.hadoopConfiguration()).setWriteChecksum(False)

@@ -42,11 +42,6 @@ SETTINGS: Final = (
         "checkpoints are written with fewer shell commands",
     ),
     Setting(
-        "spark.hadoop.fs.file.impl",
-        "org.apache.hadoop.fs.RawLocalFileSystem",
-        "and with one, not four, where checkpoints are in a local folder, which has no .crc files then",
-    ),
-    Setting(
         "spark.sql.streaming.checkpoint.fileChecksum.enabled",
         "false",
         "and without a second file for each one",

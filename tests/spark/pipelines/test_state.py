@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.spark.pipelines.runner import SETTINGS
-from streamhouse.spark.session import spark_settings
-
 pytestmark = pytest.mark.spark
 
 PROGRAM = """
@@ -30,14 +27,9 @@ spark.stop()
 """
 
 
-def test_state_is_copied_by_the_file_system_that_rocksdb_asks_for() -> None:
-    settings = {**spark_settings(), **SETTINGS}
-    assert settings["spark.hadoop.fs.file.impl"] == "org.apache.hadoop.fs.LocalFileSystem"
-
-
-@pytest.mark.slow
 def test_a_snapshot_of_a_pipelines_state_is_written(tmp_path: Path) -> None:
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert list((tmp_path / "state" / "0" / "0").glob("*.zip")), done.stderr[-2000:]
+    assert not list((tmp_path / "offsets").glob(".*.crc"))
