@@ -35,9 +35,9 @@ T = TypeVar("T")
 
 GET_BYTES: Final = 8 * 1024 * 1024
 """Neighbouring blocks that one GET brings."""
-ARROW_BYTES: Final = 1024 * 1024
-"""Blocks that become one Arrow batch, before Kafka's own compression is undone: little enough for a core's own cache,
-where decompressing, decoding and sending find it again."""
+ARROW_BYTES: Final = 2 * 1024 * 1024
+"""Blocks that become one Arrow batch, before Kafka's own compression is undone: enough that what is done once for
+each doesn't count, and little enough for a cache, where decompressing, decoding and sending find it again."""
 INDEXES_AHEAD: Final = 8
 GETS_AHEAD: Final = 3
 LIMIT_BYTES: Final = 256 * 1024 * 1024

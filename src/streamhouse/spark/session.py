@@ -37,6 +37,11 @@ SETTINGS: Final = (
         "Spark and its Python processes talk without TCP: shorter micro-batches",
     ),
     Setting(
+        "spark.buffer.size",
+        str(256 * 1024),
+        "and in larger pieces: quicker reads",
+    ),
+    Setting(
         "spark.sql.streaming.checkpointFileManagerClass",
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
         "checkpoints are written with fewer shell commands",
