@@ -125,7 +125,7 @@ def test_a_bundle_without_certificates_is_named_also_for_amazon_itself(tmp_path:
     if text is not None:
         bundle.write_text(text)
     with pytest.raises(Misconfigured, match=rf"path={bundle} why=.* do=correct AWS_CA_BUNDLE"):
-        opened("s3://bucket", AWS_CA_BUNDLE=str(bundle))
+        opened("s3://bucket", AWS_CA_BUNDLE=str(bundle), AWS_ENDPOINT_URL="", AWS_ENDPOINT_URL_S3="")
 
 
 async def test_an_agent_says_in_one_line_that_it_does_not_trust_its_store(
