@@ -98,6 +98,15 @@ def test_what_nobody_answered_may_be_written_while_the_log_is_read() -> None:
     assert check(history) == []
 
 
+def test_what_nobody_answered_may_be_written_when_the_groups_have_ended() -> None:
+    history = right()
+    late = RecordId("plain", 0, 5)
+    history.sends.append(Send(record=late, sent_at=9.8, answered_at=9.9, error="closed"))
+    for log in (history.log, history.log_again):
+        log[0].append(Stored(10, late))
+    assert check(history) == []
+
+
 # --- each anomaly -------------------------------------------------------------------------------------------------
 
 
