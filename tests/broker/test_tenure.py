@@ -6,7 +6,15 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.config import AgentSettings
-from streamhouse.errors import AppendFailed, LeaseHeld, LeaseLost, Retriable, SessionLost, Stopping
+from streamhouse.errors import (
+    AppendFailed,
+    LeaseHeld,
+    LeaseLost,
+    PredecessorRefused,
+    Retriable,
+    SessionLost,
+    Stopping,
+)
 from streamhouse.model.lease import SessionState
 from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld
@@ -154,6 +162,38 @@ async def test_a_failed_wal_loses_nothing_acknowledged_and_the_next_tenure_goes_
     assert (await produce(broker, idempotent(b"b", sequence=1))).base_offset == 1
     assert await values_of(broker) == {0: b"a", 1: b"b"}
     await world.stop(broker, task)
+
+
+async def test_after_a_failed_wal_no_batch_is_stored_before_its_predecessor_that_was_in_flight(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    first = current(broker)
+    world.files.fill_up_after(10)
+    placed = await broker.append(ORDERS, idempotent(b"a", sequence=0))
+    with pytest.raises(AppendFailed):
+        await broker.acknowledge(placed)
+    world.files.make_room()
+    await world.clock.advance(5.0)
+    assert current(broker) is not first
+    # The producer had both in flight, and the connection that carried the second was the quicker one.
+    with pytest.raises(PredecessorRefused):
+        await broker.append(ORDERS, idempotent(b"b", sequence=1))
+    assert (await produce(broker, idempotent(b"a", sequence=0))).base_offset == 0
+    assert (await produce(broker, idempotent(b"b", sequence=1))).base_offset == 1
+    assert await values_of(broker) == {0: b"a", 1: b"b"}
+    await world.stop(broker, task)
+
+
+async def test_after_a_lost_lease_no_batch_is_stored_before_its_predecessor_that_was_in_flight(world: World) -> None:
+    broker = await world.start_with()
+    tenure = current(broker)
+    opened = await broker.open_log(ORDERS)
+    await broker.append(ORDERS, idempotent(b"a", sequence=0))  # in flight: nobody has seen the WAL's answer
+    await tenure._drop_lost(opened, LeaseLost([ORDERS], why="another agent had it for a while"))
+    with pytest.raises(PredecessorRefused):
+        await broker.append(ORDERS, idempotent(b"b", sequence=1))
+    assert (await produce(broker, idempotent(b"a", sequence=0))).base_offset == 0
+    assert (await produce(broker, idempotent(b"b", sequence=1))).base_offset == 1
 
 
 async def test_acknowledged_records_survive_a_failed_wal_and_a_store_that_is_away_for_a_while(world: World) -> None:

@@ -1,7 +1,7 @@
 """Appending: what happens to a batch before a log sees it.
 
 Data path   broker -> **appending** (checks, rules, memory, turn) -> log
-Owns        admission; which batches were refused for now, so that their successors don't overtake them
+Owns        admission; no batch overtakes one that was refused for now (`refusals`)
 Leaves      offsets to `log`, the lease to `tenure`, what a rule is to `rules`, schema ids to `schemas.validation`,
             which transactions are under way to `transactions`
 
@@ -11,7 +11,7 @@ again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
@@ -34,7 +34,6 @@ from streamhouse.model.transaction import ProducerIdentity
 
 from .ground import Ground
 from .log import PartitionLog, Placed
-from .refusals import Refusals
 from .rules import Breach, find_breach
 from .schemas.validation import SchemaCheck
 
@@ -87,15 +86,10 @@ class Appending:
         self._traffic = ground.traffic
         # Alone, an agent has refused itself whatever was refused.
         self._settle_s = 0.0 if doors.alone else doors.settings.producers.settle_s
-        self._refusals = Refusals(limit=doors.settings.producers.max_per_partition)
+        self._refusals = ground.refusals
 
     def __repr__(self) -> str:
         return f"<Appending {self._refusals!r} {self._budget!r}>"
-
-    def over(self, logs: Iterable[PartitionLog]) -> None:
-        """Logs have ended: what they had placed and never acknowledged will come again."""
-        for item in logs:
-            self._refusals.refused(item.name, item.refused, now=self._doors.clock.monotonic())
 
     async def append(
         self, name: TopicPartition, data: memoryview, transaction: ProduceTransaction | None = None

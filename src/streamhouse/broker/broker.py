@@ -165,7 +165,6 @@ class Broker:
             for task in beside:
                 task.cancel()
         self.groups.release("the session is over")
-        self._appending.over(tenure.logs())
 
     async def wait_stopping(self) -> None:
         """Return when the agent is told to stop; for whoever keeps clients waiting."""

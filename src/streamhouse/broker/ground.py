@@ -13,14 +13,15 @@ from .cluster.cluster import Cluster
 from .doors import Doors
 from .leading import Leading
 from .reading.reader import SegmentReader
+from .refusals import Refusals
 from .succession import Succession
 from .traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """The world; what is counted; what fits into memory; what is stored; which topics there are; who is there; under
-    which session this agent acts; which partitions it leads."""
+    """The world; what is counted; what fits into memory; what is stored; which topics there are; who is there; which
+    batches were refused for now; under which session this agent acts; which partitions it leads."""
 
     doors: Doors
     traffic: Traffic
@@ -28,6 +29,7 @@ class Ground:
     reader: SegmentReader
     catalogue: Catalogue
     cluster: Cluster
+    refusals: Refusals
     succession: Succession
     leading: Leading
 
@@ -37,7 +39,10 @@ def lay_ground(doors: Doors, *, obey: Callable[[], None]) -> Ground:
     budget = MemoryBudget(doors.settings.buffer, clock=doors.clock)
     reader = SegmentReader(doors.settings.fetch, objects=doors.objects, metadata=doors.metadata)
     catalogue, cluster = Catalogue(doors, obey=obey), Cluster(doors)
-    succession = Succession(doors, catalogue=catalogue, cluster=cluster, reader=reader, budget=budget)
+    refusals = Refusals(limit=doors.settings.producers.max_per_partition)
+    succession = Succession(
+        doors, catalogue=catalogue, cluster=cluster, reader=reader, budget=budget, refusals=refusals
+    )
     leading = Leading(doors, catalogue=catalogue, cluster=cluster, tenancy=succession.current)
     return Ground(
         doors=doors,
@@ -46,6 +51,7 @@ def lay_ground(doors: Doors, *, obey: Callable[[], None]) -> Ground:
         reader=reader,
         catalogue=catalogue,
         cluster=cluster,
+        refusals=refusals,
         succession=succession,
         leading=leading,
     )

@@ -1,12 +1,13 @@
 """Refusals: batches of idempotent producers that were refused for now, so that none of their successors overtakes them.
 
-Data path   broker asks **refusals** just before a log judges a batch
+Data path   appending asks **refusals** just before a log judges a batch; appending and tenure add to it
 Owns        the first refused sequence per producer and partition, until a batch of the producer is stored
 Leaves      the rules of sequences to `producers`
 
 A log takes an unknown producer at its word (it may have forgotten it), so it would also take the second batch of a
 new one whose first was just refused: memory was full, or the lease could not be had. The first, sent again, would then
-come before everything that the log remembers, and look like a duplicate of something stored.
+come before everything that the log remembers, and look like a duplicate of something stored. The same holds for
+batches that were in flight when their log was sealed (the WAL failed, the lease or the session was lost).
 
 A producer that hasn't sent a refused batch again for a while has stored it through another agent, or given it up.
 

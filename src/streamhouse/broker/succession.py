@@ -19,6 +19,7 @@ from .cluster.recovery import Recovered, Recovery
 from .doors import Doors
 from .log import PartitionLog
 from .reading.reader import SegmentReader
+from .refusals import Refusals
 from .tenure import Tenure
 
 log = logging.getLogger(__name__)
@@ -26,13 +27,21 @@ log = logging.getLogger(__name__)
 
 class Succession:
     def __init__(
-        self, doors: Doors, *, catalogue: Catalogue, cluster: Cluster, reader: SegmentReader, budget: MemoryBudget
+        self,
+        doors: Doors,
+        *,
+        catalogue: Catalogue,
+        cluster: Cluster,
+        reader: SegmentReader,
+        budget: MemoryBudget,
+        refusals: Refusals,
     ) -> None:
         self._doors = doors
         self._catalogue = catalogue
         self._cluster = cluster
         self._reader = reader
         self._budget = budget
+        self._refusals = refusals
         self._tenure: Tenure | None = None
         self.recovered = Recovered()
 
@@ -89,7 +98,11 @@ class Succession:
 
     async def _begin(self) -> Tenure:
         tenure = await Tenure.begin(
-            self._doors, reader=self._reader, budget=self._budget, config_of=self._catalogue.config_of
+            self._doors,
+            reader=self._reader,
+            budget=self._budget,
+            refusals=self._refusals,
+            config_of=self._catalogue.config_of,
         )
         try:
             async with tenure.kept_alive():

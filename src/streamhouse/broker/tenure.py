@@ -40,6 +40,7 @@ from .leases import Leases, Taken
 from .log import PartitionLog
 from .opening import Opening
 from .reading.reader import SegmentReader
+from .refusals import Refusals
 from .wal.base import Wal
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Tenure:
         valid_until: float,
         reader: SegmentReader,
         budget: MemoryBudget,
+        refusals: Refusals,
         config_of: Callable[[Topic], TopicConfig],
     ) -> None:
         self._doors = doors
@@ -62,6 +64,7 @@ class Tenure:
         self.wal = wal
         self._reader = reader
         self._budget = budget
+        self._refusals = refusals
         self._config_of = config_of
         self._valid_until = valid_until
         self._is_lost = False
@@ -95,6 +98,7 @@ class Tenure:
         *,
         reader: SegmentReader,
         budget: MemoryBudget,
+        refusals: Refusals,
         config_of: Callable[[Topic], TopicConfig],
     ) -> "Tenure":
         """Open a session and its WAL; `config_of` tells the settings in force for a topic.
@@ -119,7 +123,16 @@ class Tenure:
                 await doors.metadata.end_session(session.session_id)
             raise
         valid_until = asked + lease.usable_s
-        return cls(doors, session, wal, valid_until=valid_until, reader=reader, budget=budget, config_of=config_of)
+        return cls(
+            doors,
+            session,
+            wal,
+            valid_until=valid_until,
+            reader=reader,
+            budget=budget,
+            refusals=refusals,
+            config_of=config_of,
+        )
 
     def logs(self) -> Iterable[PartitionLog]:
         return self._logs.values()
@@ -225,7 +238,7 @@ class Tenure:
                 item.close(heirs[item.name])
             await self._quiesce()
             for item in logs:
-                item.seal()
+                self._seal(item)
             await self.flusher.flush_all(logs)
             ours = [item for item in logs if self._logs.get(item.name) is item]
             await self._leases.release([item.partition for item in ours])
@@ -279,10 +292,16 @@ class Tenure:
                 del self._logs[item.name]
                 self._leases.forget(item.partition)
             item.close(why)
-            item.seal()
+            self._seal(item)
             self._budget.give_back(item.discard())
             self._reader.runs.forget(item.partition)
         await self.wal.truncate({item.partition: MAX_LONG for item in gone})
+
+    def _seal(self, item: PartitionLog) -> None:
+        """Seal a closed log. What it had in flight was not acknowledged, so clients send it again: until they do, no
+        later batch of the same producer may be stored before it."""
+        item.seal()
+        self._refusals.refused(item.name, item.refused, now=self._doors.clock.monotonic())
 
     # --- life and end
 
@@ -380,7 +399,7 @@ class Tenure:
         if not isinstance(why, SessionLost):
             await self._quiesce()
         for item in self.logs():
-            item.seal()
+            self._seal(item)
         self.flusher.stop()
         if isinstance(why, SessionLost) or not await self._closing.hand_over(flush, stop_asked=self._stop_asked):
             await self._closing.leave_wal()
