@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import asyncpg
 import pytest
@@ -15,8 +16,11 @@ from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.base import OffsetsAsked
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
 from streamhouse.stores.metadata.postgres.connection import PostgresSettings
-from streamhouse.stores.metadata.transaction import Transaction
+from streamhouse.stores.metadata.transaction import Transaction, Work
+from streamhouse.stores.metadata.transactions.placing import place_segments
+from streamhouse.stores.metadata.transactions.replacements import replace_runs
 from tests.contracts.metadata_placing import placed_run, placement
+from tests.contracts.metadata_replacements import merged, rows
 from tests.contracts.metadata_scene import (
     ALICE,
     BOB,
@@ -268,3 +272,55 @@ async def test_one_placement_that_two_agents_make_at_once_happens_once(pair: Pai
         assert sorted(each.is_replayed for each in done) == [False, True]
         assert done[0].placed == done[1].placed
     assert await spans(pair[0], part(0)) == [(n, n + 1) for n in range(20)]
+
+
+class PausedAfterKnown:
+    """A transaction that stops right after it has looked whether a key is known, and before it acts on that."""
+
+    def __init__(self, tx: Transaction, *, looked: asyncio.Event, go_on: asyncio.Event) -> None:
+        self._tx, self._looked, self._go_on = tx, looked, go_on
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx, name)
+
+    async def rows(self, statement: str, params: Any = None) -> Any:
+        found = await self._tx.rows(statement, params)
+        if statement == self._tx.sql.known_among:
+            self._looked.set()
+            await self._go_on.wait()
+        return found
+
+
+async def given_up_between_look_and_insert(pair: Pair, key: str, work: Work[object]) -> bool:
+    """Whether another agent can give up an object that `work` has found unknown and is about to name."""
+    looked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def paused(tx: Transaction) -> object:
+        return await work(PausedAfterKnown(tx, looked=looked, go_on=go_on))
+
+    naming = asyncio.create_task(pair[0]._database.write(paused))
+    await looked.wait()
+    giving_up = asyncio.create_task(pair[1].give_up_objects([key]))
+    for _ in range(20):  # many more round trips than giving up needs when nothing holds it
+        await pair[1].renew_session(BOB, TTL_MS)
+    was_given_up = giving_up.done()
+    go_on.set()
+    await asyncio.gather(naming, giving_up)
+    assert key in {run.object_key for run in await rows(pair[0])}
+    doomed = {item.key for item in await pair[0].doomed_objects(grace_ms=0, limit=100)}
+    assert (key in doomed) == was_given_up
+    return was_given_up
+
+
+async def test_an_object_that_is_about_to_replace_runs_is_not_given_up(pair: Pair) -> None:
+    [state] = await lead(pair[0], ALICE, part(0))
+    await publish(pair[0], ALICE, state, 1, 2, 3)
+    old = await rows(pair[0])
+    commit = merged(old, "placed")
+    assert not await given_up_between_look_and_insert(pair, "placed", lambda tx: replace_runs(tx, ALICE, old, commit))
+
+
+async def test_an_object_that_is_about_to_be_placed_is_not_given_up(pair: Pair) -> None:
+    [state] = await lead(pair[0], ALICE, part(0))
+    wanted = placement(placed_run(state, 0, 1, "placed"))
+    assert not await given_up_between_look_and_insert(pair, "placed", lambda tx: place_segments(tx, wanted))

@@ -25,7 +25,7 @@ from streamhouse.stores.metadata.rows import (
     run_params,
     text_list,
 )
-from streamhouse.stores.metadata.transaction import Transaction
+from streamhouse.stores.metadata.transaction import Lock, Transaction
 from streamhouse.stores.metadata.transactions.segments import doom_unused, objects_of
 
 CARRIED: Final = ("producers_object_id", "producers_position", "producers_length", "producers_doubtful")
@@ -33,6 +33,7 @@ CARRIED: Final = ("producers_object_id", "producers_position", "producers_length
 
 async def replace_runs(tx: Transaction, session_id: SessionId, expected: Sequence[Run], commit: SegmentCommit) -> bool:
     check_replacement(expected, commit)
+    await tx.lock(Lock.PLACING, {})  # a job's object must not be given up between the look at its key and the insert
     session = await tx.row(tx.sql.find_session, {"session_id": session_id})
     if session is None or session["state"] != SessionState.LIVE:
         # The sweep for orphans spares the objects of live sessions alone.

@@ -36,11 +36,11 @@ ORDER BY o.object_id
 FOR UPDATE OF o;
 
 -- name: lock_placing
--- Segments are placed; no object is given up meanwhile.
+-- Segments are placed, or replace others; no object is given up meanwhile.
 SELECT pg_advisory_xact_lock_shared(hashtextextended('streamhouse: placing', 0));
 
 -- name: lock_giving_up
--- Objects are given up; no segments are placed meanwhile.
+-- Objects are given up; no segments are placed, and none replace others, meanwhile.
 SELECT pg_advisory_xact_lock(hashtextextended('streamhouse: placing', 0));
 
 -- name: lock_schemas
