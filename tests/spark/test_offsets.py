@@ -107,6 +107,23 @@ def test_a_limit_holds_and_a_stream_gets_on_whatever_waits(waiting: list[tuple[i
     assert taken > 0 or starts == ends
 
 
+@given(
+    backlog=st.integers(1_000_000, 10**12),
+    quiet=st.lists(st.integers(1, 50), min_size=1, max_size=7),
+    most=st.floats(0.1, 5000),
+)
+def test_no_partition_waits_for_ever_beside_a_backlog_that_keeps_growing(
+    backlog: int, quiet: list[int], most: float
+) -> None:
+    ends = {TopicPartition("t", number): count for number, count in enumerate([backlog, *quiet])}
+    starts = dict.fromkeys(ends, 0)
+    for _ in range(len(ends) * max(quiet)):
+        starts = limited(starts, ends, most)
+        ends[TopicPartition("t", 0)] += backlog
+    for number, count in enumerate(quiet, 1):
+        assert starts[TopicPartition("t", number)] == count
+
+
 def test_a_checkpoint_is_read_as_it_was_written() -> None:
     written = checkpoint({A: 7, B: 9})
     assert written == {"offsets": {"orders": {"0": 7, "1": 9}}}

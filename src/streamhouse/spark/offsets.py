@@ -12,6 +12,7 @@ once more, and "latest" is elsewhere by then.
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from streamhouse.errors import DataLost, Misconfigured
@@ -153,17 +154,37 @@ def of_other_topics(offsets: Offsets, topics: Collection[str]) -> Offsets:
 
 
 def limited(starts: Offsets, ends: Offsets, most: float | None) -> Offsets:
-    """Ends so that about `most` offsets are read, each partition by its share of what is waiting, and never nothing."""
-    waiting = {place: max(0, end - starts.get(place, 0)) for place, end in ends.items()}
-    total = sum(waiting.values())
-    if most is None or total <= most:
+    """Ends so that at most `most` offsets are read, and one at least: each partition by its share of what is waiting.
+
+    No partition waits for ever beside a backlog: a share is one offset at least, and where there are fewer offsets
+    than partitions, partitions take turns.
+    """
+    waiting = {place: end - starts.get(place, 0) for place, end in ends.items() if end > starts.get(place, 0)}
+    if most is None or sum(waiting.values()) <= most:
         return dict(ends)
-    share = most / total
-    found = {place: starts.get(place, 0) + int(waiting[place] * share) for place in ends}
-    if all(found[place] == starts.get(place, 0) for place in ends):  # less than one for each: the fullest go first
-        fullest = sorted(waiting, key=lambda place: -waiting[place])[: max(1, int(most))]
-        found.update({place: found[place] + min(1, waiting[place]) for place in fullest})
-    return found
+    taken = _turns(starts, waiting, ends, max(1, int(most))) if most < len(waiting) else _shares(waiting, most)
+    return {place: starts.get(place, 0) + taken.get(place, 0) for place in ends}
+
+
+def _shares(waiting: Offsets, most: float) -> Offsets:
+    """Proportional shares, rounded down; one for each partition whose share would be less."""
+    small: set[TopicPartition] = set()
+    while True:
+        total = sum(count for place, count in waiting.items() if place not in small)
+        share = (most - len(small)) / total if total else 0.0
+        too_small = {place for place, count in waiting.items() if count * share < 1} - small
+        if not too_small:
+            return {place: 1 if place in small else int(count * share) for place, count in waiting.items()}
+        small |= too_small
+
+
+def _turns(starts: Offsets, waiting: Offsets, places: Collection[TopicPartition], most: int) -> Offsets:
+    """One offset for each of `most` partitions. Whose turn it is follows from how many offsets were read so far, which
+    grow by `most` with each batch: it needs no memory, so a query that is restarted goes on with the next ones."""
+    ordered = sorted(places)
+    first = sum(starts.get(place, 0) for place in ordered) % len(ordered)
+    turns = (place for place in ordered[first:] + ordered[:first] if place in waiting)
+    return dict.fromkeys(islice(turns, most), 1)
 
 
 def write_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
