@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from streamhouse.broker.opening import Opening
-from streamhouse.errors import LeaseLost, StreamhouseError
+from streamhouse.errors import Internal, LeaseLost, StreamhouseError, Unavailable
 
 OVER = LeaseLost([], why="the session is ending")
 
@@ -48,3 +48,52 @@ async def test_whoever_waits_at_the_end_is_told_and_whoever_comes_after_it_begin
             await late
     assert door.goes == [["a"]]
     assert [task for task in asyncio.all_tasks() if task.get_name() == "opening"] == []
+
+
+class BrokenDoor(Door):
+    """Fails with something that nobody expected, in its first go only."""
+
+    async def open_many(self, wanted: Mapping[str, int]) -> Mapping[str, str | StreamhouseError]:
+        if len(self.goes) == 0:
+            self.goes.append(list(wanted))
+            await self.may_go.wait()
+            raise ValueError("a row without an epoch")
+        return await super().open_many(wanted)
+
+
+async def test_an_unexpected_failure_reaches_those_who_wait_as_an_error_and_not_the_next_ones() -> None:
+    door = BrokenDoor()
+    opening: Opening[str, int, str] = Opening(door.open_many)
+    first = [asyncio.ensure_future(opening.open("a", 1)) for _ in range(2)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    later = asyncio.ensure_future(opening.open("b", 2))
+    await asyncio.sleep(0)
+    door.may_go.set()
+    for waiting in first:
+        with pytest.raises(Internal, match="ValueError: a row without an epoch"):
+            await waiting
+    assert await later == "b-2"
+    assert await opening.open("a", 3) == "a-3"
+
+
+async def test_a_log_that_was_left_out_of_the_answer_is_an_error_for_those_who_wait() -> None:
+    async def open_nothing(_: Mapping[str, int]) -> Mapping[str, str | StreamhouseError]:
+        return {}
+
+    opening: Opening[str, int, str] = Opening(open_nothing)
+    with pytest.raises(Internal, match="KeyError"):
+        await opening.open("a", 1)
+
+
+async def test_a_worker_that_is_cancelled_leaves_an_error_for_those_who_wait() -> None:
+    door = Door()
+    opening: Opening[str, int, str] = Opening(door.open_many)
+    waiting = asyncio.ensure_future(opening.open("a", 1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks():
+        if task.get_name() == "opening":
+            task.cancel()
+    with pytest.raises(Unavailable):
+        await waiting

@@ -6,10 +6,13 @@ Leaves      leases, snapshots and logs to whoever opens
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import Internal, StreamhouseError, Unavailable
+
+log = logging.getLogger(__name__)
 
 MAX_TOGETHER: Final = 1000
 
@@ -54,10 +57,7 @@ class Opening(Generic[K, A, V]):
     async def aclose(self, why: StreamhouseError) -> None:
         """Open nothing more: whoever waits is told why, and nothing is left running."""
         self._closed = why  # somebody may come late, and would begin anew
-        for _, done in self.pending():
-            if not done.done():
-                done.set_exception(why)
-                done.exception()  # nobody may be waiting any more
+        self._refuse_pending(why)
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
@@ -72,15 +72,25 @@ class Opening(Generic[K, A, V]):
                 self._under_way = {}
         finally:
             self._worker = None
-            for _, done in self.pending():
-                done.cancel()
+            # Never a cancellation: those who wait would take it for their own, and their clients get no response.
+            self._refuse_pending(Unavailable("logs are not opened any more"))
+
+    def _refuse_pending(self, why: StreamhouseError) -> None:
+        for _, done in self.pending():
+            if not done.done():
+                done.set_exception(why)
+                done.exception()  # nobody may be waiting any more
 
     async def _go(self, together: Mapping[K, _Asked[A, V]]) -> None:
         found: Mapping[K, V | StreamhouseError]
         try:
-            found = await self._open_many({key: asked.about for key, asked in together.items()})
+            opened = await self._open_many({key: asked.about for key, asked in together.items()})
+            found = {key: opened[key] for key in together}
         except StreamhouseError as error:
             found = dict.fromkeys(together, error)
+        except Exception as error:
+            log.exception("opening logs failed", extra={"logs": len(together)})
+            found = dict.fromkeys(together, Internal(f"opening a log failed; why={type(error).__name__}: {error}"))
         for key, (_, done) in together.items():
             answer = found[key]
             if done.done():
