@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from streamhouse.errors import LeaseHeld, StreamhouseError, UnknownTopic
-from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.model.topic import Topic
 
 from .catalogue import Catalogue
@@ -91,10 +91,17 @@ class Leading:
         await asyncio.gather(*(self.open_log(name) for name in missing), return_exceptions=True)
 
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
-        """Who leads the partitions of these topics, or will when the first request comes."""
+        """Who leads the partitions of these topics, or will when the first request comes.
+
+        An agent whose session is late for its heartbeat doesn't name itself: another one may lead by now, and clients
+        that ask elsewhere find it.
+        """
         own = self._tenancy()
         known = {} if self._doors.alone else await self._cluster.leaders(topics)
         nobody = Leader(own.session if self._doors.alone else None, -1)
+        if not (self._doors.alone or own.is_valid):
+            mine = own.session.session_id
+            return {at: nobody if _is_led_by(each, mine) else each for at, each in known.items()}
         found: dict[PartitionId, Leader] = {}
         for topic in topics:
             for number in range(topic.partitions):
@@ -105,3 +112,7 @@ class Leading:
                     Leader(own.session, opened.epoch) if opened is not None and mine else known.get(partition, nobody)
                 )
         return found
+
+
+def _is_led_by(leader: Leader, session_id: SessionId) -> bool:
+    return leader.session is not None and leader.session.session_id == session_id

@@ -227,7 +227,7 @@ class PartitionLog:
             self._waiting.pop(waiting)
             if not waiting.done():
                 waiting.set_result(None)
-        self._wake()
+        self.wake_watchers()
 
     async def wait_for(self, end: int) -> None:
         """Return once the high watermark has reached `end`."""
@@ -279,7 +279,7 @@ class PartitionLog:
                 waiting.set_exception(why)
         self._waiting.clear()
         self._waiting_for_flush.clear()
-        self._wake()
+        self.wake_watchers()
 
     def seal(self) -> None:
         """The end of a closed log: the high watermark stays, and nothing above it is acknowledged any more."""
@@ -365,7 +365,8 @@ class PartitionLog:
     def unwatch(self, watcher: Watcher) -> None:
         self._watchers.pop(watcher, None)
 
-    def _wake(self) -> None:
+    def wake_watchers(self) -> None:
+        """Have everyone who watches this log look at it again."""
         for watcher in tuple(self._watchers):
             watcher.wake()
 

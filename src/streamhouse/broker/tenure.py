@@ -313,10 +313,11 @@ class Tenure:
                 watch = loops.create_task(self._watch_wal(), name="wal-watch")
                 flush = loops.create_task(self._flush(), name="flush")
                 reserve = loops.create_task(self._leases.reservations.run(), name="reserve")
+                expiry = loops.create_task(self._watch_expiry(), name="expiry")
                 await self._ending.wait()
                 await self._close(flush)
                 await self._opening.aclose(LeaseLost([], why=f"the session is ending: {self._end_reason}"))
-                for task in (heartbeat, watch, flush, reserve):
+                for task in (heartbeat, watch, flush, reserve, expiry):
                     task.cancel()
         finally:
             await self.flusher.aclose()
@@ -382,6 +383,17 @@ class Tenure:
             self._end(SessionLost(self.session.session_id, why=str(failure)))
         else:
             self._end(AppendFailed(f"write-ahead log failed; why={failure}"))
+
+    async def _watch_expiry(self) -> None:
+        """When the session's time is over, wake who waits for records here: they have to look for another leader."""
+        while True:
+            left_s = self._valid_until - self._doors.clock.monotonic()
+            if left_s <= 0:
+                log.warning("the heartbeat is late, leases are not acted on", extra={"logs": len(self._logs)})
+                for item in self.logs():
+                    item.wake_watchers()
+                left_s = self._doors.settings.lease.renew_s
+            await self._doors.clock.sleep(left_s)
 
     async def _flush(self) -> None:
         try:

@@ -106,6 +106,7 @@ class Fetcher:
         self._voids = Voids(doors.metadata, page=doors.settings.transactions.aborted_kept)
         self._open_log = ground.leading.open_log
         self._vouches_for = ground.succession.vouches_for
+        self._alone = doors.alone
         self._clock = doors.clock
 
     def configure(self, settings: FetchSettings) -> None:
@@ -165,6 +166,9 @@ class Fetcher:
             if not records and log.closed is not None:
                 # It will never have more; whoever leads next is found by asking again.
                 raise log.closed.with_traceback(None)
+            if not records and not self._alone and not self._vouches_for(log):
+                # Another agent may lead by now: who waits here for more would wait in vain.
+                raise LeaseLost([log.name], why="the heartbeat is late, another agent may lead it now")
         except StreamhouseError as error:
             return Fetched(name=item.name, error=error)
         return Fetched(
