@@ -34,6 +34,49 @@ def pace(**settings: float) -> Pace:
     return Pace(PaceSettings(**settings), seeded_ids())  # type: ignore[arg-type]
 
 
+# --- the lanes
+
+
+class SlowSegments(MemoryObjectStore):
+    """Takes segments only when it is told to, and may ask for fewer of them."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.may_take = asyncio.Event()
+        self.complains = False
+
+    async def put_new(self, key: str, body: Buffers) -> None:
+        if key.startswith("segments/"):
+            if self.complains:
+                raise Throttled("slow down")
+            await self.may_take.wait()
+        await super().put_new(key, body)
+
+
+async def test_a_put_of_the_wal_does_not_wait_for_segments() -> None:
+    clock = ManualClock()
+    bucket = SlowSegments(clock)
+    store = adaptive(bucket, clock, PaceSettings(max_concurrent=2))
+    segments = [asyncio.ensure_future(store.put_new(f"segments/{number}", [b"x"])) for number in range(5)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await store.put_new("wal/1", [b"x"])
+    assert not any(segment.done() for segment in segments)
+    bucket.may_take.set()
+    await asyncio.gather(*segments)
+
+
+async def test_a_put_of_the_wal_does_not_wait_out_the_pause_that_segments_were_asked_for() -> None:
+    clock = ManualClock()
+    bucket = SlowSegments(clock)
+    bucket.complains = True
+    store = adaptive(bucket, clock, PaceSettings(first_pause_s=1000, max_pause_s=1000))
+    with pytest.raises(Throttled):
+        await store.put_new("segments/1", [b"x"])
+    async with asyncio.timeout(5):
+        await store.put_new("wal/1", [b"x"])
+
+
 # --- the decision
 
 

@@ -65,7 +65,11 @@ class StoreSettings(Section, frozen=True, kw_only=True):
     retry_wait_max_s: Annotated[float, about("longest wait between two tries", gt=0)] = 3.0
     max_concurrent: Annotated[
         int,
-        about("requests to a bucket at once: of reads, of writes, of deletes and listings; less when it is slow", gt=0),
+        about(
+            "requests to a bucket at once: of reads, of WAL writes, of other writes, of deletes and listings; less when "
+            "it is slow",
+            gt=0,
+        ),
     ] = 64
     max_waiting: Annotated[int, about("calls that wait for such a request to end; further ones fail", gt=0)] = 1024
     max_wait_s: Annotated[float, about("longest time that such a call waits", gt=0)] = 30.0

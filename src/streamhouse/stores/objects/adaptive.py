@@ -4,8 +4,8 @@ Data path   retrying -> **adaptive** -> metered -> a bucket
 Owns        how many requests are under way, the pause after "slow down", who waits for how long
 Leaves      repeating what failed to `retrying`; what counts as a complaint to the bucket's module
 
-Reads, writes and housekeeping (deletes, listings) have a lane each, so that none of them waits in another's queue, and
-deletes drain even while reads are held back. In a lane, the limit grows by one for every round of successes and is
+Reads, writes of the WAL, other writes and housekeeping (deletes, listings) have a lane each, so that none of them waits
+in another's queue: an ack never waits for segments of 64 MiB, and deletes drain even while reads are held back. In a lane, the limit grows by one for every round of successes and is
 halved when the store complains or fails, as TCP does it; requests that were under way at a cut don't cut again. After
 a complaint nothing is sent for a while, then one request, and the others only when that one succeeded. The pause
 doubles with every further complaint: in a storm each lane sends one request per pause, and nothing else.
@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.errors import Unavailable
+from streamhouse.format.keys import WAL_PREFIX
 from streamhouse.stores.objects.base import (
     Buffers,
     ObjectExists,
@@ -32,7 +33,7 @@ from streamhouse.stores.objects.base import (
     Throttled,
 )
 
-LANES: Final = ("read", "write", "housekeeping")
+LANES: Final = ("read", "wal", "write", "housekeeping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,14 +161,16 @@ class AdaptiveStore:
     ) -> None:
         self._inner = inner
         lanes = [Lane(name, settings or PaceSettings(), clock, ids) for name in LANES]
-        self._read, self._write, self._housekeeping = lanes
+        self._read, self._wal, self._write, self._housekeeping = lanes
         _register(registry, lanes)
 
     def __repr__(self) -> str:
-        return f"<AdaptiveStore {self._read!r} {self._write!r} {self._housekeeping!r} {self._inner!r}>"
+        lanes = f"{self._read!r} {self._wal!r} {self._write!r} {self._housekeeping!r}"
+        return f"<AdaptiveStore {lanes} {self._inner!r}>"
 
     async def put_new(self, key: str, body: Buffers) -> None:
-        async with self._write.slot():
+        lane = self._wal if key.startswith(WAL_PREFIX) else self._write
+        async with lane.slot():
             await self._inner.put_new(key, body)
 
     async def get_range(self, key: str, start: int, end: int) -> bytes:
