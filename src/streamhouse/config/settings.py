@@ -66,8 +66,8 @@ class StoreSettings(Section, frozen=True, kw_only=True):
     max_concurrent: Annotated[
         int,
         about(
-            "requests to a bucket at once: of reads, of WAL writes, of other writes, of deletes and listings; less when "
-            "it is slow",
+            "requests to a bucket at once: of reads, of WAL writes, of other writes, of deletes and listings; less "
+            "when it is slow",
             gt=0,
         ),
     ] = 64

@@ -5,10 +5,11 @@ Owns        how many requests are under way, the pause after "slow down", who wa
 Leaves      repeating what failed to `retrying`; what counts as a complaint to the bucket's module
 
 Reads, writes of the WAL, other writes and housekeeping (deletes, listings) have a lane each, so that none of them waits
-in another's queue: an ack never waits for segments of 64 MiB, and deletes drain even while reads are held back. In a lane, the limit grows by one for every round of successes and is
-halved when the store complains or fails, as TCP does it; requests that were under way at a cut don't cut again. After
-a complaint nothing is sent for a while, then one request, and the others only when that one succeeded. The pause
-doubles with every further complaint: in a storm each lane sends one request per pause, and nothing else.
+in another's queue: an ack never waits for segments of 64 MiB, and deletes drain even while reads are held back.
+In a lane, the limit grows by one for every round of successes and is halved when the store complains or fails, as TCP
+does it; requests that were under way at a cut don't cut again. After a complaint nothing is sent for a while, then one
+request, and the others only when that one succeeded. The pause doubles with every further complaint: in a storm each
+lane sends one request per pause, and nothing else.
 """
 
 import asyncio
