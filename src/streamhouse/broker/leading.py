@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Final
 
 from streamhouse.errors import LeaseHeld, StreamhouseError, UnknownTopic
-from streamhouse.model.names import PartitionId, SessionId, TopicPartition
+from streamhouse.model.lease import Session
+from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
 
 from .catalogue import Catalogue
@@ -100,8 +101,7 @@ class Leading:
         known = {} if self._doors.alone else await self._cluster.leaders(topics)
         nobody = Leader(own.session if self._doors.alone else None, -1)
         if not (self._doors.alone or own.is_valid):
-            mine = own.session.session_id
-            return {at: nobody if _is_led_by(each, mine) else each for at, each in known.items()}
+            return {at: nobody if _is_led_by(each, own.session) else each for at, each in known.items()}
         found: dict[PartitionId, Leader] = {}
         for topic in topics:
             for number in range(topic.partitions):
@@ -114,5 +114,5 @@ class Leading:
         return found
 
 
-def _is_led_by(leader: Leader, session_id: SessionId) -> bool:
-    return leader.session is not None and leader.session.session_id == session_id
+def _is_led_by(leader: Leader, session: Session) -> bool:
+    return leader.session is not None and leader.session.session_id == session.session_id
