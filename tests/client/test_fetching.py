@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamhouse.client.fetching import answered
-from streamhouse.errors import Rejected
+from streamhouse.errors import CorruptBatch, Rejected
 from streamhouse.format.batch import place
 from streamhouse.format.records import Record, build_batch
 from tests.format.transactional_logs import Written
@@ -37,6 +37,14 @@ def test_a_batch_that_was_cut_off_is_fetched_again() -> None:
     (chunk,) = answered(answer((0, 0, data[:-1])), "t", {0: 0}).chunks
     assert ([record.value for record in chunk.take(9)], chunk.next_offset) == ([b"a"], 1)
     assert answered(answer((0, 0, batch(0, b"a")[:-1])), "t", {0: 0}).chunks == []
+
+
+@pytest.mark.parametrize("length", [-13, -12, 0, 48, -(2**31)])
+def test_a_length_that_no_batch_has_is_refused_and_not_walked_for_ever(length: int) -> None:
+    lying = bytearray(batch(0, b"a") + batch(1, b"b"))
+    lying[8:12] = length.to_bytes(4, "big", signed=True)
+    with pytest.raises(CorruptBatch, match="shorter than its header"):
+        answered(answer((0, 0, bytes(lying))), "t", {0: 0})
 
 
 def test_what_has_no_records_for_people_is_passed_by() -> None:

@@ -15,8 +15,8 @@ from aiokafka.errors import for_code
 
 from streamhouse.client.failures import from_code
 from streamhouse.client.nouns import Record
-from streamhouse.errors import StreamhouseError, Unavailable
-from streamhouse.format.batch import read_header
+from streamhouse.errors import CorruptBatch, StreamhouseError, Unavailable
+from streamhouse.format.batch import HEADER_BYTES, read_header
 from streamhouse.format.isolation import NONE_ABORTED, Aborted
 from streamhouse.format.markers import read_marker
 from streamhouse.format.records import decode_batch
@@ -134,11 +134,13 @@ def aborted_in(batches: Iterable[memoryview], told: Sequence[tuple[int, int]]) -
 
 
 def _batches(data: memoryview) -> Iterator[memoryview]:
-    """Whole batches; agents may cut the last one off in the middle."""
+    """Whole batches; agents may cut the last one off. Raises `CorruptBatch` for a length that no batch has."""
     position = 0
     while len(data) - position >= _PREFIX.size:
         _, length = _PREFIX.unpack_from(data, position)
         end = position + _PREFIX.size + length
+        if end - position < HEADER_BYTES:
+            raise CorruptBatch(f"a fetched batch is shorter than its header; position={position} length={length}")
         if end > len(data):
             return
         yield data[position:end]

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import UnknownMemberIdError
 from aiokafka.protocol.admin import DeleteGroupsRequest, ListGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
@@ -19,6 +18,7 @@ from streamhouse.client.failures import from_code
 from streamhouse.client.nouns import Group, GroupMember, Place
 from streamhouse.client.requests import GroupDescriptions
 from streamhouse.errors import GroupNotFound, NonEmptyGroup
+from streamhouse.format.consumer_protocol import assigned_partitions
 
 _NOT_THERE: Final = "Dead"
 _NO_GENERATION: Final = -1
@@ -111,8 +111,4 @@ def _member(told: Any) -> GroupMember:
 
 def _assigned(assignment: bytes) -> tuple[Place, ...]:
     """The partitions of a consumer; nothing for other kinds of members, whose bytes only they can read."""
-    try:
-        found = ConsumerProtocolMemberAssignment.decode(assignment).partitions() if assignment else []
-    except (ValueError, UnicodeDecodeError):
-        return ()
-    return tuple(sorted(Place(topic, partition) for topic, partition in found))
+    return tuple(Place(topic, partition) for topic, partition in assigned_partitions(assignment) or ())

@@ -8,7 +8,9 @@ import httpx
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from streamhouse.wire.http.routes.groups import assigned
+from streamhouse.wire.kafka.messages.sync_group import SyncGroupResponse
+from tests.wire.kafka.members import Member
+from tests.wire.kafka.talk import Client
 
 from .conftest import Site, StartSite
 from .test_streams import with_topic
@@ -125,9 +127,18 @@ async def test_a_group_may_have_any_name(site: Site) -> None:
     assert (await site.http.get("/v1/groups/a%2Fb%20ü")).json()["group"] == "a/b ü"
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"\x00", b"\x00\x00\xff\xff\xff\xff", struct.pack(">hih", 0, 1, 5), struct.pack(">hihi", 0, 2**30, 0, 9)],
-)
-def test_assignments_that_are_no_consumers_are_nothing(data: bytes) -> None:
-    assert assigned(data) == []
+async def test_a_member_whose_assignment_lies_about_its_lengths_is_told_without_one(site: Site) -> None:
+    address = site.agent.ready.kafka
+    client = await Client.connect(address.host, address.port)
+    try:
+        member = Member(client, group_id="billing")
+        await member.join()
+        never_ends = struct.pack(">hih", 0, 2**31 - 1, -6)
+        synced = await client.call(member.sync_request({member.member_id: never_ends}), SyncGroupResponse, 5)
+        assert synced.assignment == never_ends
+        async with asyncio.timeout(20):
+            told = (await site.http.get(BILLING)).json()
+        assert [each["assigned"] for each in told["members"]] == [[]]
+        assert told["state"] == "Stable"
+    finally:
+        await client.close()

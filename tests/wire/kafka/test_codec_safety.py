@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamhouse.errors import Rejected
-from streamhouse.wire.kafka.codec import MAX_ERROR_TEXT, MalformedMessage, decode, encode_bytes
+from streamhouse.wire.kafka.codec import MAX_ERROR_TEXT, MAX_TAGGED_FIELDS, MalformedMessage, decode, encode_bytes
 from streamhouse.wire.kafka.messages import REQUESTS
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from streamhouse.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -17,7 +17,7 @@ from streamhouse.wire.kafka.messages.header import RequestHeader
 from streamhouse.wire.kafka.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from streamhouse.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from streamhouse.wire.kafka.primitives import UUID_CACHE_ENTRIES, uuid_of
+from streamhouse.wire.kafka.primitives import UUID_CACHE_ENTRIES, uuid_of, uvarint
 from streamhouse.wire.kafka.schema import Message
 from tests.wire.kafka.message_values import MESSAGES, versions_of
 
@@ -109,6 +109,34 @@ def test_elements_are_counted_over_all_arrays_together() -> None:
     assert decode(FetchRequest, 4, body, max_elements=9)
     with pytest.raises(MalformedMessage, match="more array elements"):
         decode(FetchRequest, 4, body, max_elements=8)
+
+
+def tagged(count: int) -> bytes:
+    """A MetadataRequest of version 9 without topics, and with tagged fields that nobody knows."""
+    return bytes.fromhex("01 00 00 00") + uvarint(count) + b"\x07\x00" * count
+
+
+def test_more_tagged_fields_than_allowed_are_refused_before_they_are_read() -> None:
+    body = tagged(MAX_TAGGED_FIELDS)
+    assert decode(MetadataRequest, 9, body)[1] == len(body)
+    assert "more tagged fields" in rejection(MetadataRequest, 9, tagged(MAX_TAGGED_FIELDS + 1))
+    assert "more tagged fields" in rejection(MetadataRequest, 9, tagged(0)[:-1] + uvarint(2**32 - 1))
+
+
+def test_known_tagged_fields_count_as_well() -> None:
+    def body(count: int) -> bytes:
+        return bytes.fromhex("0000 01 00000000") + uvarint(count) + bytes.fromhex("01 08 0000000000000005") * count
+
+    assert decode(ApiVersionsResponse, 3, body(MAX_TAGGED_FIELDS))
+    assert "more tagged fields" in rejection(ApiVersionsResponse, 3, body(MAX_TAGGED_FIELDS + 1))
+
+
+def test_tagged_fields_are_counted_over_all_parts_of_a_message_together() -> None:
+    topics = [MetadataRequestTopic(name="t") for _ in range(3)]
+    body = encode_bytes(MetadataRequest(topics=topics), 9).replace(b"\x02t\x00", b"\x02t\x02\x07\x00\x07\x00")
+    assert decode(MetadataRequest, 9, body, max_tagged_fields=6)
+    with pytest.raises(MalformedMessage, match="more tagged fields"):
+        decode(MetadataRequest, 9, body, max_tagged_fields=5)
 
 
 # --- noise --------------------------------------------------------------------------------------------------------

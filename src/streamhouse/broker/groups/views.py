@@ -8,11 +8,11 @@ Leaves      doing it to `groups` and `offsets`
 from typing import Final
 
 from streamhouse.errors import GroupNotFound, NonEmptyGroup
+from streamhouse.format.consumer_protocol import subscribed_topics
 from streamhouse.model.group import CONSUMER, GroupState
 
 from .calls import DescribedGroup, ListedGroup
 from .state import Group
-from .subscription import subscribed_topics
 
 CLASSIC: Final = "classic"
 

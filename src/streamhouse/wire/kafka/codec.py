@@ -20,6 +20,9 @@ from streamhouse.wire.kafka.schema import Buffer, Message
 MAX_ELEMENTS: Final = 1_000_000
 """Array elements in one message: a small struct costs a hundred bytes of memory and only three on the wire."""
 
+MAX_TAGGED_FIELDS: Final = 10_000
+"""Tagged fields in one message, known or not, as in Kafka."""
+
 MAX_ERROR_TEXT: Final = 200
 
 M = TypeVar("M", bound=Message)
@@ -45,6 +48,7 @@ def decode(
     *,
     strict: bool = False,
     max_elements: int = MAX_ELEMENTS,
+    max_tagged_fields: int = MAX_TAGGED_FIELDS,
 ) -> tuple[M, int]:
     """Read a message that starts at `offset`; answers with it and the offset behind it.
 
@@ -54,7 +58,7 @@ def decode(
     view = memoryview(buffer)
     size = len(view)
     try:
-        message, end = compiled.run(view, offset, size, max_elements)
+        message, end = compiled.run(view, offset, size, max_elements, max_tagged_fields)
     except (ValueError, IndexError, struct.error) as error:
         raise MalformedMessage(_describe("malformed message", cls, version, compiled, error)) from None
     if strict and end != size:

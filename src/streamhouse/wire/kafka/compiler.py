@@ -38,9 +38,10 @@ class Compiled:
 
 
 def compile_decoder(message: type[Message], version: int) -> Compiled:
-    """Compile `decode(view, o, size, left) -> (message, end)`; `left` is how many array elements it may have."""
+    """Compile `decode(view, o, size, left, tags_left) -> (message, end)`; `left` is how many array elements the message
+    may have, `tags_left` how many tagged fields."""
     reader = _Reader(message, version)
-    with reader.block("def decode(view, o, size, left):"):
+    with reader.block("def decode(view, o, size, left, tags_left):"):
         reader.struct(message, "m")
         reader.flush()
         reader.add("return m, o")
@@ -164,10 +165,14 @@ class _Reader(_Writer):
         count, tag, length, end = map(self.fresh, ("n", "tag", "n", "end"))
         self.put("B", count)
         self.flush()
+        with self.block(f"if {count}:"):
+            self.add(f"if {count} > 127: {count}, o = long_uvarint(view, o, {count})")
+            self.add(f"tags_left -= {count}")
+            self.add("if tags_left < 0: raise ValueError('more tagged fields than a message may have')")
+            if not known:
+                self.add(f"o = skip_tags(view, o, size, {count})")
         if not known:
-            self.add(f"if {count}: o = skip_tags(view, o, size, {count})")
             return
-        self.add(f"if {count} > 127: {count}, o = long_uvarint(view, o, {count})")
         with self.block(f"for _ in range({count}):"):
             self.add(f"{tag}, o = read_uvarint(view, o)")
             self.add(f"{length}, o = read_uvarint(view, o)")

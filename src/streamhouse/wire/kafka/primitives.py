@@ -68,8 +68,6 @@ def long_string(length: int) -> bytes:
 
 def skip_tags(view: memoryview, offset: int, size: int, count: int) -> int:
     """Step over tagged fields that this version of the message does not know."""
-    if count > 0x7F:
-        count, offset = long_uvarint(view, offset, count)
     for _ in range(count):
         _, offset = read_uvarint(view, offset)
         length, offset = read_uvarint(view, offset)

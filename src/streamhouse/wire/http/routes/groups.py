@@ -7,8 +7,7 @@ POST   /v1/groups/{group}/reset    {"to": "earliest"} or {"offset": 7} or {"time
 DELETE /v1/groups/{group}          with all that it committed; it may have no members, and nor may one that is reset
 """
 
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -18,6 +17,7 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups.calls import DescribedGroup, DescribedMember, OffsetToCommit
 from streamhouse.errors import GroupNotFound, UnknownTopic
+from streamhouse.format.consumer_protocol import assigned_partitions
 from streamhouse.model.group import CommittedOffset, GroupState
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.http.errors import Flaw, Unprocessable
@@ -235,29 +235,10 @@ def _member(member: DescribedMember) -> MemberView:
         client=member.client_id,
         host=member.client_host.removeprefix("/"),
         instance=member.instance_id,
-        assigned=[Place(topic=topic, partition=number) for topic, number in assigned(member.assignment)],
+        assigned=[
+            Place(topic=topic, partition=number) for topic, number in assigned_partitions(member.assignment) or ()
+        ],
     )
-
-
-def assigned(data: bytes) -> list[tuple[str, int]]:
-    """The partitions in a consumer's assignment; nothing where other kinds of members have bytes of their own."""
-    try:
-        return sorted(_assigned(data))
-    except (struct.error, UnicodeDecodeError):
-        return []
-
-
-def _assigned(data: bytes) -> Iterator[tuple[str, int]]:
-    _, topics = struct.unpack_from(">hi", data)
-    at = 6
-    for _ in range(topics):
-        (length,) = struct.unpack_from(">h", data, at)
-        topic = data[at + 2 : at + 2 + length].decode()
-        at += 2 + length
-        (count,) = struct.unpack_from(">i", data, at)
-        numbers = struct.unpack_from(f">{max(count, 0)}i", data, at + 4) if count <= len(data) // 4 else ()
-        at += 4 + 4 * len(numbers)
-        yield from ((topic, number) for number in numbers)
 
 
 def _standing(name: TopicPartition, committed: CommittedOffset, end: int | None) -> Standing:

@@ -1,0 +1,77 @@
+"""Consumer protocol: what consumers of a group tell each other, as the bytes that brokers pass on without reading them.
+
+Data path   off; asked by the group coordinator (offsets to delete or to expire), by the HTTP API and by the client
+Owns        the only reader of ConsumerProtocolSubscription and ConsumerProtocolAssignment
+Leaves      the user data of assignors unread
+
+The bytes come from clients. Every length is compared with the bytes that are left before it is used, and a message has
+at most `MAX_ELEMENTS` array elements. All versions of both messages begin with the fields that are read here.
+"""
+
+import struct
+from typing import Final
+
+MAX_ELEMENTS: Final = 1_000_000
+"""Array elements that a message may have, as in Kafka."""
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+
+
+def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
+    """The topics of a ConsumerProtocolSubscription; None where the bytes are none."""
+    try:
+        message = _Bytes(subscription)
+        message.integer(_INT16)  # the version
+        return frozenset(message.string() for _ in range(message.count(least_bytes=_INT16.size)))
+    except ValueError:
+        return None
+
+
+def assigned_partitions(assignment: bytes) -> list[tuple[str, int]] | None:
+    """The partitions of a ConsumerProtocolAssignment, by topic and number; None where the bytes are none."""
+    found: list[tuple[str, int]] = []
+    try:
+        message = _Bytes(assignment)
+        message.integer(_INT16)
+        for _ in range(message.count(least_bytes=_INT16.size + _INT32.size)):
+            topic = message.string()
+            found += [(topic, message.integer(_INT32)) for _ in range(message.count(least_bytes=_INT32.size))]
+    except ValueError:
+        return None
+    return sorted(found)
+
+
+class _Bytes:
+    """Bytes that are read from front to back; whatever is wrong with them is a `ValueError`."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+        self._elements_left = MAX_ELEMENTS
+
+    @property
+    def _left(self) -> int:
+        return len(self._data) - self._position
+
+    def integer(self, layout: struct.Struct) -> int:
+        if self._left < layout.size:
+            raise ValueError("the message ends too early")
+        (value,) = layout.unpack_from(self._data, self._position)
+        self._position += layout.size
+        return int(value)
+
+    def count(self, *, least_bytes: int) -> int:
+        """The length of an array whose elements take `least_bytes` each, or more."""
+        count = self.integer(_INT32)
+        self._elements_left -= count
+        if not 0 <= count <= self._left // least_bytes or self._elements_left < 0:
+            raise ValueError("an array is longer than the message")
+        return count
+
+    def string(self) -> str:
+        length = self.integer(_INT16)
+        if not 0 <= length <= self._left:
+            raise ValueError("a string is longer than the message")
+        start, self._position = self._position, self._position + length
+        return self._data[start : self._position].decode()
