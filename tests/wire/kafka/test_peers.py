@@ -15,8 +15,12 @@ from streamhouse.format.batch import as_new, read_header
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity
+from streamhouse.wire.kafka.codec import UnencodableMessage, encode_bytes
+from streamhouse.wire.kafka.messages.header import ResponseHeader
 from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from streamhouse.wire.kafka.peers import KafkaPeers
+from streamhouse.wire.kafka.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from streamhouse.wire.kafka.peers import KafkaPeers, appends
+from streamhouse.wire.kafka.peers.link import connect
 from streamhouse.wire.kafka.peers.peer import Peer
 from streamhouse.wire.kafka.transacting import call_of
 from tests.contracts.clocks import ManualClock
@@ -95,6 +99,58 @@ async def test_an_answer_that_breaks_off_or_makes_no_sense_is_no_acknowledgement
         waiting = [peers.append(at, partition, a_batch(b"%d" % number)) for number in range(3)]
         got = await asyncio.gather(*waiting, return_exceptions=True)
     assert all(isinstance(each, Unavailable) for each in got), got
+
+
+async def swapping(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers two requests in the wrong order, each with the offset that its own correlation id says."""
+    numbers = []
+    for _ in range(2):
+        body = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        numbers.append(int.from_bytes(body[4:8]))
+    for number in reversed(numbers):
+        writer.write(produce_answer(number))
+    writer.close()
+
+
+def produce_answer(number: int) -> bytes:
+    part = PartitionProduceResponse(index=0, base_offset=number)
+    topic = TopicProduceResponse(topic_id=SOMEWHERE.topic_id, partition_responses=[part])
+    body = encode_bytes(ResponseHeader(correlation_id=number), 1)
+    body += encode_bytes(ProduceResponse(responses=[topic]), appends.VERSION)
+    return len(body).to_bytes(4) + body
+
+
+async def test_an_answer_to_another_request_is_no_answer_and_ends_the_link(peers: KafkaPeers) -> None:
+    async with await asyncio.start_server(swapping, "127.0.0.1", 0) as server:
+        at = Address(*server.sockets[0].getsockname()[:2])
+        got = await asyncio.gather(
+            *(peers.append(at, SOMEWHERE, a_batch(b"%d" % number)) for number in range(2)), return_exceptions=True
+        )
+    assert all(isinstance(each, Unavailable) for each in got), got
+    assert "expected=1 received=2" in str(got[0])
+    assert repr(peers) == "<KafkaPeers links=0>"
+
+
+async def test_an_answer_that_nobody_asked_for_ends_the_link() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(produce_answer(1))
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        at = Address(*server.sockets[0].getsockname()[:2])
+        link = await connect(at, clock=ManualClock(), max_unsent_bytes=1000)
+        await until(lambda: not link.is_open)
+        await link.aclose()
+
+
+async def test_a_request_that_cannot_be_written_takes_nobody_elses_answer(served: Served) -> None:
+    link = await connect(Address(served.host, served.port), clock=ManualClock(), max_unsent_bytes=1000)
+    with pytest.raises(UnencodableMessage):
+        await link.ask(ListGroupsRequest(types_filter=["classic"]), 3, ListGroupsResponse)
+    async with asyncio.timeout(20):
+        assert (await link.ask(ListGroupsRequest(), 3, ListGroupsResponse)).groups == []
+    await link.aclose()
 
 
 async def test_an_agent_that_says_nothing_is_not_waited_for_for_ever(served: Served) -> None:

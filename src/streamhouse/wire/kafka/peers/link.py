@@ -1,8 +1,9 @@
 """Link: one connection to another agent; many requests may be under way, answers come in the order of the requests.
 
 Data path   peer -> **link** -> another agent's Kafka listener, and back
-Owns        frames and correlation, who waits for which answer
+Owns        frames and correlation ids, who waits for which answer
 Leaves      which link to use, and for how long to wait, to `peer`; bytes of messages to `codec`
+Invariant   an answer goes to the request whose correlation id it carries; any other answer ends the link
 """
 
 import asyncio
@@ -20,12 +21,15 @@ from streamhouse.wire.kafka.schema import Buffer, Request, Response
 MAX_ANSWER_BYTES: Final = 192 * 1024 * 1024
 """More than a fetch with its limits and one batch above them."""
 
+MAX_CORRELATION_ID: Final = 2**31 - 1
+
 _SIZE: Final = struct.Struct(">i")
 
 R = TypeVar("R", bound=Response)
 
 
 class _Waiting(NamedTuple):
+    correlation_id: int
     sent_at: float
     answered: "asyncio.Future[bytes]"
 
@@ -60,11 +64,13 @@ class Link:
         # Whoever gave up waiting has left its bytes here.
         if self._writer.transport.get_write_buffer_size() > self._max_unsent_bytes:
             raise ConnectionResetError("the other side takes nothing")
+        correlation_id = self._sent % MAX_CORRELATION_ID + 1
+        frame = _frame(request, version, correlation_id)  # raises before anybody waits for its answer
         answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(self._clock.monotonic(), answered))
+        self._waiting.append(_Waiting(correlation_id, self._clock.monotonic(), answered))
         self._sent += 1
         try:
-            self._writer.writelines(_frame(request, version, self._sent))
+            self._writer.writelines(frame)
             await self._writer.drain()
         except RuntimeError as error:  # what uvloop says of a transport that has just been closed
             raise ConnectionResetError(str(error)) from error
@@ -78,19 +84,28 @@ class Link:
         try:
             while True:
                 (size,) = _SIZE.unpack(await self._reader.readexactly(_SIZE.size))
-                if not 0 < size <= MAX_ANSWER_BYTES:
+                if not _SIZE.size <= size <= MAX_ANSWER_BYTES:
                     raise ConnectionAbortedError(f"an answer has an impossible size; bytes={size}")
-                body = await self._reader.readexactly(size)
-                if self._waiting and not (answered := self._waiting.popleft().answered).done():
-                    answered.set_result(body)
+                self._deliver(await self._reader.readexactly(size))
         except (OSError, EOFError) as error:
             why = error
         finally:
             self._writer.close()
-            for _, answered in self._waiting:
-                if not answered.done():
-                    answered.set_exception(why)
-                    answered.exception()  # whoever waited may have gone
+            for waiting in self._waiting:
+                if not waiting.answered.done():
+                    waiting.answered.set_exception(why)
+                    waiting.answered.exception()  # whoever waited may have gone
+
+    def _deliver(self, body: bytes) -> None:
+        """Give an answer to the oldest request; raises `ConnectionAbortedError` when it is an answer to another one."""
+        (received,) = _SIZE.unpack_from(body)
+        expected = self._waiting[0].correlation_id if self._waiting else None
+        if received != expected:
+            raise ConnectionAbortedError(
+                f"an answer belongs to another request; correlation ids: expected={expected} received={received}"
+            )
+        if not (answered := self._waiting.popleft().answered).done():
+            answered.set_result(body)
 
     def close(self) -> None:
         self._receiving.cancel()
