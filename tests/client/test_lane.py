@@ -1,11 +1,16 @@
 """What becomes of batches that were not stored: none is lost without a word, none is stored twice."""
 
 import asyncio
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from streamhouse.client.delivery import Batch, Delivery
-from streamhouse.client.lane import Identity, Lane, Mending, NotStored, Stored, mend
+from streamhouse.client.lane import SEQUENCES, Identity, Lane, Mending, NotStored, Stored, mend
+from streamhouse.client.producer import judged
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Internal, Rejected, Unavailable
 from streamhouse.model.record import NewRecord
@@ -87,12 +92,22 @@ async def test_a_delivery_follows_its_record_into_another_batch() -> None:
 
 
 class FakeWire:
-    """An agent that keeps one partition as Kafka's brokers do; `mishaps` happen to what comes, one after the other."""
+    """An agent that keeps one partition as Kafka's brokers do; `mishaps` happen to what comes, one after the other.
+
+    away            it never came
+    answer lost     it was stored, and nobody said so
+    late            it never came, as far as anybody knows; a copy of it comes when another two have come
+    refused         the agent refuses it for good, whatever it is
+    broke           the client broke down before it was sent
+    broke after     the client broke down when it was stored
+    """
 
     def __init__(self, *mishaps: str) -> None:
         self.log: list[bytes] = []
         self.mishaps = list(mishaps)
-        self.expected: dict[int, int] = {}
+        self.known: dict[int, list[tuple[int, int, int]]] = {}
+        self.late: list[tuple[int, bytes]] = []
+        self.posts = 0
         self.identities = 0
         self.released = 0
         self.looked = 0
@@ -106,22 +121,49 @@ class FakeWire:
         return b"%d/%d/" % (identity.producer_id, sequence) + values
 
     async def post(self, partition: int, body: bytes) -> Stored:
-        producer, sequence, text = int(body.split(b"/")[0]), int(body.split(b"/")[1]), body.split(b"/")[2]
         mishap = self.mishaps.pop(0) if self.mishaps else ""
         await asyncio.sleep(0)
-        if mishap == "away":
-            raise NotStored(AWAY)
-        values = text.split(b",")
-        expected = self.expected.get(producer, 0)
-        if any(value.startswith(b"bad") for value in values):
-            raise NotStored(REFUSED, kind="refused")
-        if sequence > expected:
-            raise NotStored(REFUSED, kind="lost")
-        if sequence == expected:
-            self.log += values
-            self.expected[producer] = expected + len(values)
+        self.posts += 1
+        await self._take_late()
+        match mishap:
+            case "away":
+                raise NotStored(AWAY)
+            case "late":
+                self.late.append((self.posts + 2, body))
+                raise NotStored(AWAY)
+            case "refused":
+                raise NotStored(REFUSED, kind="refused")
+            case "broke":
+                raise ZeroDivisionError("by nought")
+        stored = self._append(body)
         if mishap == "answer lost":
             raise NotStored(AWAY)
+        if mishap == "broke after":
+            raise ZeroDivisionError("by nought")
+        return stored
+
+    async def _take_late(self) -> None:
+        due = [body for at, body in self.late if at <= self.posts]
+        self.late = [(at, body) for at, body in self.late if at > self.posts]
+        for body in due:
+            with suppress(NotStored):
+                self._append(body)
+
+    def _append(self, body: bytes) -> Stored:
+        producer, sequence, text = int(body.split(b"/")[0]), int(body.split(b"/")[1]), body.split(b"/")[2]
+        values = text.split(b",")
+        if any(value.startswith(b"bad") for value in values):
+            raise NotStored(REFUSED, kind="refused")
+        known = self.known.setdefault(producer, [])
+        for first, count, offset in known[-5:]:
+            if (first, count) == (sequence, len(values)):
+                return Stored(offset)
+        if known and sequence != (known[-1][0] + known[-1][1]) % SEQUENCES:
+            if sequence < known[0][0]:
+                return Stored(None)  # older than all that it remembers: a duplicate
+            raise NotStored(REFUSED, kind="lost")
+        known.append((sequence, len(values), len(self.log)))
+        self.log += values
         return Stored(len(self.log) - len(values))
 
     async def look_again(self) -> None:
@@ -139,8 +181,8 @@ class Clock(ManualClock):
         self.advance(ms=round(seconds * 1000))
 
 
-async def run(wire: FakeWire, values: list[bytes], *, batch_bytes: int = 10, timeout_s: float = 30.0) -> list[Delivery]:
-    lane = Lane(
+def a_lane(wire: FakeWire, *, batch_bytes: int = 10, timeout_s: float = 30.0) -> Lane:
+    return Lane(
         0,
         wire,
         clock=Clock(),
@@ -150,6 +192,17 @@ async def run(wire: FakeWire, values: list[bytes], *, batch_bytes: int = 10, tim
         max_in_flight=5,
         numbered=True,
     )
+
+
+async def run(
+    wire: FakeWire,
+    values: list[bytes],
+    *,
+    batch_bytes: int = 10,
+    timeout_s: float = 30.0,
+    lane: Lane | None = None,
+) -> list[Delivery]:
+    lane = lane or a_lane(wire, batch_bytes=batch_bytes, timeout_s=timeout_s)
     task = asyncio.get_running_loop().create_task(lane.run())
     deliveries = [lane.append(NewRecord(value), 10)[0] for value in values]
     async with asyncio.timeout(10):
@@ -189,6 +242,80 @@ async def test_a_refused_record_costs_its_neighbours_nothing() -> None:
     assert wire.log == [value for value in values if value != b"bad"]
     assert [at for at, delivery in enumerate(deliveries) if delivery.failure()] == [3, 11, 12]
     assert wire.identities == 1
+
+
+def check_fates(wire: FakeWire, values: list[bytes], deliveries: list[Delivery]) -> None:
+    """Records with a receipt are in the log, where it says, in their order; none is there twice."""
+    stored = [value for value, delivery in zip(values, deliveries, strict=True) if delivery.failure() is None]
+    for value, delivery in zip(values, deliveries, strict=True):
+        assert delivery.done()
+        if delivery.failure() is None:
+            offset = delivery.result().offset
+            assert value in wire.log, f"lost with a receipt: {value!r}"
+            assert offset is None or wire.log[offset] == value
+    assert len(set(wire.log)) == len(wire.log), "stored twice"
+    assert [value for value in wire.log if value in stored] == stored
+    assert wire.released == 10 * len(values)
+
+
+@pytest.mark.parametrize(
+    "mishaps",
+    [
+        ("", "broke after"),
+        ("", "answer lost", "", "refused"),
+        ("", "", "answer lost", "away", "refused", ""),
+        ("", "refused", "late"),
+        ("", "late", "refused"),
+        ("", "late", "late", "late", "late", "late", "refused", "late"),
+        ("refused", "answer lost"),
+        ("away", "answer lost", "refused", "late"),
+        ("", "late", "answer lost", "late", "away", "late", "late"),
+    ],
+)
+async def test_numbers_of_a_batch_that_may_have_been_stored_are_never_given_to_another(
+    mishaps: tuple[str, ...],
+) -> None:
+    wire = FakeWire(*mishaps)
+    deliveries = await run(wire, VALUES)
+    check_fates(wire, VALUES, deliveries)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["", "", "", "away", "answer lost", "late", "refused", "broke", "broke after"]), max_size=60
+    ),
+    st.sampled_from([0.2, 3.0, 30.0]),
+    st.sampled_from([10, 30]),
+)
+@settings(max_examples=300, deadline=None)
+def test_no_record_is_lost_with_a_receipt_or_stored_twice_whatever_happens(
+    mishaps: list[str], timeout_s: float, batch_bytes: int
+) -> None:
+    wire = FakeWire(*mishaps)
+    deliveries = asyncio.run(run(wire, VALUES, timeout_s=timeout_s, batch_bytes=batch_bytes))
+    check_fates(wire, VALUES, deliveries)
+
+
+async def test_batches_that_wait_with_old_numbers_are_not_sent_under_a_new_producer_id() -> None:
+    wire = FakeWire("", "answer lost", "answer lost", "answer lost", *["away"] * 100)
+    deliveries = await run(wire, VALUES, timeout_s=2.0)
+    check_fates(wire, VALUES, deliveries)
+
+
+async def test_the_first_batch_of_a_producer_goes_alone_until_the_agent_knows_it() -> None:
+    wire = FakeWire("refused", "answer lost")
+    deliveries = await run(wire, VALUES)
+    assert wire.log == VALUES[1:]
+    assert [at for at, delivery in enumerate(deliveries) if delivery.failure()] == [0]
+
+
+async def test_sequence_numbers_begin_again_behind_the_last() -> None:
+    wire = FakeWire()
+    lane = a_lane(wire, batch_bytes=30)
+    lane._identity, lane._next_sequence = await wire.introduce(), SEQUENCES - 2
+    deliveries = await run(wire, VALUES[:6], lane=lane)
+    assert [delivery.failure() for delivery in deliveries] == [None] * 6
+    assert [first for first, _, _ in wire.known[1]] == [SEQUENCES - 2, 1]
 
 
 async def test_receipts_count_on_within_a_batch() -> None:
@@ -237,3 +364,38 @@ async def test_a_batch_that_is_not_full_waits_for_more_until_it_is_told_to_hurry
     assert lane.batches() == []
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+# --- what an agent's answer says about a batch
+
+
+def produce_answer(code: int, text: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(topics=[("t", [(0, code, 7, -1, 0, [], text)])])
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "may_be_stored"),
+    [
+        (-1, "again", True),  # UNKNOWN_SERVER_ERROR: whatever broke, it may have broken behind the append
+        (6, "again", True),
+        (7, "again", True),
+        (19, "again", False),  # NOT_ENOUGH_REPLICAS: refused before it was stored
+        (20, "again", True),
+        (56, "again", True),
+        (10, "refused", False),
+        (87, "refused", False),
+        (45, "lost", False),
+        (59, "lost", False),
+    ],
+)
+def test_an_answer_says_what_to_do_and_whether_the_batch_may_be_stored(
+    code: int, kind: str, may_be_stored: bool
+) -> None:
+    with pytest.raises(NotStored) as raised:
+        judged(produce_answer(code), "t")
+    assert (raised.value.kind, raised.value.may_be_stored) == (kind, may_be_stored)
+
+
+def test_a_duplicate_is_stored() -> None:
+    assert judged(produce_answer(46), "t") == Stored(None)
+    assert judged(produce_answer(0), "t") == Stored(7)

@@ -70,7 +70,9 @@ class Batch:
     deliveries: list[Delivery] = field(default_factory=list)
     size_bytes: int = 0
     sequence: int = NO_SEQUENCE
+    launch: int = 0  # how many batches of the lane had left when it got its number
     flew_alone: bool = False
+    may_be_stored: bool = False  # a try of it ended without an answer that says no
     is_over: bool = False
     error: StreamhouseError | None = None
     base_offset: int | None = None

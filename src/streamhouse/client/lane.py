@@ -9,7 +9,10 @@ and whether the agents must know the lane under another producer id. The rules t
 stored twice:
 - a batch that may have been stored goes again with its own sequence number, or never again;
 - after one whose fate nobody knows was given up, the lane writes under a new producer id;
-- after one that was refused, those behind it take its sequence numbers: the agent has stored none of them.
+- after one that was refused, those behind it take its sequence numbers, if all tries of all of them were answered: the
+  agent has stored none of them, and no copy is on its way that it might store later;
+- otherwise the numbers are never used again: the lane finds out what became of every batch by trying it again with its
+  own number, then writes what was not stored under a new producer id.
 """
 
 import asyncio
@@ -22,6 +25,9 @@ from streamhouse.client.delivery import NO_SEQUENCE, Batch, Delivery
 from streamhouse.clock import Clock
 from streamhouse.errors import Internal, StreamhouseError, Unavailable
 from streamhouse.model.record import NewRecord
+
+SEQUENCES: Final = 2**31
+"""Sequence numbers begin again behind the last."""
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
@@ -45,14 +51,26 @@ class Stored(NamedTuple):
 
 
 class NotStored(Exception):
-    """Why a batch was not stored, or may not have been."""
+    """Why a batch was not stored, or may not have been.
+
+    `kind` is what to do: `again` (it may go well later), `refused` (it never will), `lost` (the agent expects another
+    sequence) or `unknown` (something unforeseen happened: trying again has no sense). `may_be_stored` says that this
+    try may have stored it, or may still do so.
+    """
 
     def __init__(
-        self, error: StreamhouseError, *, kind: str = "again", blamed: Sequence[int] = (), splits: bool = False
+        self,
+        error: StreamhouseError,
+        *,
+        kind: str = "again",
+        may_be_stored: bool | None = None,
+        blamed: Sequence[int] = (),
+        splits: bool = False,
     ) -> None:
         super().__init__(str(error))
         self.error = error
-        self.kind = kind  # again: it may go well later · refused: never · lost: the agent expects another sequence
+        self.kind = kind
+        self.may_be_stored = kind in ("again", "unknown") if may_be_stored is None else may_be_stored
         self.blamed = tuple(blamed)  # positions of the records that were refused, where only some were
         self.splits = splits  # several smaller batches may go well
 
@@ -78,48 +96,90 @@ class Mending:
 
 
 Answers: TypeAlias = Mapping[Batch, NotStored]
+Ended: TypeAlias = list[tuple[Batch, StreamhouseError]]
 
 
-def mend(failed: Sequence[Batch], answers: Answers, *, now: float) -> Mending:
-    """Decide; touches only the sequence numbers of the batches that go again, and takes apart what must be."""
+def mend(
+    failed: Sequence[Batch], answers: Answers, *, now: float, numbered: bool = True, newest_stored: int = 0
+) -> Mending:
+    """Decide; touches only the sequence numbers of the batches that go again, and takes apart what must be.
+
+    `failed` are all batches that have a number and are not known to be stored, in the order of their numbers;
+    `newest_stored` is the launch of the last one that was stored.
+    """
+    first = next((at for at, batch in enumerate(failed) if _has_ended(batch, answers[batch])), len(failed))
+    behind = failed[first:]
+    anew = numbered and any(
+        batch.may_be_stored
+        or (answers[batch].kind == "lost" and batch.flew_alone)
+        or batch.launch < newest_stored  # the agent had forgotten the producer, and took what came for the first
+        for batch in behind
+    )
+    if any(answer.kind == "unknown" for answer in answers.values()):
+        return _given_up(failed, [], answers)
+    if numbered and behind and any(answers[batch].may_be_stored for batch in (failed if anew else behind)):
+        return _with_own_numbers(failed, answers, now=now)
+    again, over = _sorted_out(failed, answers, first)
+    if any(now >= batch.expires_at for batch in again):
+        return _given_up(again, over, answers)
+    for batch in again:
+        if anew or batch in behind:
+            batch.sequence, batch.may_be_stored = NO_SEQUENCE, False
+    return Mending(again=again, over=over, sequence=behind[0].sequence if behind and not anew else None, anew=anew)
+
+
+def _with_own_numbers(failed: Sequence[Batch], answers: Answers, *, now: float) -> Mending:
+    """Nothing can be decided yet: all go again as they are, until each has an answer that says what became of it."""
+    if any(now >= batch.expires_at for batch in failed):
+        return _given_up(failed, [], answers)
+    return Mending(again=list(failed), over=[], sequence=None, anew=False)
+
+
+def _given_up(left: Sequence[Batch], over: Ended, answers: Answers) -> Mending:
+    """What is left is over as well, and nothing is stored under the numbers of any of them again."""
+    trouble = next((answer for answer in answers.values() if answer.may_be_stored), next(iter(answers.values())))
+    reasons = [answers.get(batch, trouble) for batch in left]
+    given_up = [
+        (batch, (why if why.kind == "refused" else trouble).error) for batch, why in zip(left, reasons, strict=True)
+    ]
+    return Mending(again=[], over=[*over, *given_up], sequence=None, anew=True)
+
+
+def _has_ended(batch: Batch, answer: NotStored) -> bool:
+    """Whether the batch as it is will not go again: it was refused, or was lost where nothing before it was missing."""
+    return answer.kind == "refused" or (answer.kind == "lost" and batch.flew_alone)
+
+
+def _sorted_out(failed: Sequence[Batch], answers: Answers, first: int) -> tuple[list[Batch], Ended]:
+    """What goes again, and what doesn't."""
     again: list[Batch] = []
-    over: list[tuple[Batch, StreamhouseError]] = []
-    sequence: int | None = None
-    anew = False
-    for batch in failed:
+    over: Ended = []
+    gap_may_fill = False  # a copy of a batch that ended may still be stored, and let copies of those behind it in
+    for at, batch in enumerate(failed):
         answer = answers[batch]
-        if answer.kind == "refused":
-            sequence = batch.sequence if sequence is None else sequence
+        if _has_ended(batch, answer):
+            gap_may_fill = gap_may_fill or batch.may_be_stored
             kept, refused = _refused(batch, answer)
             again += kept
             over += [(part, answer.error) for part in refused]
-        elif answer.kind == "lost" and batch.flew_alone:  # nothing before it was missing, and still
-            anew = True
+        elif at > first and batch.may_be_stored and gap_may_fill:
             over.append((batch, answer.error))
         else:
             again.append(batch)
-    if any(now >= batch.expires_at for batch in again):
-        trouble = next(iter(answers.values())).error
-        return Mending(again=[], over=[*over, *((batch, trouble) for batch in again)], sequence=None, anew=True)
-    return Mending(again=_renumbered(again, sequence, anew), over=over, sequence=sequence, anew=anew)
+    return again, over
 
 
 def _refused(batch: Batch, answer: NotStored) -> tuple[list[Batch], list[Batch]]:
-    """What of a refused batch goes again in parts, and what doesn't."""
+    """What of a batch that ended goes again in parts, and what doesn't: nothing, if another try may have stored it."""
     everybody, number = range(len(batch.records)), len(batch.records)
+    if batch.may_be_stored:
+        return [], [batch]
     if answer.blamed and len(answer.blamed) < number:
         blamed = set(answer.blamed)
         return [batch.part([at for at in everybody if at not in blamed])], [batch.part(answer.blamed)]
     if answer.splits and number > 1:
         return [batch.part(everybody[: number // 2]), batch.part(everybody[number // 2 :])], []
     return [], [batch]
-
-
-def _renumbered(again: list[Batch], sequence: int | None, anew: bool) -> list[Batch]:
-    for batch in again:
-        if anew or (sequence is not None and batch.sequence >= sequence):
-            batch.sequence = NO_SEQUENCE
-    return again
 
 
 class Lane:
@@ -145,6 +205,9 @@ class Lane:
         self._numbered = numbered
         self._identity: Identity | None = None if numbered else ANONYMOUS
         self._next_sequence = 0
+        self._launches = 0
+        self._newest_stored = 0
+        self._is_known = not numbered  # whether an agent has stored a batch under the present identity
         self._waiting: deque[Batch] = deque()
         self._flying: list[Batch] = []
         self._answers: dict[Batch, NotStored] = {}  # of those that were not stored; once all are in, the lane mends
@@ -210,16 +273,23 @@ class Lane:
 
     async def _step(self) -> None:
         self._changed.clear()
-        if self._answers:
+        if self._waiting and self._waiting[0].sequence != NO_SEQUENCE and len(self._flying) < self._max_in_flight:
+            await self._launch_next()  # it has a number already: what becomes of it decides about the others
+        elif self._answers:
             if len(self._answers) == len(self._flying):
                 await self._mend()
             else:
                 await self._changed.wait()
-        elif self._waiting and len(self._flying) < self._max_in_flight:
+        elif self._waiting and len(self._flying) < self._most_in_flight:
             await self._launch_next()
         else:
             self._hurried = self._hurried and bool(self._waiting)
             await self._changed.wait()
+
+    @property
+    def _most_in_flight(self) -> int:
+        """One while the agent doesn't know the producer: it would take any batch for the first."""
+        return self._max_in_flight if self._is_known else 1
 
     async def _launch_next(self) -> None:
         batch = self._waiting[0]
@@ -237,8 +307,9 @@ class Lane:
         assert self._identity is not None
         self._take()
         if batch.sequence == NO_SEQUENCE and self._numbered:
-            batch.sequence = self._next_sequence
-            self._next_sequence += len(batch.records)
+            self._launches += 1
+            batch.launch, batch.sequence = self._launches, self._next_sequence
+            self._next_sequence = (self._next_sequence + len(batch.records)) % SEQUENCES
         batch.flew_alone = not self._flying
         self._flying.append(batch)
         body = await self._wire.encode(batch.records, self._identity, batch.sequence)
@@ -258,29 +329,37 @@ class Lane:
             await self._rest()
             return False
         self._next_sequence = 0
+        self._is_known = False
         return True
 
     async def _fly(self, batch: Batch, body: bytes) -> None:
         try:
             stored = await self._wire.post(self.partition, body)
         except NotStored as answer:
-            self._answers[batch] = answer
+            self._failed(batch, answer)
         except Exception as error:  # noqa: BLE001 (its fate is unknown, like that of any answer that was lost)
             broken = Internal(f"a batch could not be sent; partition={self.partition} why={error!r}")
-            self._answers[batch] = NotStored(broken, kind="refused")
+            self._failed(batch, NotStored(broken, kind="unknown"))
         else:
             self._flying.remove(batch)
+            self._is_known, self._newest_stored = True, max(self._newest_stored, batch.launch)
             self._pause_s, self._trouble = FIRST_PAUSE_S, None
             batch.succeed(stored.base_offset, stored.timestamp_ms)
             self._wire.release(batch)
         finally:
             self._changed.set()
 
+    def _failed(self, batch: Batch, answer: NotStored) -> None:
+        self._answers[batch] = answer
+        batch.may_be_stored = batch.may_be_stored or (self._numbered and answer.may_be_stored)
+
     async def _mend(self) -> None:
         failed, answers = self._flying, self._answers
         self._flying, self._answers = [], {}
         self._trouble = answers[failed[0]].error
-        mending = mend(failed, answers, now=self._clock.monotonic())
+        mending = mend(
+            failed, answers, now=self._clock.monotonic(), numbered=self._numbered, newest_stored=self._newest_stored
+        )
         if mending.anew and self._numbered:
             self._identity = None
         elif mending.sequence is not None and self._numbered:

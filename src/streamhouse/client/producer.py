@@ -16,6 +16,7 @@ from aiokafka.errors import (
     DuplicateSequenceNumber,
     InvalidProducerEpoch,
     MessageSizeTooLargeError,
+    NotEnoughReplicasError,
     OutOfOrderSequenceNumber,
     RecordListTooLargeError,
     for_code,
@@ -44,6 +45,7 @@ THREAD_BYTES: Final = 64 * 1024
 RECORD_OVERHEAD_BYTES: Final = 24
 MAX_UNSEEN: Final = 100
 
+_UNKNOWN_SERVER_ERROR: Final = -1
 _UNKNOWN_PRODUCER_ID: Final = 59
 _TOO_LARGE: Final = (MessageSizeTooLargeError.errno, RecordListTooLargeError.errno)
 _LOST: Final = (OutOfOrderSequenceNumber.errno, InvalidProducerEpoch.errno, _UNKNOWN_PRODUCER_ID)
@@ -320,8 +322,8 @@ class Producer:
             answer = await self._admin.send(request, subject=self.topic, node=leader)
         except Retriable as error:
             raise NotStored(error) from None
-        except StreamhouseError as error:
-            raise NotStored(error, kind="refused") from None
+        except StreamhouseError as error:  # not the agent's word about this batch: its fate is unknown
+            raise NotStored(error, kind="unknown") from None
         return judged(answer, self.topic)
 
     async def introduce(self) -> Identity:
@@ -379,6 +381,6 @@ def judged(answer: Any, topic: str) -> Stored:
         raise NotStored(error, kind="lost")
     if code in _TOO_LARGE:
         raise NotStored(error, kind="refused", splits=True)
-    if for_code(code).retriable:
-        raise NotStored(error)
+    if code == _UNKNOWN_SERVER_ERROR or for_code(code).retriable:
+        raise NotStored(error, may_be_stored=code != NotEnoughReplicasError.errno)
     raise NotStored(error, kind="refused", blamed=[position for position, _ in blamed])
