@@ -159,4 +159,4 @@ class WalContract:
         await wals().remove(FIRST)
         assert await read_all(wals(), FIRST) == []
         assert await read_all(wals(), SECOND) == [entry(2)]
-        assert await wals().collect(lambda session: False) == 0
+        assert await wals().collect(lambda session: False, now_ms=0) == 0

@@ -83,8 +83,8 @@ def high_watermark_moved_before_the_commit(patch: Patch) -> None:
 def dedupe_state_lost_in_recovery(patch: Patch) -> None:
     rescue = recovery._Rescue
 
-    def run_input(self: Any, *, now_ms: int) -> Any:
-        return replace(original(self, now_ms=now_ms), producers=encode_producers([]))
+    def run_input(self: Any, *, now: Any) -> Any:
+        return replace(original(self, now=now), producers=encode_producers([]))
 
     original = rescue.run_input
     patch.setattr(rescue, "run_input", run_input)

@@ -90,7 +90,7 @@ class Administration:
 
     async def producers(self, name: TopicPartition) -> Sequence[ProducerEntry]:
         """The idempotent producers that the partition remembers."""
-        return (await self._open_log(name)).producers(now_ms=self._doors.clock.now_ms())
+        return (await self._open_log(name)).producers(now_ms=self._doors.agreed_time().earlier_ms)
 
     # --- the agent
 

@@ -19,6 +19,7 @@ from streamhouse.model.transaction import Marker
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
 
+from .store_time import AgreedTime, StoreTime
 from .wal.base import Buffer, Wal, WalRecovery
 
 if TYPE_CHECKING:  # they are given doors themselves
@@ -179,11 +180,18 @@ class Doors:
     peers: Peers = field(default_factory=no_peers)
     holders: Holders = field(default_factory=no_holders)
     store_url: str = "memory:"
+    store_time: StoreTime = field(default_factory=StoreTime)
 
     async def agreed_now_ms(self) -> int:
         """For whoever deletes by age what users wrote: the earlier of the agent's clock and the metadata store's, so
-        that one of them that runs ahead deletes nothing."""
-        return min(self.clock.now_ms(), await self.metadata.now_ms())
+        that one of them that runs ahead deletes nothing. Reads the store's clock."""
+        store_ms = await self.metadata.now_ms()
+        self.store_time.note(store_ms, now=self.clock.monotonic())
+        return self.agreed_time().earlier_ms
+
+    def agreed_time(self) -> AgreedTime:
+        """Both clocks, without asking the store: its clock was read when the session began, and every few minutes."""
+        return self.store_time.agreed(self.clock.now_ms(), now=self.clock.monotonic())
 
     def wals_of(self, kind: str) -> WalRecovery | None:
         """Where logs of this kind can be read; None when this agent can't."""

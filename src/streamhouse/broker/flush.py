@@ -30,6 +30,7 @@ from .doors import Doors
 from .log import PartitionLog, TailBatch
 from .producers import ProducerTable
 from .reading.reader import SegmentReader
+from .store_time import AgreedTime
 from .wal.base import Wal
 
 log = logging.getLogger(__name__)
@@ -253,12 +254,12 @@ class Flusher:
     async def _store(self, shares: Sequence[_Share]) -> None:
         if not shares:
             return
-        now_ms = self._doors.clock.now_ms()
-        encode = partial(_encode, shares, now_ms=now_ms, block_bytes=self._settings.block_bytes)
+        now = self._doors.agreed_time()
+        encode = partial(_encode, shares, now=now, block_bytes=self._settings.block_bytes)
         taken, encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
         key = await self._stubbornly(lambda: self._put(encoded))
         commit = SegmentCommit(
-            segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now_ms),
+            segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now.later_ms),
             runs=tuple(layout.run(key) for layout in encoded.layouts),
             aborted={share.log.partition: tuple(share.producers.aborted) for share in taken if share.producers.aborted},
         )
@@ -327,8 +328,8 @@ class Flusher:
                 wait = min(wait * 2, self._settings.retry_max_s)
 
 
-def _encode(shares: Sequence[_Share], *, now_ms: int, block_bytes: int) -> tuple[list[_Taken], EncodedSegment]:
+def _encode(shares: Sequence[_Share], *, now: AgreedTime, block_bytes: int) -> tuple[list[_Taken], EncodedSegment]:
     """In a thread: a large tail of small batches takes long to replay and to encode. Nothing that it reads changes
     while the partitions are being flushed."""
-    taken = [_Taken(item, batches, item.producers_after(batches, now_ms=now_ms)) for item, batches in shares]
-    return taken, encode_segment([share.run_input(now_ms=now_ms) for share in taken], block_bytes=block_bytes)
+    taken = [_Taken(item, batches, item.producers_after(batches, now_ms=now.later_ms)) for item, batches in shares]
+    return taken, encode_segment([share.run_input(now_ms=now.earlier_ms) for share in taken], block_bytes=block_bytes)

@@ -68,7 +68,7 @@ class Leases:
             metadata=metadata,
             reader=self._reader,
             log_starts={at: state.log_start for at, state in states.items()},
-            now_ms=self._doors.clock.now_ms(),
+            now_ms=self._doors.agreed_time().later_ms,
         )
         aborted = await load_aborted(states, metadata=metadata, kept=settings.transactions.aborted_kept)
         return {

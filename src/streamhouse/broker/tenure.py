@@ -106,6 +106,7 @@ class Tenure:
         Its time counts from before the question, so the store's is always later.
         """
         lease = doors.settings.lease
+        await doors.agreed_now_ms()  # so that what expires by age does so by the store's clock as well
         asked = doors.clock.monotonic()
         session = await doors.metadata.open_session(
             NewSession(

@@ -105,10 +105,13 @@ class Terms:
     delete_retention_ms: int
     limit_bytes: int
     aborted: Aborted = NONE_ABORTED
+    later_now_ms: int = 0
+    """The time by another clock. Horizons are over by the earlier of the two and begin by the later, so that no clock
+    that is wrong alone shortens `delete_retention_ms`."""
 
     @property
     def horizon_ms(self) -> int:
-        return min(self.now_ms + self.delete_retention_ms, _LATEST_HORIZON_MS)
+        return min(max(self.now_ms, self.later_now_ms) + self.delete_retention_ms, _LATEST_HORIZON_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

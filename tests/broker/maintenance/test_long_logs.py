@@ -108,6 +108,9 @@ class Rows:
     def __init__(self) -> None:
         self.asked: list[int] = []
 
+    async def now_ms(self) -> int:
+        return 0
+
     async def last_runs(self, partitions: Sequence[PartitionId]) -> Sequence[Run]:
         return []
 

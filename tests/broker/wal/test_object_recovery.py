@@ -343,13 +343,13 @@ async def test_leftovers_go_when_the_session_has_ended_and_all_of_them_are_old(
     await (await open_object_wal(bucket, session=ALIVE)).append([entry(0)])
     await bucket.inner.put_new("wal/README", [b"not ours"])
     await clock.advance(999)
-    assert await wals.collect(lambda session: session == DEAD) == 0
+    assert await wals.collect(lambda session: session == DEAD, now_ms=clock.now_ms()) == 0
     await bucket.inner.put_new(wal_key(DEAD, 4), [bytes(1000)])  # a late PUT: its writer may not be gone
     await clock.advance(500)
-    assert await wals.collect(lambda session: session == DEAD) == 0
+    assert await wals.collect(lambda session: session == DEAD, now_ms=clock.now_ms()) == 0
     await clock.advance(501)
-    assert await wals.collect(lambda session: False) == 0
-    assert await wals.collect(lambda session: session == DEAD) == 5
+    assert await wals.collect(lambda session: False, now_ms=clock.now_ms()) == 0
+    assert await wals.collect(lambda session: session == DEAD, now_ms=clock.now_ms()) == 5
     assert bucket.deleted[-1] == wal_key(DEAD, 3)  # the seal is the last to go
     assert await bucket.numbers() == []
     assert await bucket.numbers(ALIVE) == [0]
@@ -359,4 +359,11 @@ async def test_leftovers_go_when_the_session_has_ended_and_all_of_them_are_old(
 async def test_a_sweep_may_be_told_another_age(bucket: Bucket, clock: ManualClock) -> None:
     await left_behind(bucket, 2)
     await clock.advance(60)
-    assert await wals_on(bucket, clock).collect(lambda session: True, older_than_s=59.0) == 2
+    assert await wals_on(bucket, clock).collect(lambda session: True, now_ms=clock.now_ms(), older_than_s=59.0) == 2
+
+
+async def test_a_sweep_goes_by_the_time_it_is_told_not_by_the_agents_clock(bucket: Bucket, clock: ManualClock) -> None:
+    await left_behind(bucket, 2)
+    agreed_ms = clock.now_ms()
+    await clock.advance(365 * 86_400)
+    assert await wals_on(bucket, clock).collect(lambda session: True, now_ms=agreed_ms) == 0

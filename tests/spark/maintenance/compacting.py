@@ -1,14 +1,19 @@
 """What tests of compaction share: executors in this process, logs and what Kafka's rules leave of them, who reads."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from streamhouse.clock import SystemClock
+from streamhouse.spark.maintenance.agents import Maintainers, MaintenancePlan
+from streamhouse.spark.maintenance.compacting import Compacted, compact
 from streamhouse.spark.maintenance.markers import Edges, busy_markers
 from streamhouse.spark.maintenance.rewriting import Costs
 from streamhouse.spark.maintenance.surviving import Bounds, KeyTask, Survivors
@@ -46,6 +51,26 @@ class Later(SystemClock):
 
     def now_ms(self) -> int:
         return super().now_ms() + self._ahead_ms
+
+
+@contextmanager
+def agents_ahead(ahead_ms: int) -> Iterator[None]:
+    """The agents' clocks say that it is so much later."""
+
+    async def told_later(self: Maintainers, topic: str) -> MaintenancePlan:
+        told = await original(self, topic)
+        return msgspec.structs.replace(told, now_ms=(told.now_ms or 0) + ahead_ms)
+
+    original = Maintainers.plan
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Maintainers, "plan", told_later)
+        yield
+
+
+def compact_later(agent: LiveAgent, topic: str, ahead_ms: int, **settings: Any) -> Compacted:
+    """So much later, by every clock."""
+    with agents_ahead(ahead_ms):
+        return compact(topic, agents=agent.http, executors=HereExecutors(), clock=Later(ahead_ms), **settings)
 
 
 @dataclass

@@ -19,7 +19,9 @@ from tests.spark.maintenance.compacting import (
     Later,
     NoExecutors,
     Seen,
+    agents_ahead,
     cleaned,
+    compact_later,
     create,
     final,
     left_by_kafka,
@@ -48,7 +50,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compact_here(agent: LiveAgent, topic: str, *, ahead_ms: int = 0) -> Compacted:
-    return compact(topic, agents=agent.http, executors=HereExecutors(), clock=Later(ahead_ms))
+    return compact_later(agent, topic, ahead_ms)
 
 
 def values(agent: LiveAgent, topic: str) -> list[tuple[int, bytes, bytes | None]]:
@@ -155,7 +157,7 @@ def test_a_job_that_dies_between_two_replacements_brings_no_key_back(agent: Live
                 raise Stopped
 
         with contextlib.suppress(Stopped):
-            compact(topic, agents=agent.http, executors=HereExecutors(), on_progress=die, clock=Later(death * DAY_MS))
+            compact_later(agent, topic, death * DAY_MS, on_progress=die)
         before = read_all(agent, topic, partitions=2)
         assert final(before) == final(log)
         history(agent, topic, chance, runs=2)
@@ -263,3 +265,22 @@ def test_what_a_group_has_too_much_for_memory_becomes_several_objects(
     done = compact_here(agent, "large")
     assert (done.objects, done.rounds) == (2, 1)
     assert sorted(read_all(agent, "large")) == left_by_kafka(log)
+
+
+@pytest.mark.parametrize("ahead", ["job", "agents"])
+def test_a_tombstone_stays_where_only_one_clock_says_that_its_time_is_over(agent: LiveAgent, ahead: str) -> None:
+    topic = f"ahead-{ahead}"
+    create(agent, topic, cleanup_policy="compact", delete_retention_ms=str(DAY_MS))
+    put(agent, topic, ("a", "1"))
+    put(agent, topic, ("a", None))
+    compact_here(agent, topic)
+    put(agent, topic, ("b", "2"))
+    if ahead == "job":
+        compact(topic, agents=agent.http, executors=HereExecutors(), clock=Later(2 * DAY_MS))
+    else:
+        with agents_ahead(2 * DAY_MS):
+            compact(topic, agents=agent.http, executors=HereExecutors())
+    assert values(agent, topic) == [(1, b"a", None), (2, b"b", b"2")]
+    put(agent, topic, ("c", "3"))
+    compact_here(agent, topic, ahead_ms=2 * DAY_MS)
+    assert values(agent, topic) == [(2, b"b", b"2"), (3, b"c", b"3")]

@@ -44,7 +44,9 @@ def by_tasks(
     stays = merged(offsets, busy_within(busy_markers(edges), Bounds(0, 0, end)))
     terms = Terms(end=end, now_ms=now_ms, delete_retention_ms=DAY_MS, limit_bytes=LIMIT, aborted=Aborted(aborted))
     left = [filtered(batch, stays, terms, keep_empty=batch is log[-1]) for batch in log]
-    row = TermsRow(end=end, last_end=0, now_ms=now_ms, delete_retention_ms=DAY_MS, aborted=tuple(aborted))
+    row = TermsRow(
+        end=end, last_end=0, now_ms=now_ms, later_now_ms=now_ms, delete_retention_ms=DAY_MS, aborted=tuple(aborted)
+    )
     return Cleaned([batch for batch in left if batch is not None], list(spent_aborts(log, stays, row)))
 
 

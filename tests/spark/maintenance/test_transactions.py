@@ -14,8 +14,8 @@ from tests.spark.maintenance.compacting import (
     DAY_MS,
     STILL,
     HereExecutors,
-    Later,
     cleaned,
+    compact_later,
     create,
     final,
     put,
@@ -106,7 +106,7 @@ def test_markers_and_what_is_told_of_aborted_transactions_go_in_their_time(agent
     transaction(alice, "markers", ("a", "1"))
     for days, rows in ((0, 1), (0, 0), (2, 0)):
         put(agent, "markers", ("b", "x"))
-        compact("markers", agents=agent.http, executors=HereExecutors(), clock=Later(days * DAY_MS))
+        compact_later(agent, "markers", days * DAY_MS)
         (told,) = flushed_plan(agent, "markers").partitions
         assert len(told.aborted) == rows
         assert final(read_all(agent, "markers")) == {b"a": b"1", b"b": b"x"}

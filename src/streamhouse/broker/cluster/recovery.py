@@ -20,6 +20,7 @@ from streamhouse.broker.doors import Doors
 from streamhouse.broker.producers import ProducerTable
 from streamhouse.broker.reading.reader import SegmentReader
 from streamhouse.broker.reading.snapshots import load_producers
+from streamhouse.broker.store_time import AgreedTime
 from streamhouse.broker.wal.base import Buffer, WalEntry, WalReading
 from streamhouse.errors import LeaseLost, Misconfigured, SessionLost, StreamhouseError
 from streamhouse.format.batch import BatchHeader, read_header
@@ -78,16 +79,16 @@ class _Rescue:
         self.next_offset = entry.end
         return header.record_count
 
-    def run_input(self, *, now_ms: int) -> RunInput:
+    def run_input(self, *, now: AgreedTime) -> RunInput:
         assert self.producers is not None
-        self.producers.replay(self.placed, now_ms=now_ms)
+        self.producers.replay(self.placed, now_ms=now.later_ms)
         return RunInput(
             partition=self.state.partition,
             epoch=self.state.epoch,
             base=self.base,
             end=self.next_offset,
             batches=self.batches,
-            producers=encode_producers(self.producers.entries(now_ms=now_ms)),
+            producers=encode_producers(self.producers.entries(now_ms=now.earlier_ms)),
         )
 
     def take_aborted(self) -> tuple[AbortedTransaction, ...]:
@@ -251,7 +252,7 @@ class _Publication:
             metadata=self._doors.metadata,
             reader=self._reader,
             log_starts={at: rescue.state.log_start for at, rescue in unknown.items()},
-            now_ms=self._doors.clock.now_ms(),
+            now_ms=self._doors.agreed_time().later_ms,
         )
         for partition, table in tables.items():
             if isinstance(table, StreamhouseError):
@@ -263,15 +264,15 @@ class _Publication:
         if not full:
             return
         await self._know_producers(full)
-        now_ms = self._doors.clock.now_ms()
-        encode = partial(_encode, full, now_ms=now_ms, block_bytes=self._doors.settings.flush.block_bytes)
+        now = self._doors.agreed_time()
+        encode = partial(_encode, full, now=now, block_bytes=self._doors.settings.flush.block_bytes)
         encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
         self._sequence += 1
         key = segment_key(self._dead, self._sequence)
         await self._doors.objects.put_new(key, encoded.body)
         self._commits.append(
             SegmentCommit(
-                segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now_ms),
+                segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now.later_ms),
                 runs=tuple(layout.run(key) for layout in encoded.layouts),
                 aborted={rescue.state.partition: each for rescue in full if (each := rescue.take_aborted())},
             )
@@ -280,6 +281,6 @@ class _Publication:
             rescue.published()
 
 
-def _encode(full: Sequence[_Rescue], *, now_ms: int, block_bytes: int) -> EncodedSegment:
+def _encode(full: Sequence[_Rescue], *, now: AgreedTime, block_bytes: int) -> EncodedSegment:
     """In a thread: many small batches take long to replay and to encode."""
-    return encode_segment([rescue.run_input(now_ms=now_ms) for rescue in full], block_bytes=block_bytes)
+    return encode_segment([rescue.run_input(now=now) for rescue in full], block_bytes=block_bytes)

@@ -28,6 +28,7 @@ from .state import Group
 
 class Coordinator:
     def __init__(self, doors: Doors) -> None:
+        self._doors = doors
         self._settings = doors.settings.groups
         self._clock = doors.clock
         self._ids = doors.ids
@@ -125,7 +126,7 @@ class Coordinator:
                 self.forget_if_blank(shard, group)
 
     def _write(self, shard: Shard, group: Group, effect: Persist) -> None:
-        group.changed_at_ms = self._clock.now_ms()
+        group.changed_at_ms = self._doors.agreed_time().later_ms
         record = replace(effect.group, changed_at_ms=group.changed_at_ms)
         written = self.commits.put(shard, group.group_id, [PutGroup(group=record)])
         written.add_done_callback(partial(self._written, shard, group, effect.number))

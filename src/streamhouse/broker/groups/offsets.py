@@ -53,6 +53,7 @@ class Offsets:
         self._settings = doors.settings.groups
         self._metadata = doors.metadata
         self._clock = doors.clock
+        self._doors = doors
         self._coordinator = coordinator
         self._catalogue = catalogue
 
@@ -74,7 +75,7 @@ class Offsets:
         shard = await self._coordinator.shards.hold(group_id)
         group = self._admit(shard, group_id, caller)
         outcomes = {name: self.refusal(name, places[name], offset) for name, offset in offsets.items()}
-        now_ms = self._clock.now_ms()
+        now_ms = self._doors.agreed_time().later_ms
         expires_at_ms = now_ms + retention_ms if retention_ms is not None else None
         changes: list[GroupChange] = [
             PutOffset(
@@ -121,7 +122,7 @@ class Offsets:
     async def _write(self, shard: Shard, group: Group, changes: list[GroupChange]) -> None:
         """The group's own row goes first, where the store has none: a simple group is known by it."""
         if not group.is_stored and group.state is GroupState.EMPTY:
-            group.changed_at_ms = self._clock.now_ms()
+            group.changed_at_ms = self._doors.agreed_time().later_ms
             changes.insert(0, PutGroup(group=replace(group.snapshot(), changed_at_ms=group.changed_at_ms)))
         if not changes:
             return

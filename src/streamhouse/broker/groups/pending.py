@@ -35,7 +35,7 @@ from .state import Group
 class Pending:
     def __init__(self, doors: Doors, *, coordinator: Coordinator, offsets: Offsets) -> None:
         self._metadata = doors.metadata
-        self._clock = doors.clock
+        self._doors = doors
         self._coordinator = coordinator
         self._offsets = offsets
 
@@ -54,7 +54,7 @@ class Pending:
         shard = await self._coordinator.shards.hold(group_id)
         group = self._admit(shard, group_id, caller)
         outcomes = {name: self._offsets.refusal(name, places[name], offset) for name, offset in offsets.items()}
-        now_ms = self._clock.now_ms()
+        now_ms = self._doors.agreed_time().later_ms
         pending = [
             PendingOffset(place, _committed(offsets[name], now_ms=now_ms))
             for name, place in places.items()

@@ -58,7 +58,7 @@ class Cleaner:
 
     async def clean(self, state: PartitionState, config: TopicConfig, *, cleaned_to: int) -> bool:
         """Compact the partition if it is due; whether a pass was made to its end."""
-        now_ms = self._doors.clock.now_ms()
+        now_ms = await self._doors.agreed_now_ms()
         stable_end = await self._settled.end(state)
         told = Dirt(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
         dirt, last_end = await self._look(state, told)
@@ -70,6 +70,7 @@ class Cleaner:
             latest=keys.latest,
             end=reached,
             now_ms=now_ms,
+            later_now_ms=self._doors.agreed_time().later_ms,
             delete_retention_ms=config.delete_retention_ms,
             limit_bytes=self._limit_bytes,
             aborted=aborted,

@@ -222,7 +222,7 @@ class Collector:
 
     async def sweep(self) -> int:
         """Delete objects that no row names: left by a crash between PUT and registration. Returns how many went."""
-        before_ms = self._doors.clock.now_ms() - round(self._settings.orphan_age_s * 1000)
+        before_ms = await self._doors.agreed_now_ms() - round(self._settings.orphan_age_s * 1000)
         return await self._sweep_segments(before_ms) + await self._give_up_placed(before_ms)
 
     async def _give_up_placed(self, before_ms: int) -> int:
@@ -272,7 +272,7 @@ class Collector:
         """Delete what sessions that ended long ago left of their logs, and then forget them; returns how many objects
         went. In this order: the log of a session that the store doesn't know is left alone for ever."""
         ended = await self._ended(await self._logged())
-        gone = await self._doors.wals.collect(ended.__contains__)
+        gone = await self._doors.wals.collect(ended.__contains__, now_ms=await self._doors.agreed_now_ms())
         older_than_ms = round(SESSIONS_KEPT * self._doors.settings.wal.seal_retention_s * 1000)
         await self._doors.metadata.forget_sessions(older_than_ms, PAGE)
         await self._doors.metadata.forget_commits(round(self._doors.settings.placing.remember_s * 1000), PAGE)

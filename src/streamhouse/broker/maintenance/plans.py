@@ -25,13 +25,17 @@ class PartitionUpkeep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenancePlan:
+    """`now_ms`: the time by the agreed clock."""
+
     topic: Topic
+    now_ms: int
     partitions: Sequence[PartitionUpkeep]
     next: Place | None
 
 
 class MaintenancePlans:
     def __init__(self, doors: Doors, *, catalogue: Catalogue, plans: ReadPlans) -> None:
+        self._doors = doors
         self._metadata = doors.metadata
         self._catalogue = catalogue
         self._plans = plans
@@ -48,4 +52,5 @@ class MaintenancePlans:
         partitions = [
             PartitionUpkeep(plan=plan, cleaned_to=cleaned.get(plan.partition, 0)) for plan in found.partitions
         ]
-        return MaintenancePlan(topic=topic, partitions=partitions, next=found.next)
+        now_ms = await self._doors.agreed_now_ms()
+        return MaintenancePlan(topic=topic, now_ms=now_ms, partitions=partitions, next=found.next)

@@ -161,7 +161,8 @@ class WalRecovery(Protocol):
         """Delete the session's log durably; a missing one is fine."""
         ...
 
-    async def collect(self, ended: Callable[[SessionId], bool]) -> int:
-        """Delete what sessions left that ended long ago; returns how many objects went. `ended` is asked about each
-        session that left something, and must be true only of those that are known to be over for good."""
+    async def collect(self, ended: Callable[[SessionId], bool], *, now_ms: int) -> int:
+        """Delete what sessions left that ended long ago, by the time `now_ms`; returns how many objects went. `ended`
+        is asked about each session that left something, and must be true only of those that are known to be over for
+        good."""
         ...

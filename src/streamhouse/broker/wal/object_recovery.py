@@ -93,11 +93,13 @@ class ObjectWals:
         async for _ in delete_all(self.objects, keys, at_once=self._settings.deletes):
             pass
 
-    async def collect(self, ended: Callable[[SessionId], bool], *, older_than_s: float | None = None) -> int:
+    async def collect(
+        self, ended: Callable[[SessionId], bool], *, now_ms: int, older_than_s: float | None = None
+    ) -> int:
         """Delete everything, seals too, of sessions that ended and have written nothing for so long; returns how many
         objects went. `ended` must be true only of sessions that the metadata store knows to be over for good."""
         age_s = self._settings.seal_retention_s if older_than_s is None else older_than_s
-        before_ms = self._clock.now_ms() - round(age_s * 1000)
+        before_ms = now_ms - round(age_s * 1000)
         return await collect_leftovers(self.objects, ended, before_ms=before_ms, at_once=self._settings.deletes)
 
 

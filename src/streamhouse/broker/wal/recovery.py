@@ -72,7 +72,7 @@ class DiskWals:
         async with self.read(session) as reading:
             await reading.remove()
 
-    async def collect(self, ended: Callable[[SessionId], bool]) -> int:
+    async def collect(self, ended: Callable[[SessionId], bool], *, now_ms: int) -> int:
         """Nothing: a log on disk is removed as a whole, or not at all."""
         return 0
 

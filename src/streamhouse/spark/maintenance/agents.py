@@ -84,8 +84,15 @@ class PartitionPlan(msgspec.Struct, frozen=True):
         return Aborted(row.aborted for row in self.aborted)
 
 
+class JobTime(msgspec.Struct, frozen=True):
+    """`earlier_ms` decides what is old, from `later_ms` on new horizons are counted."""
+
+    earlier_ms: int
+    later_ms: int
+
+
 class MaintenancePlan(msgspec.Struct, frozen=True):
-    """`next`: the answer had no room for more."""
+    """`next`: the answer had no room for more. `now_ms`: the time by the agents' clocks; older agents don't tell."""
 
     store: str
     grace_s: float
@@ -94,6 +101,12 @@ class MaintenancePlan(msgspec.Struct, frozen=True):
     effective_settings: dict[str, str]
     partitions: list[PartitionPlan]
     next: str | None = None
+    now_ms: int | None = None
+
+    def ages_at(self, own_ms: int) -> "JobTime":
+        """The job's clock beside the agents': neither shortens how long something stays."""
+        agents_ms = own_ms if self.now_ms is None else self.now_ms
+        return JobTime(min(own_ms, agents_ms), max(own_ms, agents_ms))
 
     @property
     def id(self) -> TopicId:

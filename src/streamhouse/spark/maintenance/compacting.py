@@ -26,7 +26,7 @@ import msgspec
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.errors import Unavailable
-from streamhouse.spark.maintenance.agents import Maintainers, MaintenancePlan, Replacement
+from streamhouse.spark.maintenance.agents import JobTime, Maintainers, MaintenancePlan, Replacement
 from streamhouse.spark.maintenance.jobs import MAX_TASKS, STARTING, TASKS_PER_CORE, Done, OnProgress, Progress
 from streamhouse.spark.maintenance.leaving import CompactResult, compact_task
 from streamhouse.spark.maintenance.passes import Aim, CompactWork, aims_of, pieces_of, works_of
@@ -105,7 +105,8 @@ class _Pass:
     ) -> None:
         self._address, self._loop, self._agents, self._executors = address, loop, agents, executors
         self._on_progress = on_progress
-        self._now_ms = clock.now_ms()
+        self._own_ms = clock.now_ms()
+        self._now = JobTime(self._own_ms, self._own_ms)
         self._job = str(Ids().uuid())
         self._done = Compacted(topic=topic)
         self._topic_id: str | None = None
@@ -117,7 +118,8 @@ class _Pass:
         self._loop.run(self._agents.flush(self._done.topic))
         plan = self._plan()
         self._done = replace(self._done, runs_before=_runs(plan), runs_after=_runs(plan))
-        aims = aims_of(plan, now_ms=self._now_ms)
+        self._now = plan.ages_at(self._own_ms)
+        aims = aims_of(plan, now_ms=self._now.earlier_ms)
         if not aims:
             return self._done
         works = list(self._works(plan, aims))
@@ -144,7 +146,7 @@ class _Pass:
         return plan
 
     def _works(self, plan: MaintenancePlan, aims: Mapping[int, Aim]) -> Iterator[CompactWork]:
-        return works_of(plan, aims, job=self._job, now_ms=self._now_ms, reached=self._reached)
+        return works_of(plan, aims, job=self._job, now=self._now, reached=self._reached)
 
     def _survivors(self, plan: MaintenancePlan, aims: Mapping[int, Aim], works: Sequence[CompactWork]) -> Survivors:
         """Read the keys of everything up to the aims."""

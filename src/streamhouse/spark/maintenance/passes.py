@@ -19,7 +19,7 @@ from streamhouse.model.merging import merge_limits
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.spark import agents as reading_agents
-from streamhouse.spark.maintenance.agents import MaintenancePlan, PartitionPlan, RunRow
+from streamhouse.spark.maintenance.agents import JobTime, MaintenancePlan, PartitionPlan, RunRow
 from streamhouse.spark.maintenance.rewriting import Work
 from streamhouse.spark.maintenance.surviving import Bounds
 from streamhouse.spark.plan import Piece
@@ -40,6 +40,7 @@ class TermsRow(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     last_end: int
     now_ms: int
+    later_now_ms: int
     delete_retention_ms: int
     aborted: tuple[AbortedTransaction, ...] = ()
 
@@ -48,6 +49,7 @@ class TermsRow(msgspec.Struct, frozen=True, kw_only=True):
         return Terms(
             end=self.end,
             now_ms=self.now_ms,
+            later_now_ms=self.later_now_ms,
             delete_retention_ms=self.delete_retention_ms,
             limit_bytes=LIMIT_BYTES,
             aborted=Aborted(self.aborted),
@@ -95,7 +97,7 @@ def aims_of(plan: MaintenancePlan, *, now_ms: int) -> dict[int, Aim]:
 
 
 def works_of(
-    plan: MaintenancePlan, aims: Mapping[int, Aim], *, job: str, now_ms: int, reached: Mapping[int, int]
+    plan: MaintenancePlan, aims: Mapping[int, Aim], *, job: str, now: JobTime, reached: Mapping[int, int]
 ) -> Iterator[CompactWork]:
     """What is left to rewrite: partition by partition, oldest first. `reached`: up to where it is done."""
     config = plan.config
@@ -105,7 +107,11 @@ def works_of(
         if aim is None:
             continue
         terms = TermsRow(
-            end=aim.up_to, last_end=aim.last_end, now_ms=now_ms, delete_retention_ms=config.delete_retention_ms
+            end=aim.up_to,
+            last_end=aim.last_end,
+            now_ms=now.earlier_ms,
+            later_now_ms=now.later_ms,
+            delete_retention_ms=config.delete_retention_ms,
         )
         void = partition.void
         rows = _left(partition, aim, reached.get(partition.partition, 0))

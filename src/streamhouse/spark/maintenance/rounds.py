@@ -118,7 +118,8 @@ class Rounds:
 
     async def _look_at(self, topic: str) -> None:
         plan = await self._agents.plan(topic)
-        kinds = list(jobs_for(backlog_of(plan, now_ms=self._clock.now_ms()), self._settings))
+        now = plan.ages_at(self._clock.now_ms())
+        kinds = list(jobs_for(backlog_of(plan, now_ms=now.earlier_ms), self._settings))
         if not kinds:
             return
         turn = await self._turns.take(plan.topic_id, for_s=self._settings.turn_s)

@@ -56,10 +56,13 @@ class PartitionUpkeepView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MaintenancePlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """`store` names the object store, without credentials. Objects stay for `grace_s` at least, whatever happens."""
+    """`store` names the object store, without credentials. Objects stay for `grace_s` at least, whatever happens.
+    `now_ms` is the time by the metadata store's clock and the agent's, whichever is earlier: what is old by a job's own
+    clock alone must stay."""
 
     store: str
     grace_s: float
+    now_ms: int
     topic: str
     topic_id: str
     effective_settings: dict[str, str]
@@ -126,6 +129,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             MaintenancePlanView(
                 store=broker.plans.store_url,
                 grace_s=broker.plans.grace_s,
+                now_ms=plan.now_ms,
                 topic=plan.topic.name,
                 topic_id=str(plan.topic.topic_id),
                 effective_settings=dict(topic_values(plan.topic.overrides, broker.catalogue.dynamic.topic_defaults)),
