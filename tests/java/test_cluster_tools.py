@@ -1,6 +1,9 @@
-"""Kafka's own tools on a cluster: partitions are given to other brokers, and sizes add up."""
+"""Kafka's own tools on a cluster: partitions are given to other brokers, sizes add up, and calls outlive a broker."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +12,14 @@ import pytest
 
 from benchmarks.kafka_jars import java
 from tests.dev.test_cluster import Running, run, streamhouse
-from tests.java.conftest import JVM_FLAGS, Java
+from tests.java.conftest import HERE, JVM_FLAGS, TIMEOUT_S, Java
 
 __all__ = ["run"]
 
 PARTITIONS = 3
+LASTS_MS = 12_000
+CALL_TIMEOUT_MS = 60_000
+"""How long Java's Admin waits for an answer unless told otherwise."""
 
 
 @pytest.mark.s3
@@ -48,3 +54,22 @@ def verified(kafka: Java, plan: Path, node: int) -> int:
         if "No partition reassignments found" in kafka.tool(tool, "--list"):
             break
     return kafka.tool(tool, "--reassignment-json-file", str(plan), "--verify").count("is completed.")
+
+
+@pytest.mark.s3
+@pytest.mark.postgres
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes as Linux shows them")
+@pytest.mark.parametrize("flags", [(), ("--restart",)], ids=["gone for good", "back at once"])
+def test_groups_are_listed_again_as_soon_as_the_death_of_an_agent_is_noticed(
+    run: Callable[..., Running], jars: str, flags: tuple[str, ...]
+) -> None:
+    cluster = run("--lease-ttl", "3s", *flags)
+    program = [str(HERE / "ListGroups.java"), cluster.bootstrap, str(LASTS_MS)]
+    command = [java(), *JVM_FLAGS, "-cp", jars, *program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as listing:
+        assert listing.stdout is not None
+        assert listing.stdout.readline() == "listed\n"
+        os.kill(cluster.ready["agents"][1]["pid"], signal.SIGKILL)
+        said, errors = listing.communicate(timeout=TIMEOUT_S)
+    assert listing.returncode == 0, errors
+    assert int(said.removeprefix("slowest: ")) < CALL_TIMEOUT_MS / 2

@@ -249,6 +249,15 @@ class Broker:
         """Agents that died a moment ago: clients that still know them should find them named."""
         return [] if self._doors.alone else self.cluster.departed.told_beside(self.cluster.live())
 
+    def redirected(self) -> Sequence[Session]:
+        """Agents that departed, and for whose ids clients may be given the address of a living agent."""
+        return [] if self._doors.alone else self.cluster.departed.redirected(self.cluster.live())
+
+    def misdirected(self) -> Sequence[tuple[float, float]]:
+        """Times, by the monotonic clock, in which connections may have been made to the wrong agent: the one whose id
+        led here is back."""
+        return [] if self._doors.alone else self.cluster.departed.misdirected()
+
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
         """Who leads the partitions of these topics, or will when the first request comes."""
         return await self._leading.leaders(topics)

@@ -124,6 +124,14 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     departed_listed_s: Annotated[
         float, about("how long Kafka clients are still told the address of an agent that died", ge=0)
     ] = 5.0
+    departed_redirected_s: Annotated[
+        float,
+        about(
+            "how long clients that bind calls to a node id (Java, librdkafka) are sent to a living agent for the id of "
+            "one that departed; not less than their calls take, 60 s",
+            ge=0,
+        ),
+    ] = 60.0
     return_wait_s: Annotated[
         float,
         about(

@@ -68,9 +68,11 @@ class LossyPeers(KafkaPeers):
 class Member:
     """One agent: a broker, its server, and its way to the others."""
 
-    def __init__(self, settings: Settings, metadata: MetadataStore, objects: MemoryObjectStore) -> None:
+    def __init__(
+        self, settings: Settings, metadata: MetadataStore, objects: MemoryObjectStore, at: str = "127.0.0.1:0"
+    ) -> None:
         clock, ids = SystemClock(), Ids()
-        self._listener = bind(parse_address("127.0.0.1:0"), flag="--kafka")
+        self._listener = bind(parse_address(at), flag="--kafka")
         self.address = Address(*self._listener.getsockname()[:2])
         self.peers = LossyPeers(settings.peers, clock=clock)
         self.broker = Broker(
@@ -129,9 +131,10 @@ class Member:
 
 
 class Team:
-    def __init__(self, members: Sequence[Member], metadata: MetadataStore) -> None:
+    def __init__(self, members: Sequence[Member], metadata: MetadataStore, objects: MemoryObjectStore) -> None:
         self.members = members
         self.metadata = metadata
+        self.objects = objects
 
     async def topic(self, name: str, partitions: int, **overrides: str) -> None:
         """Led by the members in turn."""
@@ -167,7 +170,7 @@ async def a_team(count: int, settings: Settings = SETTINGS) -> AsyncIterator[Tea
             await member.start()
             stack.push_async_callback(member.stop)
         await until(lambda: all(len(each.broker.agents()) == count for each in members))
-        yield Team(members, metadata)
+        yield Team(members, metadata, objects)
 
 
 def receipts(answers: Sequence[Receipt | StreamhouseError]) -> list[Receipt]:

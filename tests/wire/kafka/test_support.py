@@ -53,5 +53,5 @@ def test_what_clients_negotiate_is_served(client: str) -> None:
     assert [key for key, highest in CLIENTS[client].items() if not APIS[key].serves(highest)] == []
 
 
-def test_the_newer_group_protocol_is_not_offered_so_clients_use_the_classic_one() -> None:
+def test_the_newer_group_protocol_is_not_offered() -> None:
     assert 68 not in APIS

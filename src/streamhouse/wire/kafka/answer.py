@@ -16,6 +16,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.config import Address
 from streamhouse.errors import Rejected, StreamhouseError
 
+from .client_software import ClientSoftware
 from .errors import ErrorCode, error_code
 from .metrics import KafkaMetrics
 from .schema import Response
@@ -58,6 +59,10 @@ class Context(NamedTuple):
     metrics: KafkaMetrics
     keeps: Callable[[int], None]
     """To be told how many bytes of the request's frame the broker took over."""
+    software: ClientSoftware
+    """Which library the client is; known once it has asked for ApiVersions."""
+    set_software: Callable[[ClientSoftware], None]
+    """Called by ApiVersions, which is where clients name themselves."""
 
     def agents(self) -> list[tuple[int, Address]]:
         """All agents by node id: this one at the address by which it is known here, others at theirs."""
@@ -65,7 +70,10 @@ class Context(NamedTuple):
         return [(each.node_id, self.advertised if each.node_id == own else each.kafka) for each in self.broker.agents()]
 
     def departed(self) -> list[tuple[int, Address]]:
-        """Agents that died a moment ago, by node id."""
+        """Agents that departed a moment ago, by node id, at the addresses that this client should be given: its own
+        connection's address for clients that bind calls to the id, else the one that the agent had."""
+        if self.software.takes_redirects:
+            return [(each.node_id, self.advertised) for each in self.broker.redirected()]
         return [(each.node_id, each.kafka) for each in self.broker.departed()]
 
     def refused(self, error: StreamhouseError | ErrorCode) -> ErrorCode:

@@ -29,6 +29,7 @@ from streamhouse.wire.failures import Failures
 from streamhouse.wire.seldom import Seldom
 
 from .answer import Answer, Context, Deferred
+from .client_software import UNNAMED, ClientSoftware
 from .exchange import Exchange, close_request, open_request
 from .framing import SCRATCH_BYTES, BadFrame, FrameReader
 from .inflight import InflightBytes, PinnedFrames
@@ -104,7 +105,9 @@ class Connection(asyncio.BufferedProtocol):
         "_worker",
         "advertised",
         "host",
+        "opened_at",
         "peer",
+        "software",
     )
     _transport: asyncio.Transport
 
@@ -128,7 +131,9 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._is_over = False
         self._is_lost = False
-        self._vitals = Vitals(active_at=serving.clock.monotonic())
+        self.opened_at = serving.clock.monotonic()
+        self.software = UNNAMED
+        self._vitals = Vitals(active_at=self.opened_at)
         self.advertised = Address("", 0)
         self.host = self.peer = ""
 
@@ -338,7 +343,12 @@ class Connection(asyncio.BufferedProtocol):
             serving.cluster_id,
             serving.metrics,
             self._keeps,
+            self.software,
+            self._set_software,
         )
+
+    def _set_software(self, software: ClientSoftware) -> None:
+        self.software = software
 
     def _keeps(self, size_bytes: int) -> None:
         self._kept_bytes += size_bytes

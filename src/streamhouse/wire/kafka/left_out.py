@@ -20,7 +20,9 @@ LEFT_OUT: Final[Mapping[str, str]] = {
         ),
         "agents come and go by their sessions, which end by themselves": ("UnregisterBroker",),
         "the features that are offered can't be turned on or off": ("UpdateFeatures",),
-        "groups are of the classic kind; clients fall back to it": ("ConsumerGroupHeartbeat",),
+        "groups are of the classic kind: with `group.protocol=consumer` Java fails and librdkafka reads nothing": (
+            "ConsumerGroupHeartbeat",
+        ),
         "as Kafka does where no plugin takes the clients' metrics": ("GetTelemetrySubscriptions", "PushTelemetry"),
         "no share groups": (
             "ShareGroupHeartbeat",
@@ -31,7 +33,7 @@ LEFT_OUT: Final[Mapping[str, str]] = {
             "AlterShareGroupOffsets",
             "DeleteShareGroupOffsets",
         ),
-        "Kafka Streams uses groups of the classic kind": (
+        "groups are of the classic kind: Kafka Streams with `group.protocol=streams` fails, `classic` works": (
             "StreamsGroupHeartbeat",
             "StreamsGroupDescribe",
             "StreamsGroupTopologyDescriptionUpdate",

@@ -125,6 +125,7 @@ class KafkaServer:
         while True:
             await self._clock.sleep(interval_s)
             self.close_overdue()
+            self.close_misdirected()
             self._serving.pinned.release()
 
     def close_overdue(self) -> None:
@@ -133,3 +134,18 @@ class KafkaServer:
         for connection in self.connections:
             if (reason := overdue(connection.vitals(), self._settings, now=now)) is not None:
                 connection.abort(reason.why, reason.text)
+
+    def close_misdirected(self) -> None:
+        """Close connections that may have been made here for the id of an agent that is back at its own address.
+
+        A client that keeps them would go on to ask this agent for what the other one leads. One that still owes an
+        answer is looked at again the next time.
+        """
+        times = self._serving.broker.misdirected()
+        for connection in self.connections if times else ():
+            if not connection.software.keeps_connections or connection.owes:
+                continue
+            if any(first <= connection.opened_at <= last for first, last in times):
+                self._serving.metrics.closed("misdirected").inc()
+                connection.finish()
+                connection.close()

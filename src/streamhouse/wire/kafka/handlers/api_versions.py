@@ -3,10 +3,12 @@
 Behaviour   the first request of every client; needs no other one before it
             a version that isn't served is answered in version 0 with UNSUPPORTED_VERSION and the same list, so that the
             client can ask again (KIP-511)
-            names of client software that Kafka would refuse get INVALID_REQUEST
+            names of client software that Kafka would refuse get INVALID_REQUEST; others are remembered for Metadata
             one feature is offered, transaction.version, and it is at 2: clients that know it give each transaction an
             epoch of its own, and leave it to Produce and TxnOffsetCommit to begin transactions (KIP-890)
 Left out    features that could be turned off
+            v5, by which clients say which broker they expect (KIP-1242): for a while after an agent's death its id
+            leads to a living one
 Versions    v3 flexible, client software name and version, features · v4 features may begin at 0
 """
 
@@ -14,6 +16,7 @@ import re
 from typing import Final
 
 from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.client_software import MAX_CHARS, ClientSoftware
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.api_versions import (
     ApiVersion,
@@ -39,8 +42,11 @@ async def handle(context: Context, request: ApiVersionsRequest) -> Answer:
         return ApiVersionsResponse(
             error_code=context.refused(ErrorCode.UNSUPPORTED_VERSION), api_keys=served_versions()
         )
-    if context.version >= NAMED_SINCE and not _is_named(request):
-        return ApiVersionsResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
+    if context.version >= NAMED_SINCE:
+        if not _is_named(request):
+            return ApiVersionsResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
+        name, version = request.client_software_name[:MAX_CHARS], request.client_software_version[:MAX_CHARS]
+        context.set_software(ClientSoftware(name, version))
     return ApiVersionsResponse(
         api_keys=served_versions(),
         supported_features=[

@@ -9,7 +9,9 @@ Behaviour   no topics asked for: all of them (v0: an empty list, later: null)
             the leader is the only replica, whatever factor the topic was created with: what makes a record durable is
             the store
             an agent that died is named for a few seconds more: clients that drop it would drop what waits for its
-            partitions too
+            partitions too. Kafka's Java client and librdkafka since 2.10, which bind calls to a node id and would wait
+            for it until the call's deadline, find the id of an agent that died or left for a minute at the address of
+            the agent that answers
             the controller is the agent with the lowest node id; every agent answers what clients ask a controller
             without access control everybody may do everything, which is what authorised operations say
 Left out    rack awareness

@@ -1,0 +1,104 @@
+"""An agent that went: its id leads clients that bind calls to it to a living agent, until it is in use again."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec import structs
+
+from streamhouse.config import ClusterSettings
+from streamhouse.model.lease import Address
+from streamhouse.wire.kafka.client_software import ClientSoftware
+from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
+from tests.wire.kafka.talk import Client, until
+from tests.wire.kafka.team import SETTINGS, Member, Team, a_team
+
+JAVA = ClientSoftware("apache-kafka-java", "4.3.1")
+LIBRDKAFKA = ClientSoftware("librdkafka", "2.16.0")
+PYTHON = ClientSoftware("confluent-kafka-python", "2.16.0-rdkafka-2.16.0")
+OLD_LIBRDKAFKA = ClientSoftware("librdkafka", "2.9.0")
+OLD_PYTHON = ClientSoftware("confluent-kafka-python", "2.9.0-rdkafka-2.9.0")
+FRANZ = ClientSoftware("kgo", "v1.22.2")
+
+REDIRECTED = (JAVA, LIBRDKAFKA, PYTHON)
+OTHERS = (OLD_LIBRDKAFKA, OLD_PYTHON, FRANZ, None)
+LISTED_S = 0.5
+SHORT = structs.replace(SETTINGS, cluster=ClusterSettings(refresh_s=0.05, departed_listed_s=LISTED_S))
+
+
+@pytest.fixture
+async def team() -> AsyncIterator[Team]:
+    async with a_team(2, SHORT) as team:
+        yield team
+
+
+async def a_client(member: Member, software: ClientSoftware | None) -> Client:
+    client = await Client.connect(*member.address)
+    if software is not None:
+        request = ApiVersionsRequest(client_software_name=software.name, client_software_version=software.version)
+        await client.call(request, ApiVersionsResponse, 3)
+    return client
+
+
+async def listed(client: Client) -> dict[int, Address]:
+    answer = await client.call(MetadataRequest(topics=[]), MetadataResponse, 12)
+    return {each.node_id: Address(each.host, each.port) for each in answer.brokers}
+
+
+async def test_the_id_of_a_dead_agent_leads_those_who_wait_for_it_to_a_living_one(team: Team) -> None:
+    living, dead = team.members
+    one, two = living.broker.node_id, dead.broker.node_id
+    clients = {software: await a_client(living, software) for software in (*REDIRECTED, *OTHERS)}
+    for client in clients.values():
+        assert await listed(client) == {one: living.address, two: dead.address}
+    await dead.kill()
+    await until(lambda: len(living.broker.agents()) == 1)
+    for software in REDIRECTED:
+        assert await listed(clients[software]) == {one: living.address, two: living.address}
+    for other in OTHERS:
+        assert await listed(clients[other]) == {one: living.address, two: dead.address}
+    await until(lambda: not living.broker.departed())
+    for software in REDIRECTED:
+        assert await listed(clients[software]) == {one: living.address, two: living.address}
+    for other in OTHERS:
+        assert await listed(clients[other]) == {one: living.address}
+    for client in clients.values():
+        await client.close()
+
+
+async def test_the_id_of_an_agent_that_left_in_order_does_too_and_others_hear_no_more_of_it(team: Team) -> None:
+    living, left = team.members
+    one, two = living.broker.node_id, left.broker.node_id
+    await left.stop()
+    await until(lambda: len(living.broker.agents()) == 1)
+    java, franz = await a_client(living, JAVA), await a_client(living, FRANZ)
+    assert await listed(java) == {one: living.address, two: living.address}
+    assert await listed(franz) == {one: living.address}
+    await java.close()
+    await franz.close()
+
+
+async def test_when_the_agent_is_back_connections_that_were_made_elsewhere_for_it_are_closed(team: Team) -> None:
+    living, gone = team.members
+    two = gone.broker.node_id
+    early = await a_client(living, JAVA)
+    await gone.stop()
+    await until(lambda: len(living.broker.agents()) == 1)
+    java, librdkafka = await a_client(living, JAVA), await a_client(living, LIBRDKAFKA)
+    back = Member(SHORT, team.metadata, team.objects, at=str(gone.address))
+    await back.start()
+    assert back.broker.node_id == two
+    await until(lambda: len(living.broker.agents()) == 2)
+    for client in (early, java, librdkafka):
+        assert (await listed(client))[two] == back.address
+    assert living.broker.misdirected() == []  # another agent may not know yet, and send clients here
+    await until(lambda: bool(living.broker.misdirected()))
+    living.server.close_misdirected()
+    assert await java.is_closed()
+    await java.close()
+    late = await a_client(living, JAVA)
+    living.server.close_misdirected()
+    for client in (early, librdkafka, late):
+        assert (await listed(client))[two] == back.address
+        await client.close()
+    await back.stop()
