@@ -41,6 +41,30 @@ class SegmentContract(MetadataScene):
         assert list(await ready.last_runs([part(1), part(0)])) == [commit.runs[0], commit.runs[1]]
         assert await ready.known_objects() == {"k"}
 
+    async def test_runs_are_listed_backwards_from_an_offset(self, ready: MetadataStore) -> None:
+        [state] = await lead(ready, ALICE, part(0))
+        await publish(ready, ALICE, state, 10, 20, 30)
+        found = await ready.runs_before(part(0), before=21, limit=9)
+        assert [(run.base, run.end) for run in found] == [(20, 30), (10, 20), (0, 10)]
+        assert [run.base for run in await ready.runs_before(part(0), before=20, limit=1)] == [10]
+        assert list(await ready.runs_before(part(0), before=0, limit=9)) == []
+
+    async def test_objects_are_listed_with_what_they_hold_while_runs_name_them(self, ready: MetadataStore) -> None:
+        first, second = await lead(ready, ALICE, part(0), part(1))
+        both = commit_of("a", run_of(first, 0, 10, "a"), run_of(second, 0, 7, "a"))
+        await ready.commit_segments(ALICE, [both, commit_of("b", run_of(first, 10, 12, "b"))])
+        listed = await ready.stored_objects(after=0, limit=9)
+        assert [(each.key, each.size_bytes) for each in listed] == [
+            ("a", both.segment.size_bytes),
+            ("b", both.segment.size_bytes),
+        ]
+        assert list(await ready.stored_objects(after=listed[0].number, limit=9)) == [listed[1]]
+        assert list(await ready.newest_objects(limit=1)) == [listed[1]]
+        assert await ready.ranges_of_object("a") == [(part(0), 0, 10), (part(1), 0, 7)]
+        await ready.advance_log_start({part(0): 10, part(1): 7})
+        assert await ready.ranges_of_object("a") == [(part(1), 0, 7)]  # the newest run of a partition stays
+        assert await ready.ranges_of_object("unknown") is None
+
     async def test_large_offsets_survive(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))
         edges = [2**31 - 1, 2**31 + 1, 2**32, 2**53 + 1, 2**63 - 1]

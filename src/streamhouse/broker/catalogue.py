@@ -106,6 +106,11 @@ class Catalogue:
         """The topic as it is in the cache, however old that is."""
         return self._by_id.get(topic_id)
 
+    def name_of(self, partition: PartitionId) -> TopicPartition | PartitionId:
+        """The name of a partition, for people; its id where its topic isn't known here."""
+        topic = self._by_id.get(partition.topic_id)
+        return partition if topic is None else TopicPartition(topic.name, partition.partition)
+
     def invalidate(self) -> None:
         """Somebody else changed topics or settings: read all of it before the next answer."""
         self._loaded_at = None

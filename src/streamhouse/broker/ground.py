@@ -37,8 +37,9 @@ class Ground:
 def lay_ground(doors: Doors, *, obey: Callable[[], None]) -> Ground:
     """`obey` is called when other settings hold."""
     budget = MemoryBudget(doors.settings.buffer, clock=doors.clock)
-    reader = SegmentReader(doors.settings.fetch, objects=doors.objects, metadata=doors.metadata)
+    reader = SegmentReader(doors.settings.fetch, objects=doors.objects, metadata=doors.metadata, clock=doors.clock)
     catalogue, cluster = Catalogue(doors, obey=obey), Cluster(doors)
+    reader.damage.name_of = catalogue.name_of
     refusals = Refusals(limit=doors.settings.producers.max_per_partition)
     succession = Succession(
         doors, catalogue=catalogue, cluster=cluster, reader=reader, budget=budget, refusals=refusals

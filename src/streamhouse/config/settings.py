@@ -223,6 +223,12 @@ class FetchSettings(Section, frozen=True, kw_only=True):
     concurrent_reads: Annotated[
         int, about("ranged reads under way at once; cold readers queue here, partitions in turn", gt=0)
     ] = 16
+    missing_recheck_s: Annotated[
+        float, about("how long an object that was missing is not asked for again by readers", ge=0)
+    ] = 5.0
+    damage_remembered: Annotated[
+        int, about("ranges found missing or damaged that an agent remembers, to report them", gt=0)
+    ] = 1000
     disk_cache_path: Annotated[
         str, about("folder of one agent's own for blocks that memory has no room for; empty: none")
     ] = ""
@@ -256,6 +262,9 @@ class CompactionSettings(Section, frozen=True, kw_only=True):
     read_bytes: Annotated[int, about("bytes of one ranged read of runs that are rewritten", gt=0)] = 8 * MIB
     merge_runs: Annotated[int, about("so many small neighbouring runs of a partition become one; 0: never", ge=0)] = 16
     merge_below_bytes: Annotated[int, about("a run below this size is small", gt=0)] = 16 * MIB
+    damage_retry_s: Annotated[
+        float, about("a compacted partition of which something can't be read is tried again after this", gt=0)
+    ] = 600.0
     merges_at_once: Annotated[int, about("merges in one look; what else is small waits for the next", ge=0)] = 4
 
 
@@ -272,6 +281,10 @@ class ProducerSettings(Section, frozen=True, kw_only=True):
     ] = 5.0
     """Why so long: see `broker.refusals`."""
     max_decompressed_bytes: Annotated[int, about("largest batch after decompression", gt=0)] = 256 * MIB
+    max_snapshots_tried: Annotated[
+        int,
+        about("runs, newest first, whose producers' state is tried when that of the newest one is missing", gt=0),
+    ] = 100
 
 
 class RecordSettings(Section, frozen=True, kw_only=True):

@@ -77,3 +77,23 @@ class CorruptObject(Internal):
     def __init__(self, key: str, *, why: str) -> None:
         super().__init__(f"corrupt object; key={key} why={why}")
         self.key = key
+        self.why = why
+
+
+class DamagedRecords(CorruptObject):
+    """Offsets [base, end) of a partition can't be served, because the bytes that hold them are damaged."""
+
+    what = "records are damaged at rest"
+    do = "restore the object from a copy, or read on from the end of the range"
+
+    def __init__(self, partition: object, *, base: int, end: int, key: str, why: str) -> None:
+        super().__init__(key, why=why)
+        text = f"{self.what}; partition={partition} offsets=[{base},{end}) key={key} do={self.do} why={why}"
+        self.args = (text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…",)
+        self.base, self.end = base, end
+
+
+class MissingRecords(DamagedRecords):
+    """Offsets [base, end) of a partition can't be served, because the object that holds them is not in the store."""
+
+    what = "records are missing from the object store"

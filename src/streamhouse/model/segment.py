@@ -5,7 +5,7 @@ Leaves      their bytes to `format.segment`, their rows to the metadata store, t
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamhouse.model.names import Epoch, PartitionId
 from streamhouse.model.transaction import AbortedTransaction
@@ -49,6 +49,16 @@ class Run:
 
     def __str__(self) -> str:
         return f"{self.partition}[{self.base},{self.end})@{self.object_key}"
+
+
+def where_snapshot_is(run: Run) -> Run:
+    """The run as if it had the index that has the producers' state: a placed one has the state of a run before it."""
+    carried = run.carried
+    if carried is None:
+        return run
+    return replace(
+        run, object_key=carried.object_key, index_position=carried.position, index_length=carried.length, carried=None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

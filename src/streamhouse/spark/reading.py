@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeVar
 import pyarrow as pa
 
 from streamhouse.client.loop_thread import LoopThread
-from streamhouse.errors import DataLost, Unavailable
+from streamhouse.errors import DataLost, MissingRecords, Unavailable
 from streamhouse.format.block import BlockEntry, decode_block
 from streamhouse.format.columns import Column, Columns, Selection, read_columns
 from streamhouse.format.isolation import Aborted, committed_only, shifted
@@ -99,14 +99,14 @@ def read_split(split: Split, task: Task, shape: Shaping) -> Iterator[pa.RecordBa
             yield from read_tail(piece, task.agents, decode, fail_on_data_loss=fails)
         if runs:
             decode_runs = partial(_decoded, task=task, shape=shape)
-            yield from _read_runs(place.loop, place.store, runs, task, decode_runs, is_last_try=False)
+            yield from _read_runs(place.loop, place.store, runs, task, decode_runs)
 
 
 def read_runs(split: Split, task: Task, decode: Callable[[Get, bytes], Iterator[T]]) -> Iterator[T]:
     """What `decode` makes of the blocks of a split without a tail, in order, a GET at a time."""
     settled()
     place = opened(split.store)
-    return _read_runs(place.loop, place.store, split.pieces, task, decode, is_last_try=False)
+    return _read_runs(place.loop, place.store, split.pieces, task, decode)
 
 
 def _in_turns(pieces: Sequence[Piece]) -> Iterator[tuple[list[Piece], Piece | None]]:
@@ -138,16 +138,31 @@ def _read_runs(
     task: Task,
     decode: Callable[[Get, bytes], Iterator[T]],
     *,
-    is_last_try: bool,
+    gone_key: str | None = None,
 ) -> Iterator[T]:
+    """`gone_key`: the object that was gone before these pieces were planned in its place."""
     for got in loop.iterate(_listed(_bytes_of(store, pieces, task.from_ms))):
         if got.data is not None:
             yield from decode(got.get, got.data)
-        elif is_last_try:
-            raise Unavailable(f"an object is gone though a plan names it; key={got.get.run.key} do=run the job again")
-        else:
+        elif gone_key is None:
             elsewhere = _found_again(loop, got.get, task)
-            yield from _read_runs(loop, store, elsewhere, task, decode, is_last_try=True)
+            yield from _read_runs(loop, store, elsewhere, task, decode, gone_key=got.get.run.key)
+        elif got.get.run.key == gone_key:
+            raise _missing(got.get)
+        else:
+            raise Unavailable(f"an object is gone though a plan names it; key={got.get.run.key} do=run the job again")
+
+
+def _missing(get: Get) -> MissingRecords:
+    """For an object that a plan still names which was made after the object was not found. Whatever failOnDataLoss
+    says: that is for records that were allowed to go."""
+    return MissingRecords(
+        get.piece.place,
+        base=get.start,
+        end=get.end,
+        key=get.run.key,
+        why="the object is not there, and a plan names it",
+    )
 
 
 def _decoded(get: Get, data: bytes, *, task: Task, shape: Shaping) -> Iterator[pa.RecordBatch]:

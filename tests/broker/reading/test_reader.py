@@ -12,7 +12,7 @@ from streamhouse.broker.reading.reader import SegmentReader
 from streamhouse.broker.reading.tier.disk import DiskTier
 from streamhouse.clock import SystemClock
 from streamhouse.config import FetchSettings
-from streamhouse.errors import CorruptObject, Unavailable
+from streamhouse.errors import CorruptObject, MissingRecords, Unavailable
 from streamhouse.format.batch import place
 from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicId
@@ -222,12 +222,12 @@ async def test_a_damaged_index_is_corrupt() -> None:
         await shelf.read(0)
 
 
-async def test_a_missing_object_is_retriable_and_the_runs_are_asked_for_again() -> None:
+async def test_a_missing_object_that_a_row_names_is_called_so_and_the_runs_are_asked_for_again() -> None:
     shelf = Shelf()
     await shelf.add(0, 2, 0, 1)
     data = await shelf.add(2, 4, 2, 3, key="segments/two")
     await shelf.bucket.delete(KEY)
-    with pytest.raises(Unavailable, match="gone"):
+    with pytest.raises(MissingRecords, match=r"offsets=\[0,2\) key=segments/one"):
         await shelf.read(0)
     del shelf.rows.rows[0]  # retention has passed by
     assert await shelf.read(0) == joined(data)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from streamhouse.broker.ground import Ground
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.reading.settled import Settled
-from streamhouse.errors import Retriable, SessionLost, StreamhouseError
+from streamhouse.errors import DamagedRecords, Retriable, SessionLost, StreamhouseError
 from streamhouse.model.lease import PartitionState, Session, SessionState
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.topic import TopicConfig
@@ -77,6 +77,8 @@ class Compactor:
         self._configs = ground.catalogue.configs
         self._tenancy = tenancy
         self._forgetting = forgetting
+        self._damaged: dict[PartitionId, float] = {}
+        """Partitions whose compaction met damage, and when they are tried again."""
         self.rewriter = Rewriter(doors, session=lambda: tenancy().session.session_id, reader=ground.reader)
         self.cleaner = Cleaner(doors, rewriter=self.rewriter, settled=settled, forgetting=forgetting)
         self.merger = Merger(doors, rewriter=self.rewriter)
@@ -118,11 +120,24 @@ class Compactor:
             return
         topic_ids = list(dict.fromkeys(due.state.partition.topic_id for due in partitions))
         cleaned = await self._doors.metadata.cleaned(topic_ids)
+        now = self._doors.clock.monotonic()
+        self._damaged = {at: until for at, until in self._damaged.items() if until > now}
         for state, config in partitions:
+            if state.partition in self._damaged:
+                continue
             cleaned_to = cleaned.get(state.partition, 0)
             if cleaned_to < state.flushed_end:
                 work = partial(self.cleaner.clean, state, config, cleaned_to=cleaned_to)
-                await self._one_by_one(state.partition, work)
+                await self._one_by_one(state.partition, partial(self._unless_damaged, state.partition, work))
+
+    async def _unless_damaged(self, partition: PartitionId, work: Callable[[], Awaitable[bool]]) -> bool:
+        """A pass needs every run of the partition. One that can't be read is not asked for again at every look: the
+        others would be read again each time, too."""
+        try:
+            return await work()
+        except DamagedRecords:
+            self._damaged[partition] = self._doors.clock.monotonic() + self._settings.damage_retry_s
+            raise
 
     async def _merge(self, partitions: Sequence[Due]) -> None:
         self.merger.forget_others(due.state.partition for due in partitions)

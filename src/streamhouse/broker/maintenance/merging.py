@@ -8,7 +8,7 @@ Batches are moved as they are: not a byte of them changes.
 """
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -81,13 +81,22 @@ class Merger:
             max_bytes=self._settings.segment_bytes,
         )
         runs = [run for run in page if run.end <= state.flushed_end]
-        if chosen := runs_to_merge(runs, limits):
-            return await self._merge(chosen)
+        for part in self._readable(runs):
+            if chosen := runs_to_merge(part, limits):
+                return await self._merge(chosen)
         if runs:
             is_all = len(page) < PAGE
             seen = state.flushed_end if is_all else looked.flushed_end
             self._looked[state.partition] = _Looked(next_look(runs, limits, is_all=is_all), seen)
         return False
+
+    def _readable(self, runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
+        """Runs that follow each other without one among them that is known to be missing or damaged: what stands
+        around those is merged all the same."""
+        damaged = self._rewriter.damaged_keys()
+        for is_damaged, part in groupby(runs, key=lambda run: run.object_key in damaged):
+            if not is_damaged:
+                yield list(part)
 
     async def _merge(self, runs: Sequence[Run]) -> bool:
         moved: list[Rewritten] = []

@@ -55,22 +55,33 @@ class Rewriter:
     async def in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
+    def damaged_keys(self) -> frozenset[str]:
+        """Objects of which something was found missing or damaged, and not found readable since."""
+        return frozenset(finding.place.key for finding in self._reader.damage.findings())
+
     async def open(self, run: Run) -> Source:
-        data = await self._get(run, run.index_position, run.index_position + run.index_length)
-        return Source(run, decode_run_index(data, key=run.object_key))
+        with self._reader.named(run, run.base, run.end):
+            data = await self._get(run, run.index_position, run.index_position + run.index_length)
+            return Source(run, decode_run_index(data, key=run.object_key))
 
     async def pieces(self, source: Source) -> AsyncGenerator[Buffer, None]:
         """The run's batches in order, as they are served, some blocks at a time."""
         for blocks in together(source.index.blocks, self._settings.read_bytes):
             start, end = blocks[0].position, blocks[-1].position + blocks[-1].stored_bytes
-            stored = await self._get(source.run, start, end)
-            yield await self.in_thread(partial(served, stored, blocks, source))
+            base = source.run.base
+            with self._reader.named(source.run, base + blocks[0].first, base + blocks[-1].end):
+                stored = await self._get(source.run, start, end)
+                piece = await self.in_thread(partial(served, stored, blocks, source))
+            yield piece
 
     async def _get(self, run: Run, start: int, end: int) -> bytes:
         try:
             data = await self._doors.objects.get_range(run.object_key, start, end)
         except ObjectMissing as error:
-            raise Unavailable(f"a run's object is gone; run={run}") from error
+            gone = Unavailable(f"a run's object is gone; run={run}")
+            gone.__cause__ = error
+            await self._reader.require_replaced(gone, run)
+            raise gone from error
         if len(data) != end - start:
             raise CorruptObject(run.object_key, why=f"ends at {start + len(data)}, before {end}")
         self.read_bytes += len(data)

@@ -4,20 +4,23 @@ Data path   broker.fetch -> **reader** -> runs (which object) -> index (which bl
             ranged GET -> LZ4 -> batches
 Owns        finding and caching blocks, reading ahead, the budget of cold reads
 Leaves      the tail to `log`, bytes to `format.segment`
-Invariant   bytes that don't match their checksum are never served: that range fails, its neighbours don't
+Invariants  bytes that don't match their checksum are never served: that range fails, its neighbours don't
+            an object is called missing only if a row that was read after the store had said so still names it
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from streamhouse.broker.wal.base import Buffer
+from streamhouse.clock import Clock, SystemClock
 from streamhouse.config import FetchSettings
-from streamhouse.errors import CorruptObject, StreamhouseError, Unavailable
+from streamhouse.errors import CorruptObject, DamagedRecords, StreamhouseError, Unavailable
 from streamhouse.format import batch as batches
 from streamhouse.format import segment as segments
 from streamhouse.model.names import PartitionId
@@ -27,6 +30,7 @@ from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
 
 from .answers import AnswerBytes
 from .cache import Block, SingleFlightCache
+from .damage import DamagedRanges, Place
 from .runs import RunIndex
 from .tier.disk import DiskTier, open_disk_tier
 from .turns import Turns
@@ -47,9 +51,12 @@ class SegmentReader:
         objects: ObjectStore,
         metadata: MetadataStore,
         disk: DiskTier | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._settings = settings
         self._objects = objects
+        self._metadata = metadata
+        self.damage = DamagedRanges(settings, clock=clock or SystemClock())
         self.answers = AnswerBytes(settings.answers_bytes)
         self.runs = RunIndex(metadata, limit=settings.run_cache_entries)
         self.blocks: SingleFlightCache[tuple[str, int], Block] = SingleFlightCache(settings.cache_bytes)
@@ -108,7 +115,7 @@ class SegmentReader:
             except StreamhouseError as error:
                 if found:
                     break  # served without it; whoever asks for that range itself gets the error
-                if gone is not None or not isinstance(error.__cause__, ObjectMissing):
+                if gone is not None or not is_missing(error):
                     raise
                 gone = error  # the run was merged or compacted; what stands in its place is asked for again
                 continue
@@ -152,12 +159,13 @@ class SegmentReader:
 
     async def index(self, run: Run) -> segments.RunIndex:
         """The run's block index: one ranged GET, then from memory. Without the producers' snapshot, which may be a
-        thousand times larger."""
+        thousand times larger. Raises `DamagedRecords`, or `MissingRecords`, that name the run's offsets."""
 
         async def make() -> _Index:
             return _Index(replace(await self._get_index(run), producers=b""))
 
-        return (await self.indexes.get((run.object_key, run.index_position), make)).content
+        with self._counted():
+            return (await self.indexes.get((run.object_key, run.index_position), make)).content
 
     async def snapshots(self, runs: Sequence[Run]) -> Mapping[PartitionId, bytes]:
         """The producers' snapshots at the ends of runs that stand side by side in one object: one ranged GET. For
@@ -177,12 +185,23 @@ class SegmentReader:
         return [await self._find_block(run, entry) for entry in entries]
 
     async def _get_index(self, run: Run) -> segments.RunIndex:
-        async with self._cold.turn(run.partition):
-            data = await self._get(run, run.index_position, run.index_position + run.index_length)
-        return segments.decode_run_index(data, key=run.object_key)
+        self._require_found(run)
+        with self.named(run, run.base, run.end):
+            try:
+                async with self._cold.turn(run.partition):
+                    data = await self._get(run, run.index_position, run.index_position + run.index_length)
+            except Unavailable as error:
+                await self.require_replaced(error, run)
+                raise
+            return segments.decode_run_index(data, key=run.object_key)
 
     async def block(self, run: Run, index: segments.RunIndex, number: int) -> Block:
-        """From memory, from the disk, or from the store; however many want it, one of them goes and looks."""
+        """From memory, from the disk, or from the store; however many want it, one of them goes and looks. Raises
+        `DamagedRecords` that name the block's offsets, or `MissingRecords` that name the run's."""
+        with self._counted():
+            return await self._block(run, index, number)
+
+    async def _block(self, run: Run, index: segments.RunIndex, number: int) -> Block:
         entry = index.blocks[number]
         key = (run.object_key, entry.position)
         return await self.blocks.get(key, partial(self._find_block, run, entry))
@@ -193,9 +212,15 @@ class SegmentReader:
         # The disk has threads of its own, so that what is there doesn't wait for a slow store.
         if self.disk is not None and (kept := await self.disk.get(key, decode, whose=run.partition)) is not None:
             return kept
-        async with self._cold.turn(run.partition):
-            stored = await self._get(run, entry.position, entry.position + entry.stored_bytes)
-            block = await asyncio.get_running_loop().run_in_executor(self._threads, decode, stored)
+        self._require_found(run)
+        with self.named(run, run.base + entry.first, run.base + entry.end):
+            try:
+                async with self._cold.turn(run.partition):
+                    stored = await self._get(run, entry.position, entry.position + entry.stored_bytes)
+                    block = await asyncio.get_running_loop().run_in_executor(self._threads, decode, stored)
+            except Unavailable as error:
+                await self.require_replaced(error, run)
+                raise
         if self.disk is not None:
             self.disk.put(key, stored)
         return block
@@ -208,7 +233,43 @@ class SegmentReader:
             raise Unavailable(f"a run's object is gone; run={run}") from error
         if len(data) != end - start:
             raise CorruptObject(run.object_key, why=f"ends at {start + len(data)}, before {end}")
+        self.damage.present(place_of(run))
         return data
+
+    def _require_found(self, run: Run) -> None:
+        """Raise again for an object that was missing a moment ago."""
+        if (missing := self.damage.still_missing(place_of(run))) is not None:
+            raise missing
+
+    async def require_replaced(self, error: Unavailable, run: Run) -> None:
+        """Raise `MissingRecords` where a row still names the object that the store doesn't have. Otherwise the run was
+        replaced or expired, or the store did not answer."""
+        if not is_missing(error):
+            return
+        rows = await self._metadata.runs(run.partition, from_offset=run.base, limit=1)
+        if rows and (rows[0].base, rows[0].object_key) == (run.base, run.object_key):
+            raise self.damage.found_missing(place_of(run)) from error
+
+    @contextmanager
+    def named(self, run: Run, base: int, end: int) -> Iterator[None]:
+        """Damage that is found while these offsets are read becomes an error that names them."""
+        place = Place(run.partition, base, end, run.object_key)
+        try:
+            yield
+        except DamagedRecords:
+            raise
+        except CorruptObject as error:
+            raise self.damage.found_damaged(place, error.why) from error
+        else:
+            self.damage.readable(place)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except DamagedRecords as error:
+            self.damage.refused(error)
+            raise
 
     def _read_ahead(self, run: Run, index: segments.RunIndex, number: int) -> None:
         """Fetch the blocks that a sequential reader will ask for next, as far as they are in this run."""
@@ -222,7 +283,7 @@ class SegmentReader:
 
     async def _warm(self, run: Run, index: segments.RunIndex, number: int) -> None:
         try:
-            await self.block(run, index, number)
+            await self._block(run, index, number)
         except Exception:  # noqa: BLE001 - whoever really needs the block will meet the error and report it
             return
 
@@ -235,6 +296,15 @@ class SegmentReader:
         if self.disk is not None:
             await self.disk.aclose()
         self._threads.shutdown(wait=False)
+
+
+def is_missing(error: StreamhouseError) -> bool:
+    """Whether an object was not there, whatever the rows say."""
+    return isinstance(error.__cause__, ObjectMissing)
+
+
+def place_of(run: Run) -> Place:
+    return Place(run.partition, run.base, run.end, run.object_key)
 
 
 def _decode(stored: Buffer, entry: segments.BlockEntry, key: str) -> Block:

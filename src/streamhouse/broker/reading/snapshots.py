@@ -2,12 +2,12 @@
 
 Data path   newest run of each partition -> **snapshots** -> producers' tables of logs that are opened or recovered
 Owns        which snapshots are read together
-Leaves      the rows to the metadata store, the bytes to `reader`, what is damaged to `rebuilding`
+Leaves      the rows to the metadata store, the bytes to `reader`, what is damaged to `rebuilding`, what is missing to
+            `earlier_snapshot`
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Final
@@ -17,10 +17,11 @@ from streamhouse.config import ProducerSettings
 from streamhouse.errors import CorruptObject, StreamhouseError, Unavailable
 from streamhouse.format.producers import decode_producers
 from streamhouse.model.names import PartitionId
-from streamhouse.model.segment import Run
+from streamhouse.model.segment import Run, where_snapshot_is
 from streamhouse.stores.metadata.base import MetadataStore
 
-from .reader import SegmentReader
+from .earlier_snapshot import Known, find_earlier
+from .reader import SegmentReader, is_missing
 from .rebuilding import rebuild
 
 SPAN_BYTES: Final = 4 * 1024 * 1024
@@ -50,27 +51,64 @@ async def load_producers(
     found: dict[PartitionId, ProducerTable | StreamhouseError] = {}
     newest = {run.partition: run for run in runs}
     doubtful = {run.partition for run in runs if run.carried is not None and run.carried.is_doubtful}
+    starts = log_starts or flushed_ends
+    known = await _without_missing(
+        [newest[at] for at, data in snapshots.items() if isinstance(data, StreamhouseError) and is_missing(data)],
+        settings,
+        metadata=metadata,
+        reader=reader,
+        log_starts=starts,
+    )
     for partition, flushed_end in flushed_ends.items():
+        if (earlier := known.get(partition)) is not None:
+            found[partition] = earlier.table.doubt(earlier.end) if isinstance(earlier, Known) else earlier
+            continue
         data = snapshots.get(partition, b"")
         table = data if isinstance(data, StreamhouseError) else _table(data, settings)
         run = newest.get(partition)
         if isinstance(table, CorruptObject) and run is not None:
             table = await rebuild(run, table, partial(_make, settings), reader=reader, now_ms=now_ms)
-        end = run.end if run is not None else (log_starts or flushed_ends)[partition]
+        end = run.end if run is not None else starts[partition]
         if isinstance(table, ProducerTable) and (end < flushed_end or partition in doubtful):
             table.doubt(end if end < flushed_end else None)
         found[partition] = table
     return found
 
 
-def where_snapshot_is(run: Run) -> Run:
-    """The run as if it had the index that has the producers' state: a placed one has the state of a run before it."""
-    carried = run.carried
-    if carried is None:
-        return run
-    return replace(
-        run, object_key=carried.object_key, index_position=carried.position, index_length=carried.length, carried=None
+async def _without_missing(
+    runs: Sequence[Run],
+    settings: ProducerSettings,
+    *,
+    metadata: MetadataStore,
+    reader: SegmentReader,
+    log_starts: Mapping[PartitionId, int],
+) -> Mapping[PartitionId, Known | StreamhouseError]:
+    """What is known of producers whose newest snapshot is in an object that the store doesn't have."""
+    if not runs:
+        return {}
+    fresh = {run.partition: run for run in await metadata.last_runs([run.partition for run in runs])}
+    found: dict[PartitionId, Known | StreamhouseError] = {}
+    certain: list[Run] = []
+    for run in runs:
+        # Asked after the object was not found: a row that still names it can't have been replaced before.
+        if fresh.get(run.partition) == run:
+            certain.append(run)
+        else:
+            found[run.partition] = Unavailable(f"runs changed while a log was opened; partition={run.partition}")
+    earlier = await asyncio.gather(
+        *(
+            find_earlier(
+                run,
+                partial(_make, settings),
+                metadata=metadata,
+                reader=reader,
+                log_start=log_starts[run.partition],
+                limit=settings.max_snapshots_tried,
+            )
+            for run in certain
+        )
     )
+    return found | {run.partition: each for run, each in zip(certain, earlier, strict=True)}
 
 
 async def _read(span: Sequence[Run], reader: SegmentReader) -> Mapping[PartitionId, bytes | StreamhouseError]:

@@ -36,6 +36,23 @@ class NewSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """An object that runs name. Later objects have higher numbers."""
+
+    number: int
+    key: str
+    size_bytes: int
+
+
+class ObjectRange(NamedTuple):
+    """Offsets [base, end) of a partition, as an object holds them."""
+
+    partition: PartitionId
+    base: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DoomedObject:
     """An object that no row refers to any more; its bytes go once the grace time has passed."""
 
@@ -295,6 +312,10 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, Protocol):
         run before those that were placed; ordered. Partitions without runs are left out."""
         ...
 
+    async def runs_before(self, partition: PartitionId, *, before: int, limit: int) -> Sequence[Run]:
+        """Runs that begin below an offset, newest first, each with where the producers' state after it stands."""
+        ...
+
     async def run_at_time(self, partition: PartitionId, *, timestamp_ms: int, from_offset: int) -> Run | None:
         """The first run with `end > from_offset` that has a record as late as the timestamp."""
         ...
@@ -365,6 +386,19 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, Protocol):
 
     async def doomed_objects(self, *, grace_ms: int, limit: int) -> Sequence[DoomedObject]:
         """Objects doomed at least `grace_ms` ago by the store's clock, oldest first."""
+        ...
+
+    async def stored_objects(self, *, after: int, limit: int) -> Sequence[StoredObject]:
+        """Objects that runs name, by number, from the first one above `after` on."""
+        ...
+
+    async def newest_objects(self, *, limit: int) -> Sequence[StoredObject]:
+        """The last objects that were registered, the newest first."""
+        ...
+
+    async def ranges_of_object(self, key: str) -> Sequence[ObjectRange] | None:
+        """The offsets that an object holds, ordered; none where only producers' state in it is needed. None: no run
+        names it."""
         ...
 
     async def forget_objects(self, keys: Sequence[str]) -> None:

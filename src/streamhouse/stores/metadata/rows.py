@@ -18,7 +18,7 @@ from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, Topic
 from streamhouse.model.placing import PlacedRange, QueryId, StoredCommit
 from streamhouse.model.segment import CarriedProducers, Run
 from streamhouse.model.topic import Topic
-from streamhouse.stores.metadata.base import DoomedObject, NewSession, OffsetStored
+from streamhouse.stores.metadata.base import DoomedObject, NewSession, OffsetStored, StoredObject
 
 Params = Mapping[str, str | int | bytes | None]
 
@@ -252,3 +252,7 @@ def offset_of(row: Row) -> OffsetStored:
 
 def doomed_of(row: Row) -> DoomedObject:
     return DoomedObject(key=row["key"], doomed_at_ms=row["doomed_at_ms"])
+
+
+def stored_object_of(row: Row) -> StoredObject:
+    return StoredObject(number=row["object_id"], key=row["key"], size_bytes=row["size_bytes"])

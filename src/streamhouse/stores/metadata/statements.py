@@ -83,6 +83,9 @@ class Statements:
     insert_object: str
     doom_object: str
     drop_object: str
+    objects_after: str
+    newest_objects: str
+    ranges_of_object: str
     known_objects: str
     # doomed objects
     doomed_before: str
@@ -91,6 +94,7 @@ class Statements:
     insert_run: str
     runs_from: str
     last_runs: str
+    runs_before: str
     runs_of: str
     run_at_time: str
     latest_so_far: str

@@ -20,9 +20,11 @@ from streamhouse.stores.metadata.base import (
     DoomedObject,
     EpochEnd,
     NewSession,
+    ObjectRange,
     OffsetsAsked,
     OffsetStored,
     ShardGroup,
+    StoredObject,
 )
 from streamhouse.stores.metadata.engine import CountedEngine, Engine
 from streamhouse.stores.metadata.listeners import Heard
@@ -181,6 +183,10 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore):
     async def last_runs(self, partitions: Sequence[PartitionId]) -> Sequence[Run]:
         return await self._engine.look(partial(segments.last_runs, partitions=partitions))
 
+    async def runs_before(self, partition: PartitionId, *, before: int, limit: int) -> Sequence[Run]:
+        work = partial(segments.runs_before, partition=partition, before=before, limit=limit)
+        return await self._engine.look(work)
+
     async def run_at_time(self, partition: PartitionId, *, timestamp_ms: int, from_offset: int) -> Run | None:
         work = partial(segments.run_at_time, partition=partition, timestamp_ms=timestamp_ms, from_offset=from_offset)
         return await self._engine.look(work)
@@ -207,6 +213,15 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore):
 
     async def doomed_objects(self, *, grace_ms: int, limit: int) -> Sequence[DoomedObject]:
         return await self._engine.read(partial(segments.doomed_objects, grace_ms=grace_ms, limit=limit))
+
+    async def stored_objects(self, *, after: int, limit: int) -> Sequence[StoredObject]:
+        return await self._engine.look(partial(segments.stored_objects, after=after, limit=limit))
+
+    async def newest_objects(self, *, limit: int) -> Sequence[StoredObject]:
+        return await self._engine.look(partial(segments.newest_objects, limit=limit))
+
+    async def ranges_of_object(self, key: str) -> Sequence[ObjectRange] | None:
+        return await self._engine.look(partial(segments.ranges_of_object, key=key))
 
     async def forget_objects(self, keys: Sequence[str]) -> None:
         await self._engine.write(partial(segments.forget_objects, keys=keys))

@@ -25,6 +25,8 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.ChildFailed: grpc.StatusCode.INTERNAL,
     errors.Internal: grpc.StatusCode.INTERNAL,
     errors.CorruptObject: grpc.StatusCode.DATA_LOSS,
+    errors.DamagedRecords: grpc.StatusCode.DATA_LOSS,
+    errors.MissingRecords: grpc.StatusCode.DATA_LOSS,
     # topics
     errors.UnknownTopic: grpc.StatusCode.NOT_FOUND,
     errors.UnknownTopicId: grpc.StatusCode.NOT_FOUND,

@@ -35,6 +35,8 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.ChildFailed: 500,
     errors.Internal: 500,
     errors.CorruptObject: 500,
+    errors.DamagedRecords: 500,
+    errors.MissingRecords: 500,
     # topics
     errors.UnknownTopic: 404,
     errors.UnknownTopicId: 404,

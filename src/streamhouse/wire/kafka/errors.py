@@ -13,6 +13,10 @@ The choice among retriable codes follows what the two clients conclude from them
   NOT_ENOUGH_REPLICAS               the same leader, a little later, the batch was not stored
   NOT_ENOUGH_REPLICAS_AFTER_APPEND  the same leader, a little later, the batch may have been stored
   KAFKA_STORAGE_ERROR               look the leader up again, then retry, and count the retry
+
+What can't be read, because it is damaged or missing at rest, is CORRUPT_MESSAGE: the Java consumer throws, librdkafka
+hands the error to the application, aiokafka and franz-go log it and try again. On KAFKA_STORAGE_ERROR all of them retry
+for ever without a word, on OFFSET_OUT_OF_RANGE they begin somewhere else, and on UNKNOWN_SERVER_ERROR Java goes on.
 """
 
 from collections.abc import Mapping
@@ -221,6 +225,8 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.ChildFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.Internal: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.CorruptObject: ErrorCode.CORRUPT_MESSAGE,
+    errors.DamagedRecords: ErrorCode.CORRUPT_MESSAGE,
+    errors.MissingRecords: ErrorCode.CORRUPT_MESSAGE,
 }
 
 

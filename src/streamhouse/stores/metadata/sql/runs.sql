@@ -67,6 +67,17 @@ JOIN segment_objects AS o ON o.object_id = r.object_id
 LEFT JOIN segment_objects AS carried ON carried.object_id = r.producers_object_id
 ORDER BY r.topic_id, r.partition;
 
+-- name: runs_before
+-- Runs that begin below an offset, newest first, and where the producers' state after each stands.
+SELECT r.topic_id, r.partition, r.base_offset, r.end_offset, r.stored_base, r.epoch, o.key AS object_key,
+       r.position, r.length, r.index_position, r.index_length, r.records, r.max_timestamp_ms,
+       carried.key AS producers_key, r.producers_position, r.producers_length, r.producers_doubtful
+FROM runs AS r
+JOIN segment_objects AS o ON o.object_id = r.object_id
+LEFT JOIN segment_objects AS carried ON carried.object_id = r.producers_object_id
+WHERE r.topic_id = :topic_id AND r.partition = :partition AND r.base_offset < :before
+ORDER BY r.base_offset DESC LIMIT :limit;
+
 -- name: run_at_time
 -- The first run, at or above an offset, that has a record as late as the timestamp. No run before the first one whose
 -- latest so far is as late can be it; a bisection in halving steps, from the run that holds the offset, finds the last

@@ -28,3 +28,19 @@ WHERE object_id = :object_id
 SELECT key FROM segment_objects
 UNION ALL
 SELECT key FROM doomed_objects;
+
+-- name: objects_after
+-- Live objects by number, to look at them page by page.
+SELECT object_id, key, size_bytes FROM segment_objects WHERE object_id > :after ORDER BY object_id LIMIT :limit;
+
+-- name: newest_objects
+-- The live objects that were registered last.
+SELECT object_id, key, size_bytes FROM segment_objects ORDER BY object_id DESC LIMIT :limit;
+
+-- name: ranges_of_object
+-- What a live object holds; one row without a partition where it is needed for its producers' state alone.
+SELECT r.topic_id, r.partition, r.base_offset, r.end_offset
+FROM segment_objects AS o
+LEFT JOIN runs AS r ON r.object_id = o.object_id
+WHERE o.key = :key
+ORDER BY r.topic_id, r.partition, r.base_offset;

@@ -12,7 +12,7 @@ from streamhouse.errors import Internal
 from streamhouse.model.lease import SessionState
 from streamhouse.model.names import Epoch, PartitionId, SessionId
 from streamhouse.model.segment import Run, SegmentCommit
-from streamhouse.stores.metadata.base import DoomedObject, EpochEnd
+from streamhouse.stores.metadata.base import DoomedObject, EpochEnd, ObjectRange, StoredObject
 from streamhouse.stores.metadata.guard import Offsets, Publication, check_shape, decide_publication
 from streamhouse.stores.metadata.rows import (
     Params,
@@ -27,6 +27,7 @@ from streamhouse.stores.metadata.rows import (
     run_of,
     run_params,
     state_of,
+    stored_object_of,
     text_list,
 )
 from streamhouse.stores.metadata.transaction import Lock, Transaction
@@ -68,6 +69,11 @@ async def runs_of(tx: Transaction, wanted: Mapping[PartitionId, int], limit: int
 
 async def last_runs(tx: Transaction, partitions: Sequence[PartitionId]) -> Sequence[Run]:
     return [last_run_of(row) for row in await tx.rows(tx.sql.last_runs, {"partitions": partition_list(partitions)})]
+
+
+async def runs_before(tx: Transaction, partition: PartitionId, before: int, limit: int) -> Sequence[Run]:
+    params = {**partition_params(partition), "before": before, "limit": limit}
+    return [last_run_of(row) for row in await tx.rows(tx.sql.runs_before, params)]
 
 
 async def run_at_time(tx: Transaction, partition: PartitionId, timestamp_ms: int, from_offset: int) -> Run | None:
@@ -135,6 +141,20 @@ async def doom_unused(tx: Transaction, object_ids: Iterable[int]) -> None:
 async def doomed_objects(tx: Transaction, grace_ms: int, limit: int) -> Sequence[DoomedObject]:
     params = {"before_ms": await tx.now_ms() - grace_ms, "limit": limit}
     return [doomed_of(row) for row in await tx.rows(tx.sql.doomed_before, params)]
+
+
+async def stored_objects(tx: Transaction, after: int, limit: int) -> Sequence[StoredObject]:
+    return [stored_object_of(row) for row in await tx.rows(tx.sql.objects_after, {"after": after, "limit": limit})]
+
+
+async def newest_objects(tx: Transaction, limit: int) -> Sequence[StoredObject]:
+    return [stored_object_of(row) for row in await tx.rows(tx.sql.newest_objects, {"limit": limit})]
+
+
+async def ranges_of_object(tx: Transaction, key: str) -> Sequence[ObjectRange] | None:
+    rows = await tx.rows(tx.sql.ranges_of_object, {"key": key})
+    named = [row for row in rows if row["topic_id"] is not None]
+    return [ObjectRange(partition_of(row), row["base_offset"], row["end_offset"]) for row in named] if rows else None
 
 
 async def forget_objects(tx: Transaction, keys: Sequence[str]) -> None:

@@ -1,0 +1,135 @@
+"""Damage: which ranges of partitions can't be read, because their bytes at rest are damaged or missing.
+
+Data path   reader, object check -> **damage** -> the error that a client gets, log lines, metrics, the doctor
+Owns        what was found unreadable and not found readable since; how often a log line says so
+Leaves      finding out to `reader` and `maintenance.object_check`
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from streamhouse.clock import Clock
+from streamhouse.config import FetchSettings
+from streamhouse.errors import DamagedRecords, MissingRecords
+from streamhouse.model.names import PartitionId
+
+log = logging.getLogger(__name__)
+
+LOG_EVERY_S: Final = 60.0
+"""A range that readers ask for without end is logged so often."""
+
+
+class Place(NamedTuple):
+    """Offsets [base, end) of a partition, in an object."""
+
+    partition: PartitionId
+    base: int
+    end: int
+    key: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Finding:
+    """A range that can't be read. `seen_at`: when that was found out last, by the monotonic clock."""
+
+    name: str
+    place: Place
+    why: str
+    is_missing: bool
+    seen_at: float
+    logged_at: float | None = None
+
+    def error(self) -> DamagedRecords:
+        kind = MissingRecords if self.is_missing else DamagedRecords
+        return kind(self.name, base=self.place.base, end=self.place.end, key=self.place.key, why=self.why)
+
+
+class DamagedRanges:
+    """The newest findings, up to `fetch.damage_remembered`."""
+
+    def __init__(self, settings: FetchSettings, *, clock: Clock) -> None:
+        self._recheck_s = settings.missing_recheck_s
+        self._limit = settings.damage_remembered
+        self._clock = clock
+        self._found: OrderedDict[Place, Finding] = OrderedDict()
+        self.name_of: Callable[[PartitionId], object] = str
+        self.refused_missing = 0
+        self.refused_damaged = 0
+
+    def __repr__(self) -> str:
+        return f"<DamagedRanges found={len(self._found)}>"
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def missing(self) -> int:
+        return sum(finding.is_missing for finding in self._found.values())
+
+    def findings(self) -> Sequence[Finding]:
+        return list(self._found.values())
+
+    def found_missing(self, place: Place) -> MissingRecords:
+        """Note that rows name an object that is not in the store; returns the error for who wanted to read it."""
+        error = self._note(place, "the object is not there", is_missing=True).error()
+        assert isinstance(error, MissingRecords)
+        return error
+
+    def found_damaged(self, place: Place, why: str) -> DamagedRecords:
+        """Note bytes that are not what was written; returns the error for who wanted to read them."""
+        return self._note(place, why, is_missing=False).error()
+
+    def refused(self, error: DamagedRecords) -> None:
+        """Count a read that was refused with this error."""
+        if isinstance(error, MissingRecords):
+            self.refused_missing += 1
+        else:
+            self.refused_damaged += 1
+
+    def still_missing(self, place: Place) -> MissingRecords | None:
+        """The error for a range that was found missing a moment ago, so that the store isn't asked again."""
+        found = self._found.get(place)
+        if found is None or not found.is_missing or self._clock.monotonic() - found.seen_at >= self._recheck_s:
+            return None
+        error = found.error()
+        assert isinstance(error, MissingRecords)
+        return error
+
+    def present(self, place: Place) -> None:
+        """The object is there; whether it is damaged is another question."""
+        if (found := self._found.get(place)) is not None and found.is_missing:
+            del self._found[place]
+
+    def readable(self, place: Place) -> None:
+        """The range was read, or no row names it any more."""
+        self._found.pop(place, None)
+
+    def _note(self, place: Place, why: str, *, is_missing: bool) -> Finding:
+        now = self._clock.monotonic()
+        before = self._found.pop(place, None)
+        finding = Finding(
+            name=str(self.name_of(place.partition)),
+            place=place,
+            why=why,
+            is_missing=is_missing,
+            seen_at=now,
+            logged_at=before.logged_at if before is not None else None,
+        )
+        self._found[place] = finding
+        if len(self._found) > self._limit:
+            self._found.popitem(last=False)
+        if finding.logged_at is None or now - finding.logged_at >= LOG_EVERY_S:
+            finding.logged_at = now
+            log.error(
+                "records are missing from the object store" if is_missing else "records are damaged at rest",
+                extra={
+                    "partition": finding.name,
+                    "offsets": f"[{place.base},{place.end})",
+                    "key": place.key,
+                    "why": why,
+                },
+            )
+        return finding
