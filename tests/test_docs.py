@@ -41,8 +41,9 @@ RUNNABLE = [
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[LiveAgent]:
-    """One for each page, as its readers have: pages use the same names for their topics."""
-    with LiveAgent(tmp_path / "data", grpc=True) as agent:
+    """One for each page, as its readers have: pages use the same names for their topics. What a page tells its readers
+    to allow is allowed."""
+    with LiveAgent(tmp_path / "data", "--set", "pipelines.allow_python=true", grpc=True) as agent:
         yield agent
 
 

@@ -11,7 +11,7 @@ from streamhouse.errors import AnotherTable, InvalidDefinition, NameTaken, Unkno
 from streamhouse.format.lake_tables import table_differences
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.pipeline import KeptPipeline, Kind, PipelineName
-from streamhouse.model.table import LAKE, Connector, Table
+from streamhouse.model.table import LAKE, Connector, Table, is_under
 
 from .catalogue import Catalogue
 from .doors import Doors
@@ -49,6 +49,7 @@ class Tables:
         Raises `NameTaken`, `InvalidDefinition`, and `AnotherTable` where files that are there would have to be others.
         """
         _check(table, limit=self._settings.max_definition_bytes)
+        _check_path(table, allowed=self._settings.files_under)
         kept = await self._metadata.find_pipeline(PipelineName(table.name))
         if kept is not None and _is_view(kept):
             raise NameTaken(table.name, by="a materialized view")
@@ -87,6 +88,19 @@ def view_table(kept: KeptPipeline) -> Table:
         key=definition.key,
         text=definition.text,
     )
+
+
+def _check_path(table: Table, *, allowed: str) -> None:
+    """Files that SQL workers and supervisors can reach are for those that an operator named to be read by everybody."""
+    if table.connector is not Connector.FILES:
+        return
+    roots = [root.strip() for root in allowed.split(",") if root.strip()]
+    if not any(is_under(table.options.get("path", ""), root) for root in roots):
+        raise InvalidDefinition(
+            f"tables of files may not lie there; table={table.name} path={table.options.get('path', '')[:200]} "
+            f"allowed={', '.join(roots) or 'nowhere'} "
+            "do=let the agents' operator set tables.files_under to a folder above it"
+        )
 
 
 def _check(table: Table, *, limit: int) -> None:

@@ -39,9 +39,23 @@ class TableSettings(Section, frozen=True, kw_only=True):
     follow_s: Annotated[
         float, about("time between a supervisor's looks at which topics are to be lake tables", ge=0.1, le=3600)
     ] = 10.0
+    files_under: Annotated[
+        str,
+        about(
+            "folders and URLs, separated by commas, that tables of files may lie under: whoever reaches the HTTP "
+            "listener can read and write there, with the rights of SQL workers and supervisors; none: no such tables"
+        ),
+    ] = ""
 
 
 class PipelineSettings(Section, frozen=True, kw_only=True):
+    allow_python: Annotated[
+        bool,
+        about(
+            "take pipelines written in Python: whoever reaches the HTTP listener can then run programs on the machines "
+            "of supervisors, with their rights"
+        ),
+    ] = False
     ttl_s: Annotated[float, about("a supervisor that is silent for so long loses its pipelines to others", gt=0)] = 15.0
     max_pipelines: Annotated[int, about("pipelines and views that are kept", gt=0)] = 10_000
     max_definition_bytes: Annotated[int, about("largest definition of a pipeline", gt=0)] = MIB

@@ -50,3 +50,20 @@ class Table:
     key: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     text: str | None = None
+
+
+def is_under(path: str, root: str) -> bool:
+    """Whether `path`, which may have wildcards, can only name `root` itself and what lies below it.
+
+    Both are absolute: from the root of the local file system, or of what a URL names.
+    """
+    path, root = _absolute(path), _absolute(root)
+    is_absolute = path.startswith("/") or "://" in path
+    return bool(root) and is_absolute and ".." not in path and (path == root or path.startswith(f"{root}/"))
+
+
+def _absolute(path: str) -> str:
+    """Without the several ways to write a local path as a URL, and without a slash at the end."""
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    return path.rstrip("/")

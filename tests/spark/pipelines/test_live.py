@@ -75,7 +75,9 @@ def warehouse() -> Iterator[str | None]:
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
     if shutil.which("java") is None:
         pytest.skip("no Java here")
-    with LiveAgent(tmp_path_factory.mktemp("agent") / "data") as running:
+    allowed = ("pipelines.allow_python=true", f"tables.files_under={tmp_path_factory.getbasetemp()}")
+    flags = [flag for setting in allowed for flag in ("--set", setting)]
+    with LiveAgent(tmp_path_factory.mktemp("agent") / "data", *flags) as running:
         yield running
 
 

@@ -73,7 +73,7 @@ class FakeEngine:
         self.released.append(query_id)
         self.was_released.set()
 
-    def validate(self, text: str) -> list[dict[str, Any]]:
+    def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]:
         return [{"kind": "query", "line": 1, "problems": [], "text": text}]
 
     def complete(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Scene:
 async def scene() -> AsyncIterator[Scene]:
     """On a real socket: that somebody hangs up can't be played."""
     engine = FakeEngine()
-    serving = Serving(engine, token="own", guest_token="guest", limits=LIMITS, clock=SystemClock(), ids=Ids())
+    serving = Serving(engine, token="own", agents_token="agents", limits=LIMITS, clock=SystemClock(), ids=Ids())
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(serving.app, lifespan="off", log_config=None, ws="none"))
     running = asyncio.create_task(server.serve(sockets=[listener]))
@@ -140,10 +140,10 @@ async def test_nobody_without_a_token_is_answered(scene: Scene) -> None:
         assert answer.status_code == 401
 
 
-async def test_who_comes_with_the_agents_token_is_a_guest(scene: Scene) -> None:
-    await scene.client.post("/v1/sql", json={"sql": "rows"}, headers={"authorization": "Bearer guest"})
+async def test_a_caller_with_the_agents_token_is_untrusted(scene: Scene) -> None:
+    await scene.client.post("/v1/sql", json={"sql": "rows"}, headers={"authorization": "Bearer agents"})
     await scene.ask("rows")
-    assert [question.is_guest for question in scene.engine.asked] == [True, False]
+    assert [question.is_untrusted for question in scene.engine.asked] == [True, False]
 
 
 async def test_mistakes_have_places_and_failures_words(scene: Scene) -> None:

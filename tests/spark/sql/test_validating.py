@@ -191,6 +191,26 @@ def test_what_spark_does_at_once_is_not_done(check: Checker, spark: SparkSession
     assert not spark.catalog.tableExists("made_by_mistake")
 
 
+def test_a_command_behind_explain_is_refused_and_not_done(check: Checker, spark: SparkSession) -> None:
+    problem = check.problem("EXPLAIN CREATE TABLE made_by_mistake USING parquet AS SELECT 1 AS a")
+    assert problem.text == "EXPLAIN shows the plan of a query"
+    assert not spark.catalog.tableExists("made_by_mistake")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EXPLAIN ADD JAR '/tmp/x.jar'",
+        "SELECT reflect('java.lang.System', 'getenv')",
+        "CREATE PIPELINE p AS INSERT INTO t SELECT reflect('java.lang.System', 'getenv') AS x FROM STREAM(orders)",
+        "CREATE MATERIALIZED VIEW v KEY (x) AS SELECT java_method('java.lang.System', 'getenv') AS x FROM orders",
+    ],
+)
+def test_statements_from_the_wire_are_judged_before_anything_is_made_of_them(check: Checker, text: str) -> None:
+    (found,) = validate(check.spark, Catalogue("nowhere:1", door=check.door), text, is_untrusted=True)
+    assert "through agents" in found.problems[0].text
+
+
 def test_inferred_columns_are_told(check: Checker) -> None:
     check.door.known.append(topic("events"))
     check.door.samples["events"] = [b'{"kind": "a"}'] * 3

@@ -94,7 +94,7 @@ def test_live_rows_come_as_they_are_written(scene: tuple[LiveAgent, Worker]) -> 
     assert sorted(json.loads(line)["id"] for line in lines.text.splitlines()) == list(range(10))
 
 
-def test_agents_pass_questions_on_but_their_askers_are_guests(scene: tuple[LiveAgent, Worker]) -> None:
+def test_agents_pass_queries_on_but_their_callers_are_untrusted(scene: tuple[LiveAgent, Worker]) -> None:
     agent, _ = scene
     url = f"http://{agent.http}/v1/sql"
     told = httpx.post(url, json={"sql": "SELECT count(*) AS n FROM payments"}, timeout=300, trust_env=False)

@@ -31,6 +31,13 @@ async def broker(world: World) -> Broker:
 
 @pytest.fixture
 async def http(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(broker) as client:
+        yield client
+
+
+@asynccontextmanager
+async def serving(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of this broker's routes, without a socket."""
     transport = httpx.ASGITransport(make_app(broker, CollectorRegistry(), cluster_id="cluster-1"))
     async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
         yield client

@@ -9,7 +9,10 @@ from prometheus_client.exposition import generate_latest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.metrics import BrokerMetrics
+from streamhouse.config import PipelineSettings, TableSettings
+from tests.broker.conftest import MakeWorld
 from tests.broker.support import World
+from tests.wire.http.conftest import serving
 
 REVENUE: dict[str, Any] = {
     "kind": "sql",
@@ -88,6 +91,35 @@ async def test_one_name_means_one_thing(http: httpx.AsyncClient) -> None:
 )
 async def test_a_definition_that_contradicts_itself_is_refused(http: httpx.AsyncClient, told: dict[str, Any]) -> None:
     assert (await http.put("/v1/tables/a", json=told)).status_code == 422
+
+
+# --- what reaches the machines of SQL workers and supervisors
+
+
+async def test_pipelines_in_python_are_refused_with_the_setting_that_allows_them(http: httpx.AsyncClient) -> None:
+    answer = await http.put("/v1/pipelines/code", json={**REVENUE, "kind": "python", "text": "import os"})
+    assert answer.status_code == 422
+    assert "pipelines.allow_python=true" in answer.json()["detail"]
+    assert (await http.get("/v1/pipelines/code")).status_code == 404
+
+
+async def test_tables_of_files_are_refused_where_no_folder_is_allowed(http: httpx.AsyncClient) -> None:
+    answer = await http.put("/v1/tables/secrets", json={"connector": "files", "options": {"path": "/etc"}})
+    assert answer.status_code == 422
+    assert "allowed=nowhere" in answer.json()["detail"]
+    assert "tables.files_under" in answer.json()["detail"]
+    assert (await http.get("/v1/tables/secrets")).status_code == 404
+
+
+async def test_what_the_operator_allowed_is_taken(make_world: MakeWorld) -> None:
+    world = await make_world(
+        pipelines=PipelineSettings(allow_python=True), tables=TableSettings(files_under="/data/in, s3a://lake/raw")
+    )
+    async with serving(await world.start()) as http:
+        await put(http, "code", kind="python", text="import os")
+        for path, status in (("/data/in/orders", 200), ("s3a://lake/raw/x", 200), ("/data/other", 422), ("/data", 422)):
+            answer = await http.put("/v1/tables/files", json={"connector": "files", "options": {"path": path}})
+            assert answer.status_code == status, path
 
 
 # --- lake tables: files are as they are

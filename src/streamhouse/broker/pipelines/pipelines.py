@@ -88,6 +88,12 @@ class Pipelines:
 
     def _check(self, wanted: Wanted) -> None:
         definition, limit = wanted.definition, self._settings.max_definition_bytes
+        if definition.kind is Kind.PYTHON and not self._settings.allow_python:
+            raise InvalidDefinition(
+                f"pipelines in Python are not taken; name={definition.name} do=write it in SQL, or let the agents'"
+                " operator set pipelines.allow_python=true: then whoever reaches their HTTP listener can run programs"
+                " on the machines of supervisors"
+            )
         if wanted.starting is not None:
             check_starting(wanted.starting)
         texts = [definition.text, definition.target, *definition.key, *definition.options, *definition.options.values()]

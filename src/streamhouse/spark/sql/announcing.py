@@ -31,7 +31,7 @@ REQUEST_TIMEOUT_S: Final = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """`token` is what agents show: it makes their askers guests."""
+    """`token` is what agents show: it makes their callers untrusted."""
 
     worker: str
     address: str

@@ -36,11 +36,11 @@ from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.sql.binding import bind
 from streamhouse.spark.sql.catalogue import Catalogue
 from streamhouse.spark.sql.changing import changed, listed
-from streamhouse.spark.sql.guests import check_guest
 from streamhouse.spark.sql.limits import SqlLimits
 from streamhouse.spark.sql.problems import problems_of
 from streamhouse.spark.sql.results import columns_of, unlike
 from streamhouse.spark.sql.tailing import Tail
+from streamhouse.spark.sql.untrusted import check_untrusted
 from streamhouse.spark.sql.validating import Checked, validate
 
 log = logging.getLogger(__name__)
@@ -61,12 +61,15 @@ LOOKED_INTO: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """`max_rows` None: as many as usual. `starting` is where a live query begins: latest or earliest."""
+    """`max_rows` None: as many as usual. `starting` is where a live query begins: latest or earliest.
+
+    `is_untrusted`: the caller came through an agent, and isn't the worker's own user.
+    """
 
     sql: str
     max_rows: int | None = None
     starting: str = "latest"
-    is_guest: bool = False
+    is_untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +118,9 @@ class Answering:
         if isinstance(statement, Show):
             return _told_reply(listed(self._agents, statement))
         if not isinstance(statement, Query):
-            return self._change(statement, question.sql)
-        if question.is_guest:
-            check_guest(statement.text)
+            return self._change(statement, question)
+        if question.is_untrusted:
+            check_untrusted(self._spark, statement.text)
         reading = Reading(
             agents=self._agents, starting=question.starting, max_records_per_trigger=self._limits.tail_records
         )
@@ -126,9 +129,10 @@ class Answering:
             return self._tail(bound.frame, query_id, bound.notes)
         return self._collect(bound.frame, question, bound.notes)
 
-    def _change(self, statement: Statement, text: str) -> Reply:
+    def _change(self, statement: Statement, question: Question) -> Reply:
+        checked = self.validate(question.sql, is_untrusted=question.is_untrusted)
         try:
-            return _told_reply(changed(self._agents, statement, text, self.validate(text)))
+            return _told_reply(changed(self._agents, statement, question.sql, checked))
         finally:
             self._catalogue.forget()
 
@@ -176,9 +180,10 @@ class Answering:
         for tail in running.tails if running is not None else ():
             tail.stop()
 
-    def validate(self, text: str) -> list[dict[str, Any]]:
+    def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]:
         """Every statement of a file, with what is wrong."""
-        return [checked_view(each) for each in validate(self._spark, self._catalogue, text)]
+        checked = validate(self._spark, self._catalogue, text, is_untrusted=is_untrusted)
+        return [checked_view(each) for each in checked]
 
     def complete(self) -> dict[str, Any]:
         """Names to complete with; columns of as many tables as are looked into for that."""

@@ -81,6 +81,7 @@ def note_of(read: Read) -> str:
 def bind(spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading) -> Bound:
     """A query's frame, in a session of its own; raises `StatementError` for names, Spark's errors for the rest."""
     if (asked := asked_to_explain(text)) is not None:
+        _check_explained(spark, asked)
         return explained(bind(spark, asked.query, catalogue, reading), asked.mode)
     session = own_session(spark)
     sources = _sources(session, text, catalogue, reading)
@@ -102,6 +103,7 @@ def bind(spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading)
 def check(spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading) -> Bound:
     """The same as `bind`, but the frame has no rows, and nothing is asked of any place: for validation."""
     if (asked := asked_to_explain(text)) is not None:
+        _check_explained(spark, asked)
         return replace(check(spark, asked.query, catalogue, reading), frame=spark.createDataFrame([], "plan STRING"))
     session = own_session(spark)
     sources = _sources(session, text, catalogue, reading)
@@ -147,6 +149,13 @@ def asked_to_explain(text: str) -> Asked | None:
         mode, first = first.value.lower(), next(tokens)
     before = "".join(sign if sign == "\n" else " " for sign in text[: first.start])
     return Asked(mode, before + text[first.start :])
+
+
+def _check_explained(spark: SparkSession, asked: Asked) -> None:
+    """A command has no plan to show without being run."""
+    if nature_of(spark, asked.query) is not Nature.QUERY:
+        start = len(asked.query) - len(asked.query.lstrip())
+        raise error_at(asked.query, start, "EXPLAIN shows the plan of a query", "EXPLAIN SELECT …")
 
 
 def explained(bound: Bound, mode: str = "simple") -> Bound:

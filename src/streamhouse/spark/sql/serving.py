@@ -10,7 +10,8 @@ GET    /v1/sql/complete        names of tables, columns and functions
 DELETE /v1/sql/queries/{id}    end a query
 GET    /health                 what the worker does
 
-Two tokens: the user's own, which may do whatever Spark's SQL can, and that of agents, whose askers are guests.
+Two tokens: the user's own, which may do whatever Spark's SQL can, and that of agents, whose callers are untrusted
+(`untrusted`).
 """
 
 import asyncio
@@ -80,7 +81,7 @@ class Engine(Protocol):
     def ask(self, question: Question, query_id: str) -> Reply: ...
     def cancel(self, query_id: str) -> bool: ...
     def release(self, query_id: str) -> None: ...
-    def validate(self, text: str) -> list[dict[str, Any]]: ...
+    def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]: ...
     def complete(self) -> dict[str, Any]: ...
 
 
@@ -113,13 +114,13 @@ class _Query:
 
 
 class Serving:
-    """The routes and what they share. `token` is the user's, `guest_token` the agents'."""
+    """The routes and what they share. `token` is the user's, `agents_token` the agents'."""
 
     def __init__(
-        self, engine: Engine, *, token: str, guest_token: str, limits: SqlLimits, clock: Clock, ids: Ids
+        self, engine: Engine, *, token: str, agents_token: str, limits: SqlLimits, clock: Clock, ids: Ids
     ) -> None:
         self._engine, self._limits, self._clock, self._ids = engine, limits, clock, ids
-        self._tokens = {token: False, guest_token: True}
+        self._tokens = {token: False, agents_token: True}
         self._queries: dict[str, _Query] = {}
         self._threads = ThreadPoolExecutor(limits.concurrency, thread_name_prefix="query")
         self._enders = ThreadPoolExecutor(CANCEL_THREADS, thread_name_prefix="cancel")
@@ -156,13 +157,13 @@ class Serving:
 
     # --- routes
 
-    async def _sql(self, request: Request, is_guest: bool) -> Response:
+    async def _sql(self, request: Request, is_untrusted: bool) -> Response:
         asked = await self._decoded(request, _Asked)
         media = chosen(request.headers.get("accept"))
         if media is None:
             return _problem(406, "NotAcceptable", "none of the accepted media types can be had")
         question = Question(
-            sql=asked.sql, max_rows=self._rows(asked.max_rows), starting=asked.starting, is_guest=is_guest
+            sql=asked.sql, max_rows=self._rows(asked.max_rows), starting=asked.starting, is_untrusted=is_untrusted
         )
         query, began = self._admitted(asked), self._clock.monotonic()
         try:
@@ -176,16 +177,18 @@ class Serving:
             raise
         return self._streamed(query, reply, question, media)
 
-    async def _validate(self, request: Request, is_guest: bool) -> Response:
+    async def _validate(self, request: Request, is_untrusted: bool) -> Response:
         asked = await self._decoded(request, _Checking)
         query = self._admitted(_Asked(sql=""))
         try:
-            checked = await self._answer(query, request, lambda: self._engine.validate(asked.text))
+            checked = await self._answer(
+                query, request, lambda: self._engine.validate(asked.text, is_untrusted=is_untrusted)
+            )
         finally:
             self._over(query, None)
         return Response(json_of({"statements": checked}), media_type=JSON)
 
-    async def _complete(self, request: Request, is_guest: bool) -> Response:
+    async def _complete(self, request: Request, is_untrusted: bool) -> Response:
         query = self._admitted(_Asked(sql=""))
         try:
             words = await self._answer(query, request, self._engine.complete)
@@ -193,14 +196,14 @@ class Serving:
             self._over(query, None)
         return Response(json_of(words), media_type=JSON)
 
-    async def _cancel(self, request: Request, is_guest: bool) -> Response:
+    async def _cancel(self, request: Request, is_untrusted: bool) -> Response:
         query = self._queries.get(request.path_params["query_id"])
         if query is None:
             return _problem(404, "UnknownQuery", "no such query runs")
         query.end(QueryCancelled("cancelled"))
         return Response(status_code=204)
 
-    async def _health(self, request: Request, is_guest: bool) -> Response:
+    async def _health(self, request: Request, is_untrusted: bool) -> Response:
         up_s = self._clock.monotonic() - self._born
         told = {"busy": self.busy, "queries": self._answered, "idle_s": round(self.idle_s, 1), "up_s": round(up_s, 1)}
         return Response(json_of(told), media_type=JSON)
@@ -336,11 +339,11 @@ class Serving:
 
     def _guarded(self, route: Callable[[Request, bool], Any]) -> Callable[[Request], Any]:
         async def handle(request: Request) -> Response:
-            is_guest = self._who(request)
-            if is_guest is None:
+            is_untrusted = self._who(request)
+            if is_untrusted is None:
                 return _problem(401, "Unauthorized", "the token is missing or wrong")
             try:
-                response: Response = await route(request, is_guest)
+                response: Response = await route(request, is_untrusted)
             except ClientDisconnect:
                 return Response(status_code=400)
             except StreamhouseError as error:
@@ -357,7 +360,11 @@ class Serving:
         if scheme.lower() != "bearer":
             return None
         return next(
-            (guest for token, guest in self._tokens.items() if hmac.compare_digest(given.encode(), token.encode())),
+            (
+                is_untrusted
+                for token, is_untrusted in self._tokens.items()
+                if hmac.compare_digest(given.encode(), token.encode())
+            ),
             None,
         )
 

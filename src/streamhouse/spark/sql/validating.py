@@ -38,6 +38,7 @@ from streamhouse.spark.sql.catalogue import Catalogue, Extended, about_of
 from streamhouse.spark.sql.plans import Nature, nature_of
 from streamhouse.spark.sql.problems import Problem, problems_of
 from streamhouse.spark.sql.shapes import shape_of
+from streamhouse.spark.sql.untrusted import check_untrusted
 
 Continuous: TypeAlias = CreatePipeline | CreateView
 
@@ -69,11 +70,11 @@ class Checked:
     notes: tuple[str, ...] = ()
 
 
-def validate(spark: SparkSession, catalogue: Catalogue, text: str) -> list[Checked]:
-    """Every statement of a file, in the order of the file."""
+def validate(spark: SparkSession, catalogue: Catalogue, text: str, *, is_untrusted: bool = False) -> list[Checked]:
+    """Every statement of a file, in the order of the file. `is_untrusted`: queries are judged by `untrusted` first."""
     statements, errors = parse_all(text)
     known = Extended(catalogue)
-    checked = [_checked(spark, known, statement, text) for statement in statements]
+    checked = [_checked(spark, known, statement, text, is_untrusted) for statement in statements]
     checked = [
         replace(each, problems=(*each.problems, *_twice_there(n, statements, text))) for n, each in enumerate(checked)
     ]
@@ -98,11 +99,13 @@ def _not_understood(error: StatementError) -> Checked:
     return Checked(kind="", name="", line=error.line, problems=(problem,))
 
 
-def _checked(spark: SparkSession, known: Extended, statement: Statement, text: str) -> Checked:
+def _checked(spark: SparkSession, known: Extended, statement: Statement, text: str, is_untrusted: bool) -> Checked:
     line = position(text, statement.span[0])[0]
     kind, name = _KINDS[type(statement)], getattr(statement, "name", "")
     start = getattr(statement, "select_start", statement.span[0])
     try:
+        if is_untrusted and (query := _query_of(statement)) is not None:
+            check_untrusted(spark, query)
         if isinstance(statement, CreateTable):
             return _table(spark, known, statement, text, line)
         if isinstance(statement, CreatePipeline | CreateView):
@@ -115,6 +118,12 @@ def _checked(spark: SparkSession, known: Extended, statement: Statement, text: s
     except (StreamhouseError, PySparkException) as error:
         return Checked(kind=kind, name=name, line=line, problems=problems_of(error, text, start))
     return Checked(kind=kind, name=name, line=line)
+
+
+def _query_of(statement: Statement) -> str | None:
+    if isinstance(statement, CreatePipeline | CreateView):
+        return statement.select
+    return statement.text if isinstance(statement, Query) else None
 
 
 def columns_of(frame: DataFrame) -> tuple[Column, ...]:

@@ -99,12 +99,12 @@ class _Life:
         self._plan, self._home, self._on_ready = plan, home, on_ready
         self._clock: Clock = SystemClock()
         self._ids = ids = Ids()
-        self._token, self._guest_token = ids.token(), ids.token()
+        self._token, self._agents_token = ids.token(), ids.token()
         self._answering = Answering(spark, agents=plan.agents, limits=plan.limits)
         self._serving = Serving(
             self._answering,
             token=self._token,
-            guest_token=self._guest_token,
+            agents_token=self._agents_token,
             limits=plan.limits,
             clock=self._clock,
             ids=ids,
@@ -154,9 +154,9 @@ class _Life:
 
     async def _announce(self, worker: Worker) -> None:
         told = Announcement(
-            worker=f"{socket.gethostname()}-{worker.pid}-{self._guest_token[:8]}",
+            worker=f"{socket.gethostname()}-{worker.pid}-{self._agents_token[:8]}",
             address=worker.address,
-            token=self._guest_token,
+            token=self._agents_token,
         )
         await announce(self._plan.agents, told, busy=lambda: self._serving.busy, clock=self._clock, ids=self._ids)
 
