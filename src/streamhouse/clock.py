@@ -8,7 +8,10 @@ import asyncio
 import random
 import time
 import uuid
-from typing import Protocol
+from collections.abc import Awaitable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -32,6 +35,22 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+async def limited(work: Awaitable[T], *, seconds: float, clock: Clock) -> T:
+    """The result of `work`; raises `TimeoutError` when it takes longer than `seconds` by this clock, after it was
+    cancelled and has ended."""
+    working, sleeping = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
+    try:
+        await asyncio.wait({working, sleeping}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise TimeoutError(f"not done after {seconds:g} s")
+    finally:
+        sleeping.cancel()
+        if not working.done():
+            working.cancel()
+        await asyncio.gather(working, sleeping, return_exceptions=True)
+    return working.result()
 
 
 class Ids:

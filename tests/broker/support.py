@@ -9,7 +9,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.doors import Doors
@@ -96,6 +96,7 @@ class Faulty:
         self._lost: Counter[str] = Counter()
         self._held: dict[str, asyncio.Event] = {}
         self._held_answers: dict[str, asyncio.Event] = {}
+        self._cut: Literal["refuse", "swallow"] | None = None
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
 
     def refuse(self, call: str, times: int = 1) -> None:
@@ -116,7 +117,12 @@ class Faulty:
         self._held_answers[call] = asyncio.Event()
         return self._held_answers[call]
 
+    def cut(self, how: Literal["refuse", "swallow"]) -> None:
+        """From now on no call gets there: each fails at once, or none is ever answered."""
+        self._cut = how
+
     def heal(self) -> None:
+        self._cut = None
         self._refused.clear()
         self._lost.clear()
 
@@ -149,6 +155,10 @@ class Faulty:
         self.calls.append((name, args))
         if (gate := self._held.get(name)) is not None:
             await gate.wait()
+        if self._cut == "refuse":
+            raise Unavailable(f"nobody answers; call={name}")
+        if self._cut == "swallow":
+            await asyncio.get_running_loop().create_future()
         if self._refused[name] > 0:
             self._refused[name] -= 1
             raise Unavailable(f"refused; call={name}")

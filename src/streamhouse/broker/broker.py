@@ -23,6 +23,7 @@ from streamhouse.model.topic import Topic
 
 from .administration import Administration
 from .appending import Appending, ProduceTransaction
+from .closing import LeftBehind
 from .cluster.checkup import Checkup
 from .cluster.cluster import Leader
 from .cluster.following import Following
@@ -179,7 +180,8 @@ class Broker:
     async def _leave(self, tenure: Tenure) -> None:
         await self._stopping.wait()
         if self.cluster.has_heirs:
-            await within(self._settings.agent.stop_timeout_s, self.moves.leave(tenure), what="handing over")
+            limit_s = self._settings.agent.stop_timeout_s
+            await within(limit_s, self.moves.leave(tenure), clock=self._doors.clock, what="handing over")
         self._end(tenure)
 
     def _end(self, tenure: Tenure | None) -> None:
@@ -216,6 +218,11 @@ class Broker:
     @property
     def tenure(self) -> Tenure | None:
         return self._succession.tenure()
+
+    @property
+    def left_behind(self) -> LeftBehind | None:
+        """What the last session could not finish before it ended; others, or the next start, recover it."""
+        return tenure.left_behind if (tenure := self.tenure) is not None else None
 
     @property
     def recovered(self) -> Recovered:

@@ -17,6 +17,7 @@ from .catalogue import Catalogue
 from .cluster.cluster import Cluster
 from .cluster.recovery import Recovered, Recovery
 from .doors import Doors
+from .flush import wait_either
 from .log import PartitionLog
 from .reading.reader import SegmentReader
 from .refusals import Refusals
@@ -80,7 +81,24 @@ class Succession:
 
     async def begin_again(self, *, stopping: asyncio.Event) -> bool:
         """Try until there is a tenure to run, which is told to stop if that was asked for meanwhile; False when it was
-        asked for before there was one."""
+        asked for before there was one. One that has begun to begin then gets `agent.stop_timeout_s` for it."""
+        trying = asyncio.get_running_loop().create_task(self._try_to_begin(stopping), name="begin")
+        limit = asyncio.get_running_loop().create_task(self._wait_limit(stopping), name="begin-limit")
+        try:
+            await asyncio.wait({trying, limit}, return_when=asyncio.FIRST_COMPLETED)
+            if not trying.done():
+                log.warning("no session began before the stop")
+            return trying.result() if trying.done() else False
+        finally:
+            for task in (trying, limit):
+                task.cancel()
+            await asyncio.gather(trying, limit, return_exceptions=True)
+
+    async def _wait_limit(self, stopping: asyncio.Event) -> None:
+        await stopping.wait()
+        await self._doors.clock.sleep(self._doors.settings.agent.stop_timeout_s)
+
+    async def _try_to_begin(self, stopping: asyncio.Event) -> bool:
         flush = self._doors.settings.flush
         wait = flush.retry_s
         while not stopping.is_set():
@@ -88,7 +106,7 @@ class Succession:
                 self._tenure = await self._begin()
             except (StreamhouseError, OSError) as error:
                 log.warning("no new tenure yet", extra={"why": str(error), "after_s": wait})
-                await self._doors.clock.sleep(self._doors.ids.jitter(wait))
+                await wait_either(stopping.wait(), self._doors.clock.sleep(self._doors.ids.jitter(wait)))
                 wait = min(wait * 2, flush.retry_max_s)
             else:
                 if stopping.is_set():

@@ -15,6 +15,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from streamhouse.clock import limited
 from streamhouse.errors import (
     AppendFailed,
     InvalidConfig,
@@ -33,7 +34,7 @@ from streamhouse.model.topic_settings import MAX_LONG
 from streamhouse.stores.metadata.base import NewSession
 
 from .budget import MemoryBudget
-from .closing import Closing
+from .closing import Closing, LeftBehind
 from .doors import Doors
 from .flush import Flusher
 from .leases import Leases, Taken
@@ -76,6 +77,7 @@ class Tenure:
         self._end_reason: StreamhouseError | None = None
         self._ending = asyncio.Event()
         self._stop_asked = asyncio.Event()
+        self.left_behind: LeftBehind | None = None
         self.flusher = Flusher(
             doors,
             session.session_id,
@@ -120,8 +122,9 @@ class Tenure:
         try:
             wal = await doors.wals.open(session.session_id)
         except BaseException:
-            with suppress(StreamhouseError):
-                await doors.metadata.end_session(session.session_id)
+            with suppress(StreamhouseError, TimeoutError):
+                ending = doors.metadata.end_session(session.session_id)
+                await limited(ending, seconds=doors.settings.agent.close_timeout_s, clock=doors.clock)
             raise
         valid_until = asked + lease.usable_s
         return cls(
@@ -316,7 +319,7 @@ class Tenure:
                 reserve = loops.create_task(self._leases.reservations.run(), name="reserve")
                 expiry = loops.create_task(self._watch_expiry(), name="expiry")
                 await self._ending.wait()
-                await self._close(flush)
+                await self._close(flush, heartbeat)
                 await self._opening.aclose(LeaseLost([], why=f"the session is ending: {self._end_reason}"))
                 for task in (heartbeat, watch, flush, reserve, expiry):
                     task.cancel()
@@ -335,10 +338,12 @@ class Tenure:
 
     async def abandon(self) -> None:
         """Let go of a tenure that never got to `run`; nothing is in its log. Recovery finds what can't be let go."""
-        with suppress(StreamhouseError):
-            await self.wal.aclose(remove=True)
-        with suppress(StreamhouseError):
-            await self._doors.metadata.end_session(self.session.session_id)
+        clock, limit_s = self._doors.clock, self._doors.settings.agent.close_timeout_s
+        with suppress(StreamhouseError, TimeoutError):
+            await limited(self.wal.aclose(remove=True), seconds=limit_s, clock=clock)
+        with suppress(StreamhouseError, TimeoutError):
+            ending = self._doors.metadata.end_session(self.session.session_id)
+            await limited(ending, seconds=limit_s, clock=clock)
 
     def stop(self) -> None:
         """End gracefully: hand everything over, or leave it to the WAL when that takes too long."""
@@ -402,20 +407,26 @@ class Tenure:
         except* SessionLost as lost:
             self._end(SessionLost(self.session.session_id, why=str(lost.exceptions[0])))
 
-    async def _close(self, flush: "asyncio.Task[None]") -> None:
+    async def _close(self, flush: "asyncio.Task[None]", heartbeat: "asyncio.Task[None]") -> None:
         why = self._end_reason
         assert why is not None
         refusal = why if isinstance(why, Retriable) else AppendFailed(str(why))
         for item in self.logs():
             item.close(refusal)
-        # Of a lost session nobody acknowledges anything, and a store that is away must not keep it from ending.
-        if not isinstance(why, SessionLost):
-            await self._quiesce()
-        for item in self.logs():
-            self._seal(item)
-        self.flusher.stop()
-        if isinstance(why, SessionLost) or not await self._closing.hand_over(flush, stop_asked=self._stop_asked):
-            await self._closing.leave_wal()
+        limit = asyncio.get_running_loop().create_task(self._closing.wait_limit(self._stop_asked), name="stop-limit")
+        try:
+            # Of a lost session nobody acknowledges anything, and a store that is away must not keep it from ending.
+            if not isinstance(why, SessionLost):
+                await self._closing.do(self._quiesce(), limit=limit)
+            for item in self.logs():
+                self._seal(item)
+            self.flusher.stop()
+            if isinstance(why, SessionLost) or not await self._closing.hand_over(flush, limit=limit):
+                heartbeat.cancel()  # others may take over from now on
+                self.left_behind = await self._closing.leave_wal(list(self.logs()), is_lost=self._is_lost)
+        finally:
+            limit.cancel()
+            await asyncio.gather(limit, return_exceptions=True)
         self._forget_all()
 
     def _forget_all(self) -> None:

@@ -22,9 +22,16 @@ from streamhouse.config.transactions import TransactionSettings
 
 class AgentSettings(Section, frozen=True, kw_only=True):
     data: Annotated[str, about("folder of the embedded stores and of the disk WAL")] = "./data"
-    stop_timeout_s: Annotated[float, about("how long a graceful stop may take before it gives up flushing", gt=0)] = (
-        30.0
-    )
+    stop_timeout_s: Annotated[
+        float,
+        about(
+            "how long a graceful stop hands over to other agents, and then so long flushes, before it gives up", gt=0
+        ),
+    ] = 30.0
+    close_timeout_s: Annotated[
+        float,
+        about("how long each other step of a stop may take: closing the WAL, the listeners, the stores", gt=0),
+    ] = 10.0
     log_format: Annotated[Literal["text", "json"], about("how log lines are written to standard error")] = "text"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], about("least severe level that is written")] = (
         "info"

@@ -16,6 +16,7 @@ from streamhouse.broker.doors import Doors
 from streamhouse.broker.groups import Groups
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.tenure import Tenure
+from streamhouse.clock import Clock, limited
 from streamhouse.errors import SessionLost, Stopping, StreamhouseError, Unavailable
 from streamhouse.model.lease import Session
 
@@ -106,11 +107,10 @@ def _chunks(
         yield some
 
 
-async def within(seconds: float, work: Awaitable[None], *, what: str) -> None:
+async def within(seconds: float, work: Awaitable[None], *, clock: Clock, what: str) -> None:
     """Do what is good to do before the end, for so long at most; what goes wrong is logged and left."""
     try:
-        async with asyncio.timeout(seconds):
-            await work
+        await limited(work, seconds=seconds, clock=clock)
     except TimeoutError:
         log.warning("not finished in time", extra={"what": what, "seconds": seconds})
     except StreamhouseError as error:
