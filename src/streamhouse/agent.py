@@ -10,11 +10,13 @@ import asyncio
 import base64
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,9 +32,9 @@ from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.broker.wal.files import LocalFiles, Lock, LockedError
 from streamhouse.broker.wal.local import LocalWals
 from streamhouse.broker.wal.object_recovery import ObjectWals
-from streamhouse.clock import Ids, SystemClock
-from streamhouse.config import Settings, parse_address
-from streamhouse.errors import Misconfigured
+from streamhouse.clock import Ids, SystemClock, limited
+from streamhouse.config import AgentSettings, Settings, parse_address
+from streamhouse.errors import Misconfigured, Stopping
 from streamhouse.model.lease import Address, Session
 from streamhouse.model.names import NodeId, SessionId
 from streamhouse.stores.metadata.base import MetadataStore
@@ -53,6 +55,14 @@ if TYPE_CHECKING:
     from streamhouse.wire.grpc.server import GrpcServer
 
 log = logging.getLogger(__name__)
+
+EXIT_STUCK: Final = 70
+"""Exit code of a process whose stop was cut short (EX_SOFTWARE of sysexits.h)."""
+
+RECOVERED_BY: Final = {
+    "object": "nothing where other agents run, they recover it; else start the agent again",
+    "disk": "start the agent again with the same --data",
+}
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long a busy thread keeps the interpreter while another one wants it. Python's 5 ms would be the latency of
@@ -79,7 +89,8 @@ class AgentReady:
 
 
 async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None]) -> None:
-    """Run an agent until SIGTERM or Ctrl-C; raises `Misconfigured` when it can't start like this."""
+    """Run an agent until SIGTERM or Ctrl-C; raises `Misconfigured` when it can't start like this, and `Stopping` when
+    it has stopped before all was stored."""
     configure_logging(log_format=settings.agent.log_format, level=settings.agent.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     async with build_agent(settings) as agent:
@@ -87,6 +98,13 @@ async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None
         _collect_garbage_seldom()
         on_ready(agent.ready)
         await agent.serve()
+        left = agent.broker.left_behind
+    if left is not None:
+        raise Stopping(
+            f"stopped before all was stored; session={left.session} wal={left.wal} partitions={left.partitions} "
+            f"unflushed_bytes={left.unflushed_bytes} pending_bytes={left.pending_bytes} "
+            f"do={RECOVERED_BY[left.wal]}"
+        )
 
 
 def _collect_garbage_seldom() -> None:
@@ -107,6 +125,7 @@ class Agent:
         self._kafka = kafka
         self._http = http
         self._grpc = grpc
+        self._limits = broker.settings.agent
         self._stop = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -118,7 +137,12 @@ class Agent:
     def stop_on_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(number, self._stop_by_signal)
+
+    def _stop_by_signal(self) -> None:
+        if not self._stop.is_set():
+            end_process_after(self._limits.longest_stop_s)
+        self.stop()
 
     async def serve(self) -> None:
         """Serve until `stop`, then hand over: no new appends, everything flushed, the session ended, sockets closed."""
@@ -129,10 +153,32 @@ class Agent:
             stopping.cancel()
             self.broker.stop()
             await asyncio.wait({running})
-            await self._kafka.stop()
-            await self._http.stop()
-            if self._grpc is not None:
-                await self._grpc.stop()
+            async with asyncio.TaskGroup() as servers:
+                for server in (self._kafka, self._http, self._grpc):
+                    if server is not None:
+                        servers.create_task(_close(server.stop(), what=repr(server), limits=self._limits))
+
+
+def end_process_after(seconds: float) -> None:
+    """Have the process end after so long, whatever it waits for: a thread that a disk or a driver doesn't let go can't
+    be ended otherwise. What was acknowledged is in the write-ahead log."""
+
+    def end() -> None:
+        names = ",".join(thread.name for thread in threading.enumerate() if not thread.daemon)
+        log.critical("the stop took too long, the process ends", extra={"seconds": seconds, "threads": names})
+        os._exit(EXIT_STUCK)
+
+    watchdog = threading.Timer(seconds, end)
+    watchdog.name, watchdog.daemon = "stop-limit", True
+    watchdog.start()
+
+
+async def _close(closing: Awaitable[None], *, what: str, limits: AgentSettings) -> None:
+    """Close a part of the agent, for `agent.close_timeout_s` at most; what then is still open goes with the process."""
+    try:
+        await limited(closing, seconds=limits.close_timeout_s, clock=SystemClock())
+    except TimeoutError:
+        log.warning("not closed in time", extra={"what": what, "seconds": limits.close_timeout_s})
 
 
 class _Places(NamedTuple):
@@ -217,9 +263,9 @@ async def _open_doors(
     clock, ids = SystemClock(), Ids()
     waits = partial(patiently, clock=clock, ids=ids, limit_s=settings.metadata.start_wait_s)
     metadata = await waits(partial(open_metadata_store, places.metadata_url, clock=clock, settings=settings.metadata))
-    stack.push_async_callback(metadata.aclose)
+    stack.push_async_callback(lambda: _close(metadata.aclose(), what="metadata store", limits=settings.agent))
     objects = open_object_store(places.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
-    stack.push_async_callback(objects.aclose)
+    stack.push_async_callback(lambda: _close(objects.aclose(), what="object store", limits=settings.agent))
     await prove_store(objects, ids)
     cluster_id = await waits(partial(metadata.cluster_id, _written_as_kafka_does(ids.uuid())))
     # Only the database in the folder that we have locked is ours for certain.
@@ -229,8 +275,8 @@ async def _open_doors(
         await _require_no_other_agent(metadata, local)
     remote = ObjectWals(objects, settings.wal, clock=clock, ids=ids)
     peers, holders = KafkaPeers(settings.peers, clock=clock), HttpHolders(settings.peers)
-    stack.push_async_callback(peers.aclose)
-    stack.push_async_callback(holders.aclose)
+    stack.push_async_callback(lambda: _close(peers.aclose(), what="connections to agents", limits=settings.agent))
+    stack.push_async_callback(lambda: _close(holders.aclose(), what="connections to agents", limits=settings.agent))
     doors = Doors(
         settings=settings,
         objects=objects,

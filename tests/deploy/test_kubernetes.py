@@ -182,7 +182,7 @@ def test_probes_ask_for_paths_that_the_agent_serves() -> None:
 def test_an_agent_has_time_to_hand_over(settings: Settings) -> None:
     [word, seconds] = AGENT["lifecycle"]["preStop"]["exec"]["command"]
     assert word == "sleep"
-    needed_s = int(seconds) + 2 * settings.agent.stop_timeout_s  # handing over, then flushing
+    needed_s = int(seconds) + settings.agent.longest_stop_s
     assert POD["spec"]["terminationGracePeriodSeconds"] >= needed_s + 10
 
 

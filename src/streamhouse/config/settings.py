@@ -37,6 +37,12 @@ class AgentSettings(Section, frozen=True, kw_only=True):
         "info"
     )
 
+    @property
+    def longest_stop_s(self) -> float:
+        """Within this time after SIGTERM the process has ended: handing over, flushing, and three other steps (the WAL,
+        telling others, listeners and stores)."""
+        return 2 * self.stop_timeout_s + 3 * self.close_timeout_s
+
 
 class MetadataSettings(Section, frozen=True, kw_only=True):
     url: Annotated[str, about("where facts live: sqlite:///… or postgresql://…; empty: SQLite in the data folder")] = ""

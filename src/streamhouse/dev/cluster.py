@@ -276,7 +276,7 @@ class LocalCluster:
             for agent in self._agents:
                 agent.child.ask_to_stop()
             for agent in self._agents:
-                agent.child.wait_to_stop(self._settings.agent.stop_timeout_s + STOP_MARGIN_S)
+                agent.child.wait_to_stop(self._settings.agent.longest_stop_s + STOP_MARGIN_S)
             for server in (self._s3, self._postgres):
                 if server is not None:
                     server.stop()
