@@ -39,6 +39,7 @@ from .log import PartitionLog, Placed
 from .maintenance.collector import Collector
 from .maintenance.compaction import Compactor
 from .maintenance.forgetting import Forgetting
+from .maintenance.object_check import ObjectCheck
 from .maintenance.upkeep import Upkeep
 from .pipelines.pipelines import Pipelines
 from .pipelines.supervision import Supervision
@@ -107,13 +108,14 @@ class Broker:
         forgetting = Forgetting(doors, logs=lambda: self._current().logs())
         moved = self._succession.log_start_moved
         self.collector = Collector(doors, configs=self.catalogue.configs, moved=moved, cluster=self.cluster)
+        self.object_check = ObjectCheck(ground)
         self.compactor = Compactor(ground, settled=self.settled, forgetting=forgetting)
         self.upkeep = Upkeep(ground, plans=self.plans, forgetting=forgetting)
 
         # Asking and changing, for operators; definitions that Spark works with.
         self.administration = Administration(ground)
         self.oversight = Oversight(ground)
-        self.checkup = Checkup(ground, not_ready=self.not_ready)
+        self.checkup = Checkup(ground, not_ready=self.not_ready, object_check=self.object_check)
         self.tables = Tables(doors, catalogue=self.catalogue)
         self.pipelines = Pipelines(doors, catalogue=self.catalogue)
         self.supervision = Supervision(doors)
@@ -193,6 +195,7 @@ class Broker:
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self.collector.run(), name="collection")
             loops.create_task(self.compactor.run(), name="compaction")
+            loops.create_task(self.object_check.run(), name="object-check")
 
     def _current(self) -> Tenure:
         return self._succession.current()

@@ -52,6 +52,7 @@ class BrokerMetrics(Collector):
         collector = self._broker.collector
         yield _counter("deleted_objects", "Objects deleted by retention.", collector.deleted_objects)
         yield _counter("deleted_orphans", "Objects deleted that no row named.", collector.deleted_orphans)
+        yield from self._integrity()
         yield from self._compaction()
         yield from self._placing()
         yield from self._transactions()
@@ -123,6 +124,22 @@ class BrokerMetrics(Collector):
         yield _counter(
             "buffered_lost_records", "Records that failed after acks=buffered was answered.", buffering.lost_records
         )
+
+    def _integrity(self) -> Iterable[Metric]:
+        check, damage = self._broker.object_check, self._broker.reader.damage
+        yield _counter("object_checks", "Objects looked at, whether they are in the store and whole.", check.checked)
+        missing = "Objects that rows name and the store doesn't have, as this agent's checks found."
+        yield GaugeMetricFamily("streamhouse_objects_missing", missing, check.missing)
+        short = "Objects that are shorter than they were written, as this agent's checks found."
+        yield GaugeMetricFamily("streamhouse_objects_short", short, check.short)
+        refused = CounterMetricFamily(
+            "streamhouse_refused_reads", "Reads refused because their range is missing or damaged.", labels=["why"]
+        )
+        refused.add_metric(["missing"], damage.refused_missing)
+        refused.add_metric(["damaged"], damage.refused_damaged)
+        yield refused
+        unreadable = "Ranges that readers found missing or damaged here, and that were not readable since."
+        yield GaugeMetricFamily("streamhouse_unreadable_ranges", unreadable, len(damage))
 
     def _compaction(self) -> Iterable[Metric]:
         compactor = self._broker.compactor

@@ -265,6 +265,21 @@ class RetentionSettings(Section, frozen=True, kw_only=True):
     sweep_s: Annotated[float, about("time between searches for objects that no row names", gt=0)] = 3600.0
 
 
+class IntegritySettings(Section, frozen=True, kw_only=True):
+    check_s: Annotated[
+        float, about("time between looks at whether objects that rows name are in the store, and whole", gt=0)
+    ] = 60.0
+    objects: Annotated[
+        int, about("objects that one look asks the store for, one HEAD each; all have their turn; 0: none", ge=0)
+    ] = 100
+    requests_at_once: Annotated[int, about("such requests under way at once", gt=0)] = 8
+    remembered: Annotated[int, about("objects found missing or short that an agent remembers", gt=0)] = 1000
+    doctor_objects: Annotated[
+        int, about("objects that the doctor asks the store for: the newest, and others by chance", gt=0)
+    ] = 1000
+    doctor_requests_at_once: Annotated[int, about("requests of the doctor under way at once", gt=0)] = 32
+
+
 class CompactionSettings(Section, frozen=True, kw_only=True):
     interval_s: Annotated[float, about("time between looks at what should be compacted or merged", gt=0)] = 15.0
     max_keys: Annotated[
@@ -413,6 +428,7 @@ class Settings(Section, frozen=True, kw_only=True):
     flush: FlushSettings = FlushSettings()
     fetch: FetchSettings = FetchSettings()
     retention: RetentionSettings = RetentionSettings()
+    integrity: IntegritySettings = IntegritySettings()
     compaction: CompactionSettings = CompactionSettings()
     producers: ProducerSettings = ProducerSettings()
     records: RecordSettings = RecordSettings()

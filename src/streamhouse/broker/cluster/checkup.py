@@ -11,6 +11,7 @@ from typing import Final
 
 from streamhouse.broker.ground import Ground
 from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.maintenance.object_check import ObjectCheck, UnsoundObject, described, find_unsound
 from streamhouse.errors import StreamhouseError
 from streamhouse.format.keys import SEGMENTS_PREFIX, WAL_PREFIX, parse_segment_key, parse_wal_key
 from streamhouse.stores.objects.base import ObjectMeta
@@ -32,7 +33,9 @@ from .verdicts import (
     judge_metadata,
     judge_objects,
     judge_orphans,
+    judge_readable,
     judge_readiness,
+    judge_segments,
     judge_sessions,
     judge_wal_objects,
 )
@@ -45,12 +48,14 @@ PROOF_PREFIX: Final = "proof/"
 
 
 class Checkup:
-    def __init__(self, ground: Ground, *, not_ready: Callable[[], str | None]) -> None:
+    def __init__(self, ground: Ground, *, not_ready: Callable[[], str | None], object_check: ObjectCheck) -> None:
         self._doors = ground.doors
         self._catalogue = ground.catalogue
         self._budget = ground.budget
         self._tenure = ground.succession.tenure
         self._not_ready = not_ready
+        self._damage = ground.reader.damage
+        self._object_check = object_check
 
     def __repr__(self) -> str:
         return f"<Checkup of {self._doors.kafka}>"
@@ -65,6 +70,7 @@ class Checkup:
             _tried("flush", self._flush()),
             _tried("memory", self._memory()),
             _tried("open transactions", self._held_back()),
+            _tried("readable", self._readable()),
         )
 
     async def shared(self) -> Sequence[Check]:
@@ -73,6 +79,7 @@ class Checkup:
             _tried("sessions", self._sessions()),
             _tried("leases", self._leases()),
             _tried("deletions", self._doomed()),
+            _tried("segments", self._segments()),
             _tried("orphans", self._orphans()),
             _tried("write-ahead log", self._wal_objects()),
             _tried("disks", self._disks()),
@@ -144,7 +151,46 @@ class Checkup:
             transactional_id=row.transactional_id if row is not None else "",
         )
 
+    async def _readable(self) -> Check:
+        """What readers were refused, and what the regular check of objects found; each range once."""
+        found = {
+            finding.place: f"{finding.name} [{finding.place.base},{finding.place.end})"
+            for finding in self._damage.findings()
+        }
+        texts = [f"{text} {place.key}" for place, text in found.items()]
+        keys = {place.key for place in found}
+        texts += [self._held(each) for each in self._object_check.unsound() if each.stored.key not in keys]
+        return judge_readable(texts)
+
+    def _held(self, each: UnsoundObject) -> str:
+        return f"{described(each.ranges, self._catalogue.name_of)} {each.stored.key}"
+
     # --- what all share
+
+    async def _segments(self) -> Check:
+        """Of many objects the newest half of what may be asked for, and others by chance."""
+        settings, metadata = self._doors.settings.integrity, self._doors.metadata
+        limit = settings.doctor_objects
+        stored = {each.key: each for each in await metadata.newest_objects(limit=limit)}
+        more = len(stored) == limit
+        if more:
+            newest = list(stored.values())[: limit // 2]
+            start = int(self._doors.ids.token(), 16) % max(1, newest[-1].number)
+            others = await metadata.stored_objects(after=start, limit=limit - len(newest))
+            stored = {each.key: each for each in (*newest, *others)}
+        found = await find_unsound(
+            stored.values(),
+            objects=self._doors.objects,
+            metadata=metadata,
+            at_once=settings.doctor_requests_at_once,
+        )
+        await self._catalogue.all()  # so that partitions have names
+        return judge_segments(
+            looked_at=len(stored),
+            more=more,
+            missing=[self._held(each) for each in found if each.is_missing],
+            short=[self._held(each) for each in found if not each.is_missing],
+        )
 
     async def _late(self) -> Check:
         late_ms = round(LATE_WARNING_S * 1000)

@@ -35,6 +35,14 @@ LATE_WARNING_S: Final = 30.0
 LATE_FAILURE_S: Final = 300.0
 
 
+MAX_NAMED: Final = 10
+"""So many findings are named in a sentence; the rest is counted."""
+RESTORE: Final = (
+    "restore the objects from a copy or a version of the bucket; until then readers of these offsets are refused, and "
+    "all others are served"
+)
+
+
 class Verdict(StrEnum):
     OK = "ok"
     WARNING = "warning"
@@ -218,6 +226,36 @@ def judge_orphans(*, looked_at: int, more: bool, orphans: Sequence[str], overdue
         return Check(name="orphans", verdict=Verdict.WARNING, text=text, figures=figures)
     text = f"{len(orphans)} {among} that no row names, none overdue" if orphans else f"none {among}"
     return Check(name="orphans", verdict=Verdict.OK, text=text, figures=figures)
+
+
+def judge_segments(*, looked_at: int, more: bool, missing: Sequence[str], short: Sequence[str]) -> Check:
+    """Objects that rows name, by HEAD. `missing` and `short` say for each what it held."""
+    name, among = "segments", f"{looked_at} objects that rows name" + (" (there are more)" if more else "")
+    figures = {"looked_at": looked_at, "missing": len(missing), "short": len(short)}
+    if not missing and not short:
+        return Check(name=name, verdict=Verdict.OK, text=f"{among} are in the store and whole", figures=figures)
+    if len(missing) == looked_at:
+        text = f"the store has none of {among}: is it the right bucket and prefix, or was it emptied?"
+    else:
+        text = f"of {among}, {len(missing)} are missing and {len(short)} too short"
+    listed = [f"missing: {each}" for each in missing] + [f"too short: {each}" for each in short]
+    text = f"{text}; {_some(listed)}; {RESTORE}"
+    return Check(name=name, verdict=Verdict.FAILURE, text=text, figures=figures)
+
+
+def judge_readable(found: Sequence[str]) -> Check:
+    """Ranges that this agent's readers, or its own checks, found missing or damaged."""
+    figures = {"ranges": len(found)}
+    if not found:
+        text = "no range was found missing or damaged"
+        return Check(name="readable", verdict=Verdict.OK, text=text, figures=figures)
+    text = f"{len(found)} ranges can't be read; {_some(found)}; {RESTORE}"
+    return Check(name="readable", verdict=Verdict.FAILURE, text=text, figures=figures)
+
+
+def _some(listed: Sequence[str]) -> str:
+    rest = f"; and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
+    return "; ".join(listed[:MAX_NAMED]) + rest
 
 
 def judge_wal_objects(*, objects: int, size_bytes: int, more: bool, of_dead: int) -> Check:

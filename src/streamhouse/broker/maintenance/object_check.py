@@ -1,0 +1,148 @@
+"""Object check: whether the objects that rows name are in the store, as large as they were written.
+
+Data path   none: rows -> **object_check** -> HEAD of some objects; the doctor asks for more at once
+Owns        which objects are looked at next, what was found missing or short and not found whole since
+Leaves      what readers of such objects are told to `reading`, the sentence for operators to `cluster.verdicts`
+
+One agent of a cluster does it, `integrity.objects` every `integrity.check_s`, round and round. An object is missing
+only if a row that was read after the store had said so still names it: rows go first, and objects after a grace time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from streamhouse.broker.ground import Ground
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.names import PartitionId
+from streamhouse.stores.metadata.base import MetadataStore, ObjectRange, StoredObject
+from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsoundObject:
+    """An object that rows name and that is not in the store, or is shorter than it was written."""
+
+    stored: StoredObject
+    ranges: Sequence[ObjectRange]
+    size_bytes: int | None
+    """What is there of it; None: nothing."""
+
+    @property
+    def is_missing(self) -> bool:
+        return self.size_bytes is None
+
+
+async def find_unsound(
+    stored: Iterable[StoredObject], *, objects: ObjectStore, metadata: MetadataStore, at_once: int
+) -> list[UnsoundObject]:
+    """Those of the objects that are missing or short, in their order; raises `Unavailable` when a store doesn't
+    answer."""
+    turns = asyncio.Semaphore(at_once)
+
+    async def look(each: StoredObject) -> UnsoundObject | None:
+        async with turns:
+            return await _look(each, objects, metadata)
+
+    tasks = [asyncio.ensure_future(look(each)) for each in stored]
+    try:
+        return [unsound for unsound in await asyncio.gather(*tasks) if unsound is not None]
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _look(each: StoredObject, objects: ObjectStore, metadata: MetadataStore) -> UnsoundObject | None:
+    size_bytes: int | None
+    try:
+        size_bytes = (await objects.head(each.key)).size_bytes
+    except ObjectMissing:
+        size_bytes = None
+    if size_bytes is not None and size_bytes >= each.size_bytes:
+        return None
+    ranges = await metadata.ranges_of_object(each.key)
+    return None if ranges is None else UnsoundObject(stored=each, ranges=ranges, size_bytes=size_bytes)
+
+
+class ObjectCheck:
+    def __init__(self, ground: Ground) -> None:
+        self._doors = ground.doors
+        self._settings = ground.doors.settings.integrity
+        self._cluster = ground.cluster
+        self._name_of = ground.catalogue.name_of
+        self._after = 0
+        self._unsound: dict[str, UnsoundObject] = {}
+        self.checked = 0
+
+    def __repr__(self) -> str:
+        return f"<ObjectCheck checked={self.checked} unsound={len(self._unsound)}>"
+
+    @property
+    def missing(self) -> int:
+        """Objects that were missing when they were looked at last."""
+        return sum(each.is_missing for each in self._unsound.values())
+
+    @property
+    def short(self) -> int:
+        return len(self._unsound) - self.missing
+
+    def unsound(self) -> Sequence[UnsoundObject]:
+        return list(self._unsound.values())
+
+    async def run(self) -> None:
+        while True:
+            await self._doors.clock.sleep(self._doors.ids.jitter(self._settings.check_s))
+            if not self._settings.objects or not self._cluster.does("object check"):
+                self._unsound.clear()  # another agent reports them now
+                continue
+            try:
+                await self.look()
+            except StreamhouseError as error:
+                log.warning("objects could not be checked, will be tried again", extra={"why": str(error)})
+
+    async def look(self) -> None:
+        """Look at the next objects, and again at those that were found missing or short."""
+        limit = self._settings.objects
+        page = list(await self._doors.metadata.stored_objects(after=self._after, limit=limit))
+        known = [each.stored for each in self._unsound.values()][:limit]
+        wanted = {each.key: each for each in (*known, *page)}
+        found = await find_unsound(
+            wanted.values(),
+            objects=self._doors.objects,
+            metadata=self._doors.metadata,
+            at_once=self._settings.requests_at_once,
+        )
+        self._after = page[-1].number if len(page) == limit else 0
+        self.checked += len(wanted)
+        new = [each for each in found if each.stored.key not in self._unsound]
+        for key in wanted:
+            self._unsound.pop(key, None)
+        self._unsound.update((each.stored.key, each) for each in found)
+        while len(self._unsound) > self._settings.remembered:
+            self._unsound.pop(next(iter(self._unsound)))
+        if new:
+            self._report(new)
+
+    def _report(self, new: Sequence[UnsoundObject]) -> None:
+        first = new[0]
+        log.error(
+            "objects that rows name are missing from the store, or too short",
+            extra={
+                "missing": sum(each.is_missing for each in new),
+                "short": sum(not each.is_missing for each in new),
+                "first_key": first.stored.key,
+                "first_ranges": described(first.ranges, self._name_of),
+                "do": "restore them from a copy or a version; streamhouse doctor lists them",
+            },
+        )
+
+
+def described(ranges: Sequence[ObjectRange], name_of: Callable[[PartitionId], object], *, most: int = 3) -> str:
+    """Partitions and offsets, for people: `orders-0[10,20)`."""
+    parts = [f"{name_of(each.partition)}[{each.base},{each.end})" for each in ranges[:most]]
+    if len(ranges) > most:
+        parts.append(f"{len(ranges) - most} more")
+    return ", ".join(parts) or "producers' state only"
