@@ -18,8 +18,27 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
         100 * MIB
     )
     max_inflight_bytes: Annotated[
-        int, about("bytes of requests being read or answered, over all connections; beyond it reading pauses", gt=0)
+        int,
+        about(
+            "bytes that came of requests being read or answered, over all connections; beyond it reading pauses, except"
+            " of one request",
+            gt=0,
+        ),
     ] = 256 * MIB
+    small_request_bytes: Annotated[
+        int, about("requests up to this size have room of their own, which larger ones can't fill", gt=0)
+    ] = 64 * 1024
+    small_inflight_bytes: Annotated[
+        int, about("that room: what of `max_inflight_bytes` is theirs, half of it at most", gt=0)
+    ] = 32 * MIB
+    stalled_request_timeout_s: Annotated[
+        float,
+        about(
+            "while other requests wait for room, a request that comes more slowly than `min_request_bytes_per_s` for so"
+            " long is given up",
+            gt=0,
+        ),
+    ] = 5.0
     max_inflight_requests: Annotated[
         int, about("requests of one connection being answered; then reading pauses", gt=0)
     ] = 64

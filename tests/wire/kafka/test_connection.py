@@ -41,6 +41,8 @@ def kafka_settings() -> KafkaSettings:
     return KafkaSettings(
         max_request_bytes=LIMIT_BYTES,
         max_inflight_bytes=4 * LIMIT_BYTES,
+        small_request_bytes=1024,
+        small_inflight_bytes=16 * 1024,
         max_inflight_requests=5,
         max_connections=20,
         write_buffer_bytes=16 * 1024,
@@ -216,24 +218,79 @@ async def test_bytes_of_a_client_that_hangs_up_in_the_middle_come_back(served: S
     for _ in range(5):
         client = await served.client()
         await client.send_raw(struct.pack(">i", LIMIT_BYTES) + b"x" * 1000)
-        await until(lambda: "used=64KiB" in repr(served.server))
+        await until(lambda: "used=1KiB" in repr(served.server))
         await client.close()
         await until(lambda: "used=0KiB" in repr(served.server))
 
 
-async def test_a_waiting_client_that_hangs_up_lets_the_next_one_in(served: Served) -> None:
-    holders = [await served.client() for _ in range(4)]
-    for holder in holders:
-        await holder.send_raw(struct.pack(">i", LIMIT_BYTES) + b"x")
-    await until(lambda: "used=256KiB" in repr(served.server))
+def large_frame(size_bytes: int = 60_000) -> bytes:
+    return request_bytes(produce_request("orders", (0, a_batch(os.urandom(size_bytes)))), 9)
+
+
+async def fill_room(served: Served) -> list[tuple[Client, bytes]]:
+    """Four clients of whose requests only the last byte is missing take all the room for large ones."""
+    holders = []
+    for _ in range(4):
+        holder, frame = await served.client(), large_frame()
+        await holder.send_raw(frame[:-1])
+        holders.append((holder, frame))
+    await until(lambda: served.server._serving.inflight.used_bytes >= 4 * 60_000)
+    return holders
+
+
+async def test_a_waiting_client_that_hangs_up_lets_the_next_one_in(client: Client, served: Served) -> None:
+    await create_topic(client, "orders")
+    holders = await fill_room(served)
     gone, patient = await served.client(), await served.client()
-    await gone.send_raw(struct.pack(">i", LIMIT_BYTES))
+    await gone.send_raw(large_frame())
     await until(lambda: "waiting=1" in repr(served.server))
-    await patient.send_raw(request_bytes(MetadataRequest(topics=[]), 9))
+    await patient.send_raw(large_frame())
     await until(lambda: "waiting=2" in repr(served.server))
     gone.writer.transport.abort()
-    await holders[0].close()
+    await holders[0][0].close()
     await patient.receive_raw()
+
+
+async def test_what_is_announced_and_does_not_come_holds_nobody_up(tmp_path: Path) -> None:
+    settings = quick_settings(KafkaSettings())
+    async with a_broker(tmp_path, settings) as broker, a_server(broker, settings) as served:
+        await create_topic(await served.client(), "orders")
+        for _ in range(20):
+            liar = await served.client()
+            await liar.send_raw(struct.pack(">i", 100 * 1024 * 1024) + b"x")
+        await until(lambda: repr(served.server).count("connections=21"))
+        witness = await served.client()
+        await witness.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+        for _ in range(3):
+            await produce(witness, "orders", (0, a_batch(os.urandom(1_000_000))))
+        assert "waiting=0" in repr(served.server)
+        assert served.server._serving.inflight.used_bytes < 1_000_000
+
+
+async def test_small_requests_are_answered_while_large_ones_wait_for_room(client: Client, served: Served) -> None:
+    await create_topic(client, "orders")
+    await fill_room(served)
+    waiting = await served.client()
+    await waiting.send_raw(large_frame())
+    await until(lambda: "waiting=1" in repr(served.server))
+    for _ in range(10):
+        assert await is_served(served)
+    assert "waiting=1" in repr(served.server)
+
+
+async def test_requests_that_are_all_half_there_do_not_wait_for_each_other(client: Client, served: Served) -> None:
+    await create_topic(client, "orders")
+    senders = [(await served.client(), large_frame()) for _ in range(10)]
+    for sender, frame in senders:
+        await sender.send_raw(frame[:30_000])
+    await until(lambda: "waiting=6" in repr(served.server))
+    for sender, frame in senders:
+        await sender.send_raw(frame[30_000:])
+    for sender, _ in senders:
+        await sender.receive_raw()
+    log = await served.broker.open_log(TopicPartition("orders", 0))
+    assert log.high_watermark == 10
+    assert "used=0KiB" in repr(served.server)
 
 
 async def test_a_frame_full_of_refused_batches_counts_as_long_as_its_good_one_is_in_memory(
@@ -292,6 +349,11 @@ async def test_a_client_that_does_not_read_stops_being_read_and_holds_one_answer
 # --- patience -------------------------------------------------------------------------------------------------------
 
 
+class Nobody:
+    def granted(self, size_bytes: int) -> None:
+        raise AssertionError("asked for nothing more")
+
+
 class PatientClock(ManualClock):
     """Time that only the test moves: whoever sleeps, sleeps until the end of the test."""
 
@@ -339,6 +401,42 @@ async def test_a_request_that_trickles_in_for_too_long_is_cut_off(
     assert await client.is_closed()
     assert served.counted("streamhouse_kafka_closed_total", why="slow_sender") == 1
     await until(lambda: "used=0KiB" in repr(served.server))
+
+
+async def test_a_request_that_stalls_is_cut_off_soon_if_others_wait_for_its_room(
+    timed: tuple[Served, PatientClock],
+) -> None:
+    served, clock = timed
+    await create_topic(await served.client(), "orders")
+    holders = await fill_room(served)
+    served.server.close_overdue()
+    clock.advance(ms=5_000)
+    served.server.close_overdue()
+    assert len(served.server.connections) == 5, "nobody waits"
+    patient = await served.client()
+    await patient.send_raw(large_frame())
+    await until(lambda: "waiting=1" in repr(served.server))
+    served.server.close_overdue()
+    for holder, _ in holders:
+        assert await holder.is_closed()
+    await patient.receive_raw()
+
+
+async def test_a_client_whose_first_request_is_held_back_is_not_closed_for_its_silence(
+    timed: tuple[Served, PatientClock],
+) -> None:
+    served, clock = timed
+    await create_topic(await served.client(), "orders")
+    inflight = served.server._serving.inflight
+    assert inflight.take(240 * 1024, Nobody())
+    patient = await served.client()
+    await patient.send_raw(large_frame())
+    await until(lambda: "waiting=1" in repr(served.server))
+    clock.advance(ms=9_000_000)
+    served.server.close_overdue()
+    inflight.give_back(240 * 1024)
+    served.server.close_overdue()
+    await patient.receive_raw()
 
 
 async def test_a_connection_that_never_asks_is_closed_sooner_than_an_idle_one(

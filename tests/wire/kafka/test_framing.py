@@ -1,12 +1,13 @@
 """Frames: found however the bytes are cut, and refused before anything is allocated for them."""
 
+import os
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.wire.kafka.framing import BadFrame, FrameReader
+from streamhouse.wire.kafka.framing import FIRST_BYTES, BadFrame, FrameReader
 
 MAX_BYTES = 1000
 
@@ -77,16 +78,42 @@ def test_a_frame_that_is_not_admitted_waits_and_loses_nothing() -> None:
     assert frames.next_frame(lambda _: True) == bytearray(b"y" * 5)
 
 
-def test_the_rest_of_a_large_frame_is_received_straight_into_its_own_buffer() -> None:
+def test_a_large_frame_is_received_into_its_own_buffer_which_grows_with_what_came() -> None:
+    frames = FrameReader(memoryview(bytearray(16)), max_bytes=100_000)
+    body = os.urandom(50_000)
+    data = framed(body)
+    frames.space()[:] = data[:16]
+    frames.received(16)
+    admitted: list[int] = []
+
+    def admit(more: int) -> bool:
+        admitted.append(more)
+        return True
+
+    at = 16
+    while (frame := frames.next_frame(admit)) is None:
+        space = frames.space()
+        assert sum(admitted) == frames.partial_bytes <= max(2 * frames.received_bytes, FIRST_BYTES)
+        assert len(space) > 0
+        space[:] = data[at : at + len(space)]
+        at += len(space)
+        frames.received(len(space))
+    assert frame == body
+    assert space.obj is frame
+    assert sum(admitted) == 50_000
+
+
+def test_a_frame_that_may_not_grow_yet_goes_on_where_it_was() -> None:
     frames = reader(scratch_bytes=16)
-    first = struct.pack(">i", 500) + b"a" * 12
-    frames.space()[:] = first
+    frames.space()[:] = struct.pack(">i", 1000) + b"a" * 12
     frames.received(16)
     assert frames.next_frame(lambda _: True) is None
     space = frames.space()
-    assert len(space) == 500 - 12
     space[:] = b"b" * len(space)
     frames.received(len(space))
-    frame = frames.next_frame(lambda _: True)
-    assert frame == bytearray(b"a" * 12 + b"b" * 488)
-    assert space.obj is frame
+    assert frames.next_frame(lambda _: False) is None
+    assert frames.partial_bytes == FIRST_BYTES
+    assert frames.next_frame(lambda _: True) is None
+    frames.space()[:] = b"c" * len(frames.space())
+    frames.received(1000 - FIRST_BYTES)
+    assert frames.next_frame(lambda _: True) == bytearray(b"a" * 12 + b"b" * (FIRST_BYTES - 12) + b"c" * 488)

@@ -47,6 +47,61 @@ def test_one_that_left_is_skipped() -> None:
     assert (gone.got, next_one.got) == ([], [40])
 
 
+# --- frames that grow as bytes come
+
+
+def test_frames_that_were_begun_grow_before_new_ones_begin() -> None:
+    inflight, new, begun = InflightBytes(100), Waiting(), Waiting()
+    assert inflight.take(50, begun)
+    assert inflight.take(60, Waiting()) is False
+    assert not inflight.take(10, new)
+    assert inflight.take(50, begun, grows=True)
+    inflight.give_back(100)
+    assert new.got == [10]
+
+
+def test_one_of_several_frames_that_are_half_there_grows_beyond_the_limit_until_it_is_whole() -> None:
+    inflight, first, second, third = InflightBytes(100), Waiting(), Waiting(), Waiting()
+    assert inflight.take(50, first)
+    assert inflight.take(50, second)
+    assert inflight.take(50, first, grows=True)
+    assert not inflight.take(50, second, grows=True)
+    assert not inflight.take(10, third)
+    assert inflight.take(100, first, grows=True)
+    inflight.is_whole(first, frame_bytes=200)
+    assert second.got == [], "more than the limit is taken"
+    inflight.give_back(200)
+    assert (second.got, third.got) == ([50], [])
+    inflight.is_whole(second, frame_bytes=100)
+    inflight.give_back(100)
+    assert third.got == [10]
+
+
+def test_a_frame_beyond_the_limit_that_is_gone_makes_way_for_the_next() -> None:
+    inflight, first, second = InflightBytes(100), Waiting(), Waiting()
+    assert inflight.take(50, first)
+    assert inflight.take(50, second)
+    assert inflight.take(50, first, grows=True)
+    assert not inflight.take(60, second, grows=True)
+    inflight.forget(first)
+    assert second.got == []
+    inflight.give_back(100)
+    assert second.got == [60]
+
+
+def test_small_requests_have_room_of_their_own() -> None:
+    inflight, large, small = InflightBytes(100, small_bytes=5, small_limit_bytes=20), Waiting(), Waiting()
+    assert inflight.take(80, Waiting())
+    assert not inflight.take(10, large)
+    assert [inflight.take(5, small) for _ in range(5)] == [True, True, True, True, False]
+    assert (inflight.is_pressed(5), inflight.is_pressed(10)) == (True, True)
+    inflight.give_back(5)
+    assert (small.got, large.got) == ([5], [])
+    inflight.give_back(80)
+    assert large.got == [10]
+    assert repr(inflight) == "<InflightBytes used=0KiB of 0KiB waiting=0>"
+
+
 # --- frames that the log looks into ---------------------------------------------------------------------------------
 
 

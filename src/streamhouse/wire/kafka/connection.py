@@ -208,29 +208,31 @@ class Connection(asyncio.BufferedProtocol):
             serving.metrics.connections.dec()
             serving.admission.leave(self.host)
             serving.failures.forget(self.peer)
-        held = self._reader.partial_bytes + self._granted_bytes
+        held, frame_bytes = self._reader.partial_bytes + self._granted_bytes, self._reader.frame_bytes
         self._reader.drop()
         self._granted_bytes = 0
         if self._responder is not None:
             self._responder.cancel()
-        while self._answers:
-            held += self._answers.popleft().size_bytes
         serving.inflight.forget(self)
-        serving.inflight.give_back(held)
+        serving.inflight.give_back(held, frame_bytes=frame_bytes)
+        while self._answers:
+            serving.inflight.give_back(self._answers.popleft().size_bytes)
 
     # --- reading
 
     def granted(self, size_bytes: int) -> None:
-        """Bytes came free for the frame that was held back."""
+        """Bytes came free for the frame that was held back; only from now on is its client to be waited for."""
         self._waits_for_bytes = False
         self._granted_bytes = size_bytes
+        self._vitals.active_at = self._serving.clock.monotonic()
         self._read_on()
 
     def _admit(self, size_bytes: int) -> bool:
         if self._granted_bytes:
             self._granted_bytes = 0
             return True
-        if self._serving.inflight.take(size_bytes, self):
+        frame_bytes, grows = self._reader.frame_bytes, self._reader.is_inside_frame
+        if self._serving.inflight.take(size_bytes, self, frame_bytes=frame_bytes, grows=grows):
             return True
         self._waits_for_bytes = True
         return False
@@ -249,6 +251,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take whole frames out of what was received, as far as the limits allow, and let the socket follow."""
         try:
             while self._may_read() and (frame := self._reader.next_frame(self._admit)) is not None:
+                self._serving.inflight.is_whole(self, frame_bytes=len(frame))
                 self._arrive(frame)
         except BadFrame as error:
             self._is_over = True
@@ -463,8 +466,10 @@ class Connection(asyncio.BufferedProtocol):
         self._vitals.note(
             taken_bytes=self._sent_bytes - buffered,
             is_blocked=buffered > 0,
-            is_busy=self._unanswered > 0 or self._waits_for_turn,
+            is_busy=self._unanswered > 0 or self._waits_for_turn or self._waits_for_bytes,
             partial_bytes=self._reader.received_bytes,
+            is_pressed=self._serving.inflight.is_pressed(self._reader.frame_bytes),
+            least_bytes_per_s=self._serving.settings.min_request_bytes_per_s,
             now=self._serving.clock.monotonic(),
         )
         return self._vitals

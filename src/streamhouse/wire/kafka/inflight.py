@@ -1,8 +1,16 @@
-"""In flight: the one limit on bytes of requests that were begun and not yet answered, over all connections.
+"""In flight: the limit on bytes of requests that were begun and not yet answered, over all connections.
 
 Data path   framing asks **inflight** before it allocates -> connection gives the bytes back with the answer
-Owns        who may receive a frame now, and who waits; first come, first served
-Leaves      pausing the socket to `connection`; bytes of appended batches to the broker's own budget
+Owns        whose frame may grow now, and whose waits
+Leaves      pausing the socket to `connection`; ending senders that stall to `patience`; bytes of appended batches to
+            the broker's own budget
+
+What counts is the size of a frame's buffer, which grows as bytes arrive: what a client announces and doesn't send costs
+nobody anything. Three rules keep requests moving when the room is full:
+- small requests (heartbeats, metadata, fetches) have room of their own, so large ones can't hold them up;
+- frames that were begun grow before new ones begin, in the order in which they asked;
+- if nothing fits any more, the first of them grows beyond the limit until it is whole, so that frames which are all
+  half there can't wait for each other. There is one such frame at a time, and none while more than the limit is taken.
 """
 
 from collections import deque
@@ -18,51 +26,108 @@ class Waiter(Protocol):
         ...
 
 
-class InflightBytes:
-    """Waiting costs nobody a task: whoever is refused is called when its turn has come."""
+class _Room:
+    """One limit. Waiting costs nobody a task: whoever is refused is called when its turn has come."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
-        self._used = 0
-        self._waiting: deque[tuple[Waiter, int]] = deque()
-
-    def __repr__(self) -> str:
-        return f"<InflightBytes used={self._used >> 10}KiB of {self._limit >> 10}KiB waiting={len(self._waiting)}>"
-
-    @property
-    def used_bytes(self) -> int:
-        return self._used
+        self.used = 0
+        self._growing: deque[tuple[Waiter, int]] = deque()
+        self._new: deque[tuple[Waiter, int]] = deque()
+        self._beyond: Waiter | None = None
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._growing) + len(self._new)
 
-    def take(self, size_bytes: int, waiter: Waiter) -> bool:
-        """Take bytes now, or be called later. One frame larger than the limit goes alone, so nobody waits for ever."""
-        if not self._waiting and self._fits(size_bytes):
-            self._used += size_bytes
+    def take(self, size_bytes: int, waiter: Waiter, *, grows: bool) -> bool:
+        is_first = waiter is self._beyond or not (self._growing if grows else self.waiting)
+        if is_first and self._may_take(size_bytes, waiter, grows=grows):
+            self.used += size_bytes
             return True
-        self._waiting.append((waiter, size_bytes))
+        (self._growing if grows else self._new).append((waiter, size_bytes))
         return False
 
     def give_back(self, size_bytes: int) -> None:
-        self._used -= size_bytes
-        assert self._used >= 0, "more bytes were given back than were taken"
+        self.used -= size_bytes
+        assert self.used >= 0, "more bytes were given back than were taken"
         self._grant()
+
+    def is_whole(self, waiter: Waiter) -> None:
+        if self._beyond is waiter:
+            self._beyond = None
+            self._grant()
+
+    def forget(self, waiter: Waiter) -> None:
+        self._growing = deque(item for item in self._growing if item[0] is not waiter)
+        self._new = deque(item for item in self._new if item[0] is not waiter)
+        if self._beyond is waiter:
+            self._beyond = None
+        self._grant()
+
+    def _may_take(self, size_bytes: int, waiter: Waiter, *, grows: bool) -> bool:
+        if self.used + size_bytes <= self._limit or self.used == 0 or waiter is self._beyond:
+            return True
+        if grows and self._beyond is None and self.used <= self._limit:
+            self._beyond = waiter
+            return True
+        return False
+
+    def _grant(self) -> None:
+        while queue := self._growing or self._new:
+            waiter, size_bytes = queue[0]
+            if not self._may_take(size_bytes, waiter, grows=queue is self._growing):
+                return
+            queue.popleft()
+            self.used += size_bytes
+            waiter.granted(size_bytes)
+
+
+class InflightBytes:
+    """Room for small requests, and for large ones: `frame_bytes`, the size that a request announced, says which."""
+
+    def __init__(self, limit_bytes: int, *, small_bytes: int = 0, small_limit_bytes: int = 0) -> None:
+        self._small_bytes = small_bytes
+        self._limit = limit_bytes
+        small_limit = min(small_limit_bytes, limit_bytes // 2) if small_bytes else 0
+        self._small = _Room(small_limit)
+        self._large = _Room(limit_bytes - small_limit)
+
+    def __repr__(self) -> str:
+        return f"<InflightBytes used={self.used_bytes >> 10}KiB of {self._limit >> 10}KiB waiting={self.waiting}>"
+
+    @property
+    def used_bytes(self) -> int:
+        return self._small.used + self._large.used
+
+    @property
+    def waiting(self) -> int:
+        return self._small.waiting + self._large.waiting
+
+    def is_pressed(self, frame_bytes: int) -> bool:
+        """Whether requests of this kind wait for room."""
+        return self._room(frame_bytes).waiting > 0
+
+    def take(self, size_bytes: int, waiter: Waiter, *, frame_bytes: int | None = None, grows: bool = False) -> bool:
+        """Take bytes for a frame that begins, or that `grows`; or be called later."""
+        room = self._room(size_bytes if frame_bytes is None else frame_bytes)
+        return room.take(size_bytes, waiter, grows=grows)
+
+    def is_whole(self, waiter: Waiter, *, frame_bytes: int) -> None:
+        """The waiter's frame needs no more bytes."""
+        self._room(frame_bytes).is_whole(waiter)
+
+    def give_back(self, size_bytes: int, *, frame_bytes: int | None = None) -> None:
+        """Bytes of a frame that was answered, or of one that was not whole, are free."""
+        self._room(size_bytes if frame_bytes is None else frame_bytes).give_back(size_bytes)
 
     def forget(self, waiter: Waiter) -> None:
         """The waiter is gone; whoever stood behind it may go on."""
-        self._waiting = deque(item for item in self._waiting if item[0] is not waiter)
-        self._grant()
+        self._small.forget(waiter)
+        self._large.forget(waiter)
 
-    def _fits(self, size_bytes: int) -> bool:
-        return self._used + size_bytes <= self._limit or self._used == 0
-
-    def _grant(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][1]):
-            waiter, size_bytes = self._waiting.popleft()
-            self._used += size_bytes
-            waiter.granted(size_bytes)
+    def _room(self, frame_bytes: int) -> _Room:
+        return self._small if frame_bytes <= self._small_bytes else self._large
 
 
 class PinnedFrames:

@@ -54,7 +54,11 @@ class KafkaServer:
         self._settings = settings
         self._listener = listener
         self._clock = clock
-        inflight = InflightBytes(settings.max_inflight_bytes)
+        inflight = InflightBytes(
+            settings.max_inflight_bytes,
+            small_bytes=settings.small_request_bytes,
+            small_limit_bytes=settings.small_inflight_bytes,
+        )
         self._serving = Serving(
             settings=settings,
             broker=broker,
