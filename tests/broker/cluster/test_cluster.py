@@ -17,6 +17,7 @@ from streamhouse.errors import (
     PredecessorRefused,
     Retriable,
     SessionLost,
+    Unavailable,
 )
 from streamhouse.model.lease import Address
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
@@ -154,6 +155,37 @@ async def test_an_agent_that_stops_hands_over_everything_before_it_ends(team: Te
         assert await team.produce(name, b"b") == 1
         assert await values_of(second, name) == {0: b"a", 1: b"b"}
     assert second.rescue.recovered.sessions == 0
+
+
+async def test_an_agent_that_stops_and_hands_over_everything_does_not_warn_that_partitions_stay(
+    team: Team, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = await team.join(), await team.join()
+    await team.topic()
+    for name in names():
+        await team.produce(name, b"a")
+    for agent in (first, second):  # the second has nobody to hand over to
+        agent.stop()
+        # Time passes between the end of the session and that of its tasks, as it does with a store that is far away.
+        held = team.world.metadata.hold("end_session")
+        await team.pass_time(3.0)
+        held.set()
+        await team.world.until_done(team.tasks[agent])
+        team.world.metadata._held.clear()
+    assert [line.message for line in caplog.records if "stay where they are" in line.message] == []
+
+
+async def test_partitions_that_can_not_be_handed_over_are_said_to_stay(
+    team: Team, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = await team.join()
+
+    async def refuse() -> None:
+        raise Unavailable("the metadata store is away")
+
+    monkeypatch.setattr(agent.groups, "balance", refuse)
+    await team.pass_time(3.0)
+    assert "partitions stay where they are for now" in [line.message for line in caplog.records]
 
 
 async def test_what_a_dead_agent_acknowledged_is_recovered_by_another_within_the_ttl(team: Team) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from streamhouse import errors
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.errors import CODES, ErrorCode, error_code
+from streamhouse.wire.kafka.errors import CODES, ErrorCode, error_code, read_error_code
 from tests.wire.error_tree import every_error
 
 # What the Java client and librdkafka both retry in a Produce answer, under the same sequence numbers.
@@ -59,3 +59,29 @@ def test_an_error_of_another_module_has_its_parents_code() -> None:
         """Only here."""
 
     assert error_code(Special("orders-0", size_bytes=2, limit_bytes=1)) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+# What the Java consumer does something about in a Fetch answer; on any other code it throws IllegalStateException.
+KNOWN_TO_READERS = {
+    ErrorCode.OFFSET_OUT_OF_RANGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OURS if issubclass(kind, errors.Retriable)])
+def test_what_may_succeed_later_is_no_error_of_producers_to_readers(kind: type[StreamhouseError]) -> None:
+    error = kind.__new__(kind)
+    assert read_error_code(error) in KNOWN_TO_READERS
+
+
+@pytest.mark.parametrize("kind", [errors.MissingRecords, errors.DamagedRecords, errors.OffsetOutOfRange])
+def test_what_readers_must_hear_of_has_its_code(kind: type[StreamhouseError]) -> None:
+    error = kind.__new__(kind)
+    assert read_error_code(error) is CODES[kind]
+    assert CODES[kind] in KNOWN_TO_READERS

@@ -10,9 +10,10 @@ import pytest
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.config import Settings
-from streamhouse.errors import NotLeader
+from streamhouse.errors import AppendFailed, NotLeader
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import Record, build_batch, read_records
+from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 from tests.wire.kafka.talk import (
@@ -65,6 +66,20 @@ async def test_every_codec_keys_headers_and_nulls_survive(client: Client, codec:
     assert [(r.timestamp_ms, r.key, r.value, r.headers) for r in read] == [
         (r.timestamp_ms, r.key, r.value, r.headers) for r in records
     ]
+
+
+async def test_a_reader_whose_leader_can_not_write_any_more_looks_for_another_one(
+    client: Client, served: Served
+) -> None:
+    """A full disk is no reason for a consumer to get an error of Produce, which Java's takes for a broken broker."""
+    await create_topic(client, "orders")
+    await produce(client, "orders", (0, a_batch(b"a")))
+    log = await served.broker.open_log(TopicPartition("orders", 0))
+    log.close(AppendFailed("write-ahead log failed; why=no space left on device"))
+    (part,) = await fetch(client, fetch_request("orders", (0, 1)))
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    (part,) = await fetch(client, fetch_request("orders", (0, 0)))
+    assert part.error_code == ErrorCode.NONE
 
 
 async def test_an_offset_in_the_middle_of_a_batch_brings_the_whole_batch(client: Client) -> None:

@@ -10,6 +10,7 @@ from streamhouse.broker.groups import Caller, Join, OffsetToCommit, Sync
 from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.errors import (
     CorruptBatch,
+    DamagedRecords,
     GroupNotFound,
     IdempotencyKeyReused,
     InvalidRecord,
@@ -49,6 +50,20 @@ async def foreign(team: Team) -> TopicPartition:
     """A partition that the first agent doesn't lead."""
     own = await team.led_by(team.members[0], "orders")
     return next(name for name in ALL if name not in own)
+
+
+async def test_a_range_that_another_agent_can_not_read_is_named_by_every_agent(team: Team) -> None:
+    name = await foreign(team)
+    await team.members[0].broker.records.publish(
+        "orders", [NewRecord(b"x", partition=name.partition)], acks=Acks.STORED, timeout_s=PATIENT_S
+    )
+    async for meta in team.objects.list("segments/"):
+        await team.objects.delete(meta.key)
+    for member in team.members:
+        wanted = Wanted(name, 0, MANY_BYTES)
+        (found,) = await member.broker.records.read([wanted], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0)
+        assert isinstance(found.error, DamagedRecords)
+        assert f"partition={name} offsets=[0,1) key=segments/" in str(found.error)
 
 
 # --- publishing

@@ -45,6 +45,8 @@ class Moves:
             try:
                 await self.balance(tenure)
             except (Unavailable, SessionLost, Stopping) as error:
+                if tenure.end_reason is not None:  # all of it leaves with the session, one way or the other
+                    return
                 log.warning("partitions stay where they are for now", extra={"why": str(error)})
             await self._cluster.wait_news(self._settings.refresh_s)
 

@@ -9,11 +9,19 @@ Nothing of a round outlives it: whoever still waits when it ends, or when its re
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.reading.fetch import Fetched, Wanted
-from streamhouse.errors import FencedLeaderEpoch, Retriable, StreamhouseError, UnknownLeaderEpoch
+from streamhouse.errors import (
+    CorruptObject,
+    DamagedRecords,
+    FencedLeaderEpoch,
+    Retriable,
+    StreamhouseError,
+    UnknownLeaderEpoch,
+)
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId
 
@@ -107,7 +115,7 @@ class Rounds:
             if share.address is None:
                 wanted = [item for _, item in share.items]
                 return await self._here.fetch(wanted, max_bytes=max_bytes, min_bytes=ask.min_bytes, max_wait_s=wait_s)
-            return await self._doors.peers.fetch(
+            found = await self._doors.peers.fetch(
                 share.address,
                 share.items,
                 max_bytes=max_bytes,
@@ -115,8 +123,20 @@ class Rounds:
                 max_wait_s=wait_s,
                 timeout_s=wait_s + self._doors.settings.peers.timeout_s,
             )
+            return [await self._with_range(*item, each) for item, each in zip(share.items, found, strict=True)]
         except StreamhouseError as error:
             return [Fetched(name=item.name, error=error) for _, item in share.items]
+
+    async def _with_range(self, partition: PartitionId, item: Wanted, found: Fetched) -> Fetched:
+        """An error of another agent about what is stored, with the offsets that it is about: its code doesn't say."""
+        if not isinstance(found.error, CorruptObject):
+            return found
+        runs = await self._doors.metadata.runs(partition, from_offset=item.offset, limit=1)
+        if not runs:
+            return found
+        run, why = runs[0], found.error.why
+        error = DamagedRecords(item.name, base=run.base, end=run.end, key=run.object_key, why=why)
+        return replace(found, error=error)
 
 
 def has_moved(found: Iterable[Fetched]) -> bool:

@@ -230,6 +230,31 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
 }
 
 
+READ_CODES: Final = frozenset(
+    {
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""What consumers expect in a Fetch answer. On others, such as those of Produce, Java's throws IllegalStateException."""
+
+
+def read_error_code(error: StreamhouseError) -> ErrorCode:
+    """The code for an answer to a reader: an error of appends, such as that of a full disk, means to it that the leader
+    has to be looked up again."""
+    code = error_code(error)
+    if code in READ_CODES or not isinstance(error, errors.Retriable):
+        return code
+    is_over = isinstance(error, errors.AppendFailed)  # the session ends, and another one will lead
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_over else ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def error_code(error: StreamhouseError) -> ErrorCode:
     """The code of the nearest ancestor that has one."""
     return next(CODES[cls] for cls in type(error).__mro__ if cls in CODES)

@@ -22,7 +22,7 @@ from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.errors import NotLeader, StreamhouseError
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred
-from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.errors import ErrorCode, read_error_code
 from streamhouse.wire.kafka.messages.fetch import AbortedTransaction as ToldAborted
 from streamhouse.wire.kafka.messages.fetch import (
     FetchableTopicResponse,
@@ -103,7 +103,7 @@ class LongPoll(Deferred):
     def _partition(self, part: FetchPartition, got: Fetched) -> PartitionData:
         if got.error is not None:
             leader = _leader(got.error) if self._context.version >= LEADERS_SINCE else None
-            return _refused(part, self._context.refused(got.error), leader)
+            return _refused(part, self._context.refused(read_error_code(got.error)), leader)
         return PartitionData(
             partition_index=part.partition,
             high_watermark=got.high_watermark,

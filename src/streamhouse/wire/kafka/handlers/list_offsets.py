@@ -21,7 +21,7 @@ from streamhouse.broker.reading.offsets import FoundOffset
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.answer import Answer, Context
-from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.errors import ErrorCode, read_error_code
 from streamhouse.wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -84,7 +84,7 @@ async def _partition(
         try:
             found = await _find(context, TopicPartition(topic, part.partition_index), part, committed=committed)
         except StreamhouseError as error:
-            code = context.refused(error)
+            code = context.refused(read_error_code(error))
     return ListOffsetsPartitionResponse(
         partition_index=part.partition_index,
         error_code=code,

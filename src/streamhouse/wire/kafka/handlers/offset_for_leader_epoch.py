@@ -13,6 +13,7 @@ from streamhouse.broker.reading.fetch import check_leader_epoch
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.errors import read_error_code
 from streamhouse.wire.kafka.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -42,7 +43,7 @@ async def _partition(context: Context, topic: str, part: OffsetForLeaderPartitio
         check_leader_epoch(await context.broker.open_log(name), part.current_leader_epoch)
         found = await context.broker.epoch_end(name, part.leader_epoch)
     except StreamhouseError as error:
-        return EpochEndOffset(partition=part.partition, error_code=context.refused(error))
+        return EpochEndOffset(partition=part.partition, error_code=context.refused(read_error_code(error)))
     if found is None:
         return EpochEndOffset(partition=part.partition)
     return EpochEndOffset(partition=part.partition, leader_epoch=found.leader_epoch, end_offset=found.offset)

@@ -9,6 +9,7 @@ from typing import Final
 
 from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.broker.reading.offsets import FoundOffset
+from streamhouse.errors import CorruptObject, StreamhouseError
 from streamhouse.format.batch import read_header, spans
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicPartition
@@ -74,7 +75,7 @@ def fetched(answer: FetchResponse, at: Address, wanted: Sequence[tuple[Partition
 
 def _fetched(part: PartitionData, at: Address, name: TopicPartition) -> Fetched:
     if part.error_code != ErrorCode.NONE:
-        return Fetched(name=name, error=refusal(part.error_code, None, at=at, what=name))
+        return Fetched(name=name, error=_refusal(part.error_code, at, name))
     records = part.records
     if not isinstance(records, bytes | bytearray | memoryview):
         raise MalformedMessage("records of an answer are not in one piece")
@@ -86,6 +87,13 @@ def _fetched(part: PartitionData, at: Address, name: TopicPartition) -> Fetched:
         aborted=_aborted(records, part.aborted_transactions or ()),
         records=[records] if records else [],
     )
+
+
+def _refusal(code: int, at: Address, name: TopicPartition) -> StreamhouseError:
+    """As `refusal`, but to a reader this code tells of what is stored, not of a batch that was sent."""
+    if code == ErrorCode.CORRUPT_MESSAGE:
+        return CorruptObject(f"of {name}", why=f"another agent can't read it; address={at}")
+    return refusal(code, None, at=at, what=name)
 
 
 def _aborted(records: Buffer, told: Sequence[ToldAborted]) -> list[AbortedTransaction]:
@@ -119,5 +127,5 @@ def found_offset(answer: ListOffsetsResponse, at: Address, name: TopicPartition)
         raise MalformedMessage(f"an answer for one partition has {len(parts)} parts")
     (told,) = parts
     if told.error_code != ErrorCode.NONE:
-        raise refusal(told.error_code, None, at=at, what=name)
+        raise _refusal(told.error_code, at, name)
     return FoundOffset(told.offset, told.timestamp, told.leader_epoch) if told.offset >= 0 else None
