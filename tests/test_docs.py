@@ -1,4 +1,8 @@
-"""Docs that run: every command and every program in the pages is executed against a live agent."""
+"""Docs that run: every command and every program in the pages is executed against a live agent, as a person types.
+
+Between two commands is a pause, a longer one where something was started that works on in the background: what a page
+shows must not depend on how quickly it is typed. `STREAMHOUSE_DOCS_PAUSE_S=5` makes all pauses as long.
+"""
 
 import os
 import re
@@ -22,6 +26,10 @@ PAGES = [
 ]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PATIENCE_S = 240.0
+PAUSE_S = float(os.environ.get("STREAMHOUSE_DOCS_PAUSE_S", "0.2"))
+BACKGROUND_PAUSE_S = max(PAUSE_S, 5.0)
+"""Long enough for a pipeline that runs to have written what it makes of the records that are there."""
+STARTS = ("--from-beginning", "--offset", "--from-time", "--group")
 ON_SPARK = (
     "README.md",
     "docs/spark.md",
@@ -48,8 +56,19 @@ def agent(tmp_path: Path) -> Iterator[LiveAgent]:
 
 
 def commands(text: str) -> list[str]:
-    """What is typed: behind `$`, and behind `>` where a line goes on."""
-    return [line[2:] for line in text.splitlines() if line.startswith(("$ ", "> ")) or line == ">"]
+    """What is typed: behind `$`, and behind `>` where a command goes on."""
+    found: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            found.append(line[2:])
+        elif line.startswith("> ") or line == ">":
+            found[-1] += "\n" + line[2:]
+    return found
+
+
+def pause_after(command: str) -> str:
+    works_on = command.endswith("&") or ("pipelines apply" in command and "--wait" in command)
+    return f"sleep {BACKGROUND_PAUSE_S if works_on else PAUSE_S}"
 
 
 def script_of(page: Path, agent: LiveAgent) -> str:
@@ -57,7 +76,9 @@ def script_of(page: Path, agent: LiveAgent) -> str:
     lines = ["set -euo pipefail"]
     for number, (kind, body) in enumerate(BLOCK.findall(page.read_text())):
         if kind == "console":
-            lines += [line for line in commands(body) if not line.startswith("make ")]
+            for command in commands(body):
+                if not command.startswith("make "):
+                    lines += [command, pause_after(command)]
         else:
             program = agent.data.parent / f"{page.stem}-{number}.py"
             program.write_text(at(agent, body))
@@ -105,6 +126,16 @@ def test_a_pages_commands_run(page: Path, agent: LiveAgent, environment: dict[st
             running.kill()
             running.wait()
     assert code == 0, output.read_text(errors="replace")[-4000:]
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_that_waits_for_a_number_of_records_says_where_they_begin(page: Path) -> None:
+    """Else it waits for ever where they were there before the reader was."""
+    typed = [
+        command for kind, body in BLOCK.findall(page.read_text()) if kind == "console" for command in commands(body)
+    ]
+    waiting = [command for command in typed if "consume " in command and "--follow" in command and " -n " in command]
+    assert [command for command in waiting if not any(start in command for start in STARTS)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

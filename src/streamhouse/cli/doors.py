@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
 import typer
 
 from streamhouse.errors import Misconfigured
+from streamhouse.errors.installation import install_command
 
 if TYPE_CHECKING:
     from streamhouse.agent import AgentReady
@@ -325,7 +326,7 @@ def installed(extra: str) -> Iterator[None]:
             raise
         raise Misconfigured(
             f"this needs parts that are not installed; missing={error.name};"
-            f' install them with: pip install "streamhouse[{extra}]"'
+            f" install them with: {install_command(extra)}"
         ) from None
     finally:
         gc.enable()

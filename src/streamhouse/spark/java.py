@@ -25,13 +25,14 @@ from pathlib import Path
 from typing import Final
 
 from streamhouse.errors import Misconfigured
+from streamhouse.errors.installation import install_command
 
 log = logging.getLogger(__name__)
 
 OLDEST: Final = 17
 VECTORS: Final = "jdk.incubator.vector"
 ASK_TIMEOUT_S: Final = 30.0
-EXTRA: Final = 'pip install "streamhouse[spark]"'
+EXTRA: Final = install_command("spark")
 
 _SCRIPT: Final = """\
 #!/bin/sh

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from streamhouse.errors import Misconfigured
+from streamhouse.errors.installation import install_command
 from streamhouse.spark.session import MASTER, spark_environment, spark_settings
 
 Kind = Literal["shell", "submit", "pipelines"]
@@ -91,6 +92,6 @@ def spark_home() -> Path:
     if not (home / "bin" / SCRIPTS["submit"]).exists():
         raise Misconfigured(
             f"this pyspark has no Spark in it; folder={home}"
-            ' do=pip install "streamhouse[spark]", or set what `streamhouse spark config` prints in a Spark of your own'
+            f" do={install_command('spark')}, or set what `streamhouse spark config` prints in a Spark of your own"
         )
     return home

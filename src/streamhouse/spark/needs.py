@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from streamhouse.errors import Misconfigured
+from streamhouse.errors.installation import install_command
 
 OLDEST: Final = (4, 3)
 """Streams tell a Python source their limits since then."""
@@ -20,5 +21,5 @@ def check_pyspark(version: str) -> None:
     if found < OLDEST:
         raise Misconfigured(
             f"this PySpark is too old; version={version} needs={OLDEST[0]}.{OLDEST[1]}"
-            ' do=pip install "streamhouse[spark]" in the Python of driver and executors, with a Spark of that version'
+            f" do={install_command('spark')} in the Python of driver and executors, with a Spark of that version"
         )

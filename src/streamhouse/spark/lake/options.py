@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from streamhouse.errors import Misconfigured
+from streamhouse.errors.installation import install_command
 from streamhouse.format.lake_options import Partition, a_duration_ms, a_file_size, some_partitions
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.lake.base import FILE_SIZE_BYTES, Lake, Layout
@@ -71,7 +72,7 @@ def open_lake(options: LakeOptions) -> Lake:
         if error.name is None or error.name.partition(".")[0] == "streamhouse":
             raise
         raise Misconfigured(
-            f'this needs parts that are not installed; missing={error.name} do=pip install "streamhouse[lake]"'
+            f"this needs parts that are not installed; missing={error.name} do={install_command('lake')}"
         ) from None
 
 

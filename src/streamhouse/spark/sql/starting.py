@@ -22,6 +22,7 @@ import msgspec
 
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import ChildFailed, Misconfigured, Unavailable
+from streamhouse.errors.installation import install_command
 from streamhouse.spark.java import java_home
 from streamhouse.spark.sql.homes import Home, Worker, home_of, same_agents
 
@@ -117,7 +118,7 @@ def authorization(worker: Worker) -> dict[str, str]:
 def launch(agents: str, home: Home, *, flags: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
     """A worker that starts, in a session of its own: what ends the shell doesn't end it."""
     if find_spec("pyspark") is None:
-        raise Misconfigured('SQL needs Spark, which is not installed; do=pip install "streamhouse[spark]"')
+        raise Misconfigured(f"SQL needs Spark, which is not installed; do={install_command('spark')}")
     java_home()  # raises with what to do, here and not in the log of a process that ends at once
     command = [sys.executable, "-m", "streamhouse.spark.sql.worker", "--agents", same_agents(agents), *flags]
     with home.log.open("wb") as log:
