@@ -1,7 +1,7 @@
 """Docs that run: every command and every program in the pages is executed against a live agent, as a person types.
 
 Between two commands is a pause, a longer one where something was started that works on in the background: what a page
-shows must not depend on how quickly it is typed. `STREAMHOUSE_DOCS_PAUSE_S=5` makes all pauses as long.
+shows must not depend on how quickly it is typed. `TEST_DOCS_PAUSE_S=5` makes all pauses as long.
 """
 
 import os
@@ -26,7 +26,7 @@ PAGES = [
 ]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PATIENCE_S = 240.0
-PAUSE_S = float(os.environ.get("STREAMHOUSE_DOCS_PAUSE_S", "0.2"))
+PAUSE_S = float(os.environ.get("TEST_DOCS_PAUSE_S", "0.2"))
 BACKGROUND_PAUSE_S = max(PAUSE_S, 5.0)
 """Long enough for a pipeline that runs to have written what it makes of the records that are there."""
 STARTS = ("--from-beginning", "--offset", "--from-time", "--group")
