@@ -50,6 +50,8 @@ class Program:
     environment: Mapping[str, str] | None = None
     folder: Path | None = None
     run_as: RunAs | None = None
+    open_files: tuple[int, ...] = ()
+    """Descriptors that the child inherits, under the same numbers."""
     stop_signal: signal.Signals = signal.SIGTERM
     orphan_signal: signal.Signals = signal.SIGKILL
 
@@ -103,6 +105,7 @@ class Child:
                 stderr=log,
                 env=program.environment,
                 cwd=program.folder,
+                pass_fds=program.open_files,
                 process_group=0,
                 preexec_fn=_end_with_parent(program.orphan_signal),
                 user=program.run_as.user if program.run_as else None,

