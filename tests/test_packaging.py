@@ -163,6 +163,7 @@ def test_what_would_install_the_foreign_package_is_recognised(text: str, is_fore
 
 def test_error_texts_name_the_distribution_as_it_is_called() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["name"] == DISTRIBUTION != "streamhouse"
+    assert project["name"] == DISTRIBUTION
+    assert project["name"] != "streamhouse"
     assert install_command("spark") == f'pip install "{DISTRIBUTION}[spark]"'
     assert set(project["optional-dependencies"]) >= {"server", "dev-cluster", "spark", "lake"}
