@@ -26,6 +26,7 @@ from benchmarks.results import Run as Numbers
 from benchmarks.results import Sample
 from benchmarks.script import Frame, add_flags, load_at_the_end, show
 from streamhouse.broker.cluster.cluster import Cluster
+from streamhouse.broker.cluster.identity import Identity
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.maintenance.collector import Collector
 from streamhouse.broker.reading.offsets import FoundOffset
@@ -245,6 +246,7 @@ async def expiry(doors: Doors, log: Log, times: Times, name: str, **limits: int)
         configs=_answer({log.topic.topic_id: config}),
         moved=lambda _, __: None,
         cluster=cast(Cluster, AlwaysHere()),
+        identity=Identity(doors),
     )
     passing = asyncio.ensure_future(_timed(collector.retain()))
     longest = 0.0

@@ -7,7 +7,6 @@ Leaves      everything else to the components
 """
 
 import asyncio
-import base64
 import gc
 import logging
 import os
@@ -15,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -207,9 +205,10 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         grpc = _open_grpc(settings)
         if grpc is not None:
             stack.push_async_callback(grpc.stop)
-        doors, cluster_id = await _open_doors(settings, places, listeners, files=files, registry=registry, stack=stack)
+        doors = await _open_doors(settings, places, listeners, files=files, registry=registry, stack=stack)
         broker = Broker(doors)
         await broker.start()
+        cluster_id = broker.cluster_id
         tenure = broker.tenure
         assert tenure is not None
         _register_metrics(registry, broker)
@@ -258,8 +257,8 @@ async def _open_doors(
     files: LocalFiles,
     registry: CollectorRegistry,
     stack: AsyncExitStack,
-) -> tuple[Doors, str]:
-    """Everything that the broker reaches the world with, and the id of the cluster that it is in."""
+) -> Doors:
+    """Everything that the broker reaches the world with."""
     clock, ids = SystemClock(), Ids()
     waits = partial(patiently, clock=clock, ids=ids, limit_s=settings.metadata.start_wait_s)
     metadata = await waits(partial(open_metadata_store, places.metadata_url, clock=clock, settings=settings.metadata))
@@ -267,7 +266,6 @@ async def _open_doors(
     objects = open_object_store(places.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
     stack.push_async_callback(lambda: _close(objects.aclose(), what="object store", limits=settings.agent))
     await prove_store(objects, ids)
-    cluster_id = await waits(partial(metadata.cluster_id, _written_as_kafka_does(ids.uuid())))
     # Only the database in the folder that we have locked is ours for certain.
     alone = not settings.metadata.url
     local = LocalWals(places.data / "wal", settings.wal, files=files, clock=clock, ids=ids)
@@ -277,7 +275,7 @@ async def _open_doors(
     peers, holders = KafkaPeers(settings.peers, clock=clock), HttpHolders(settings.peers)
     stack.push_async_callback(lambda: _close(peers.aclose(), what="connections to agents", limits=settings.agent))
     stack.push_async_callback(lambda: _close(holders.aclose(), what="connections to agents", limits=settings.agent))
-    doors = Doors(
+    return Doors(
         settings=settings,
         objects=objects,
         metadata=metadata,
@@ -292,7 +290,6 @@ async def _open_doors(
         holders=holders,
         store_url=places.store_url,
     )
-    return doors, cluster_id
 
 
 def _ready(
@@ -383,11 +380,6 @@ def _take_folder(files: LocalFiles, data: Path) -> Lock:
         raise Misconfigured(
             f"the data folder {data} can't be used: {error.strerror}; choose another one with --data DIR"
         ) from None
-
-
-def _written_as_kafka_does(value: uuid.UUID) -> str:
-    """16 bytes in 22 characters, as clients are used to see cluster ids."""
-    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def _advertised(section: str, setting: str, listener: socket.socket, *, alone: bool) -> Address:

@@ -12,6 +12,7 @@ FLUSHES = 6
 async def written(world: World, partitions: int) -> Broker:
     """A record of each partition in every one of so many objects."""
     broker = await world.start()
+    world.objects.calls.clear()  # stores that meet for the first time are looked at
     await broker.create_topic("orders", partitions=partitions, overrides={"retention.ms": "-1"})
     for _ in range(FLUSHES):
         for number in range(partitions):

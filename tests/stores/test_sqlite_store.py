@@ -166,7 +166,7 @@ async def test_a_database_from_before_transactions_has_room_for_them(tmp_path: P
         f"INSERT INTO committed_offsets VALUES ('g', '{ORDERS}', 0, 5, 0, '', 0, NULL)",
     )
     store = await open_metadata_store(url, clock=clock)
-    assert await store.schema_version() == 10
+    assert await store.schema_version() == 11
     call = await begin(store, "t", part(0))
     assert (await end(store, call)).partitions == (part(0),)
     [kept] = await store.committed_offsets([OffsetsAsked("g", None)])
@@ -356,6 +356,8 @@ MAY_SCAN = {
     "list_broker_settings": "lists what was changed: a row for each agent at most",
     "list_sessions": "lists all unended sessions, by a partial index",
     "lowest_free_node_id": "looks at all unended sessions, by a partial index",
+    "find_identity": "reads single rows by their keys",
+    "newest_objects": "the last rows by number, up to a limit",
     "known_objects": "must name every object",
     "count_runs": "counts up to a limit",
     "list_schema_contexts": "lists all contexts",

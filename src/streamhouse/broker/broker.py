@@ -8,6 +8,7 @@ Leaves      frames and codes to the wires, each promise's mechanics to its own m
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 
 from streamhouse.config import Settings
 from streamhouse.errors import (
@@ -107,7 +108,10 @@ class Broker:
         # Upkeep of what is stored.
         forgetting = Forgetting(doors, logs=lambda: self._current().logs())
         moved = self._succession.log_start_moved
-        self.collector = Collector(doors, configs=self.catalogue.configs, moved=moved, cluster=self.cluster)
+        identity = ground.succession.identity
+        self.collector = Collector(
+            doors, configs=self.catalogue.configs, moved=moved, cluster=self.cluster, identity=identity
+        )
         self.object_check = ObjectCheck(ground)
         self.compactor = Compactor(ground, settled=self.settled, forgetting=forgetting)
         self.upkeep = Upkeep(ground, plans=self.plans, forgetting=forgetting)
@@ -163,11 +167,18 @@ class Broker:
                 loops.create_task(self.returns.run(tenure.session.session_id), name="returns"),
                 loops.create_task(self.holds.run(), name="holds"),
                 loops.create_task(self._leave(tenure), name="leave"),
+                loops.create_task(self._watch_identity(tenure), name="identity"),
             ]
             await tenure.run()
             for task in beside:
                 task.cancel()
         self.groups.release("the session is over")
+
+    async def _watch_identity(self, tenure: Tenure) -> None:
+        is_its_turn = partial(self.cluster.does, "identity")
+        why = await self._succession.identity.watch(tenure.session.session_id, is_its_turn=is_its_turn)
+        log.error("the session ends: the stores don't belong together any more", extra={"why": str(why)})
+        tenure.lose(why)
 
     async def wait_stopping(self) -> None:
         """Return when the agent is told to stop; for whoever keeps clients waiting."""
@@ -226,6 +237,11 @@ class Broker:
     def left_behind(self) -> LeftBehind | None:
         """What the last session could not finish before it ended; others, or the next start, recover it."""
         return tenure.left_behind if (tenure := self.tenure) is not None else None
+
+    @property
+    def cluster_id(self) -> str:
+        """What names this cluster to its clients, in the database and in the object store; known from `start` on."""
+        return self._succession.identity.cluster_id
 
     @property
     def recovered(self) -> Recovered:

@@ -15,6 +15,7 @@ from streamhouse.stores.metadata.waiting import patiently
 from .budget import MemoryBudget
 from .catalogue import Catalogue
 from .cluster.cluster import Cluster
+from .cluster.identity import Identity
 from .cluster.recovery import Recovered, Recovery
 from .doors import Doors
 from .flush import wait_either
@@ -44,6 +45,7 @@ class Succession:
         self._budget = budget
         self._refusals = refusals
         self._tenure: Tenure | None = None
+        self.identity = Identity(doors)
         self.recovered = Recovered()
 
     def __repr__(self) -> str:
@@ -115,6 +117,7 @@ class Succession:
         return False
 
     async def _begin(self) -> Tenure:
+        await self.identity.check()
         tenure = await Tenure.begin(
             self._doors,
             reader=self._reader,
@@ -124,6 +127,7 @@ class Succession:
         )
         try:
             async with tenure.kept_alive():
+                await self.identity.begin(tenure.session.session_id)
                 await self._catalogue.dynamic.belong_to(tenure.session.node_id)
                 self.recovered += await self.recovery(tenure).recover_all()
             await self._join(tenure)

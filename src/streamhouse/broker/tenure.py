@@ -350,6 +350,10 @@ class Tenure:
         self._stop_asked.set()
         self._end(Stopping("the agent is stopping"))
 
+    def lose(self, why: SessionLost) -> None:
+        """End at once: nothing more is written to the stores, and what is in the WAL is left there."""
+        self._end(why)
+
     def _end(self, why: StreamhouseError) -> None:
         self._is_lost = self._is_lost or isinstance(why, SessionLost)
         if self._end_reason is None:

@@ -160,6 +160,14 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         float,
         about("disk WAL: how long after the lease of a dead agent others wait for its disk before they go on", ge=0),
     ] = 60.0
+    generation_s: Annotated[
+        float,
+        about(
+            "longest time after which new segments are followed by a new generation in the object store: how old a "
+            "restored database may be without being noticed",
+            gt=0,
+        ),
+    ] = 60.0
     returns_at_once: Annotated[
         int, about("disk WAL: partitions to which a disk that came back is appended again at the same time", gt=0)
     ] = 16

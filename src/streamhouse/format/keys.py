@@ -17,6 +17,9 @@ from streamhouse.model.placing import QueryId
 SEGMENTS_PREFIX: Final = "segments/"
 WAL_PREFIX: Final = "wal/"
 PLACED_PREFIX: Final = "placed/"
+GENERATIONS_PREFIX: Final = "generations/"
+CLUSTER_KEY: Final = "cluster/id"
+"""The object that names the cluster whose records these are."""
 
 MAX_SEQUENCE: Final = 2**64 - 1
 MAX_EPOCH: Final = 2**63 - 1
@@ -25,6 +28,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UNIQUE: Final = re.compile(r"[0-9a-f]{32}")
 _PLACED: Final = re.compile(rf"({_UUID.pattern})/([0-9]{{20}})/({_UNIQUE.pattern})")
 _KEY: Final = re.compile(r"(s-[0-9a-f]{32})/([0-9]{20})")
+_NUMBER: Final = re.compile(r"[0-9]{20}")
 
 
 class ObjectName(NamedTuple):
@@ -91,6 +95,18 @@ def wal_prefix(session_id: SessionId) -> str:
 def parse_wal_key(key: str) -> ObjectName | None:
     """Whose WAL object the key names; None for any other key."""
     return _parse(WAL_PREFIX, key)
+
+
+def generation_key(generation: int) -> str:
+    if not 0 < generation <= MAX_EPOCH:
+        raise Internal(f"generation out of range; generation={generation}")
+    return f"{GENERATIONS_PREFIX}{generation:020d}"
+
+
+def parse_generation_key(key: str) -> int | None:
+    """Which generation the key names; None for any other key."""
+    tail = key.removeprefix(GENERATIONS_PREFIX)
+    return int(tail) if tail != key and _NUMBER.fullmatch(tail) and 0 < int(tail) <= MAX_EPOCH else None
 
 
 def _require_session(session_id: SessionId) -> None:

@@ -243,9 +243,30 @@ async def test_an_object_of_a_deleted_topic_goes_when_no_other_topic_is_in_it(wo
 # --- orphans
 
 
+async def end_a_session(world: World, session_id: SessionId = NOBODY) -> SessionId:
+    """A session that began and ended."""
+    new = NewSession(session_id=session_id, kafka=Address("a", 1), http=Address("a", 2), ttl_ms=10**9)
+    await world.sqlite.open_session(new)
+    await world.sqlite.end_session(session_id)
+    return session_id
+
+
+async def test_what_a_session_wrote_that_the_database_does_not_know_stays_however_old(world: World) -> None:
+    """It may be all that is left of what a newer database, or another one, has registered."""
+    broker = await world.start_with()
+    await world.bucket.put_new(segment_key(NOBODY, 1), [b"somebody's records"])
+    await world.bucket.put_new(wal_key(NOBODY, 1), [b"somebody's log"])
+    await world.clock.advance(30 * ORPHAN_AGE_S)
+    assert await broker.collector.sweep() == 0
+    assert await broker.collector.sweep_logs() == 0
+    assert await world.object_keys() == [segment_key(NOBODY, 1)]
+    assert [meta.key async for meta in world.bucket.list("wal/")] == [wal_key(NOBODY, 1)]
+
+
 async def test_an_orphan_goes_when_it_is_old_and_its_session_has_ended(world: World) -> None:
     broker = await world.start_with()
     await flushed(broker, b"a")
+    await end_a_session(world)
     (known,) = await world.object_keys()
     await world.bucket.put_new(segment_key(NOBODY, 1), [b"left behind"])
     assert await broker.collector.sweep() == 0
@@ -272,10 +293,11 @@ async def test_what_is_not_a_segment_is_nobodys_orphan(world: World) -> None:
     assert await broker.collector.sweep() == 0
 
 
-@pytest.mark.parametrize("call", ["roll_call", "known_among"])
+@pytest.mark.parametrize("call", ["identity", "roll_call", "sessions_among", "known_among"])
 async def test_one_failing_query_deletes_nothing(world: World, call: str) -> None:
     broker = await world.start_with()
     await flushed(broker, b"a")
+    await end_a_session(world)
     await world.bucket.put_new(segment_key(NOBODY, 1), [b"left behind"])
     await world.clock.advance(ORPHAN_AGE_S + 1)
     world.metadata.refuse(call)
@@ -287,6 +309,7 @@ async def test_one_failing_query_deletes_nothing(world: World, call: str) -> Non
 
 async def test_a_listing_that_breaks_off_deletes_nothing(world: World) -> None:
     broker = await world.start_with()
+    await end_a_session(world)
     await world.bucket.put_new(segment_key(NOBODY, 1), [b"left behind"])
     await world.clock.advance(ORPHAN_AGE_S + 1)
     world.objects.lose_answer("list")
@@ -330,6 +353,7 @@ async def test_maintenance_runs_by_itself_and_survives_a_store_that_is_away(make
     task = world.run(broker)
     await flushed(broker, b"a", age_s=DAY_S)
     await flushed(broker, b"b", age_s=-DAY_S // 48)
+    await end_a_session(world)
     await world.bucket.put_new(segment_key(NOBODY, 1), [b"left behind"])
     for call in ("partitions", "doomed_objects", "known_among"):
         world.metadata.refuse(call)

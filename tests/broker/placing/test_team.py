@@ -13,14 +13,14 @@ from tests.broker.conftest import MakeWorld
 from tests.broker.placing.support import Team, written
 from tests.broker.support import batch, idempotent, produce, values_of
 
-PARTITIONS = 6
+PARTITIONS = 8
 NAMES = [TopicPartition("orders", number) for number in range(PARTITIONS)]
 VALUES = {name: [b"%d" % name.partition, b"x"] for name in NAMES}
 
 
 @pytest.fixture
 async def team(make_world: MakeWorld) -> Team:
-    """Three agents that lead a topic of six partitions together."""
+    """Three agents that lead a topic of eight partitions together."""
     team = Team(
         await make_world(
             flush=FlushSettings(block_bytes=256, age_s=5.0),

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.cluster.checkup import DEADLINE_S
-from streamhouse.format.keys import segment_key, wal_key
+from streamhouse.format.keys import CLUSTER_KEY, segment_key, wal_key
 from streamhouse.model.lease import Address
 from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.base import NewSession
@@ -64,6 +64,7 @@ async def test_a_healthy_agent_has_nothing_to_complain_about(broker: Broker, htt
         "memory",
         "open transactions",
         "readable",
+        "identity",
         "sessions",
         "leases",
         "deletions",
@@ -164,6 +165,8 @@ async def test_objects_that_should_be_gone_are_told(world: World, broker: Broker
     await produce(broker, batch(b"a"))
     await world.stop(broker, world.run(broker))
     await broker.delete_topic(await broker.topic("orders"))
+    await open_session(world, life_s=1000.0)
+    await world.sqlite.end_session(STRANGER)
     await world.bucket.put_new(segment_key(STRANGER, 7), [b"nobody knows me"])
     checks = await examine(http)
     assert (checks["deletions"]["verdict"], checks["orphans"]["verdict"]) == ("ok", "ok")
@@ -175,6 +178,28 @@ async def test_objects_that_should_be_gone_are_told(world: World, broker: Broker
     assert (checks["deletions"]["verdict"], checks["deletions"]["figures"]["overdue"]) == ("warning", 1)
     assert (checks["orphans"]["verdict"], checks["orphans"]["figures"]["overdue"]) == ("warning", 1)
     assert segment_key(STRANGER, 7) in checks["orphans"]["text"]
+
+
+async def test_objects_of_sessions_that_the_database_does_not_know_are_told_with_what_to_do(
+    world: World, broker: Broker, http: httpx.AsyncClient
+) -> None:
+    await world.bucket.put_new(segment_key(STRANGER, 7), [b"nobody knows me"])
+    told = (await examine(http))["orphans"]
+    assert (told["verdict"], told["figures"]["unknown"]) == ("warning", 1)
+    assert segment_key(STRANGER, 7) in told["text"]
+    assert "streamhouse recover" in told["text"]
+
+
+async def test_an_object_store_that_was_emptied_or_changed_below_the_agent_is_told(
+    world: World, broker: Broker, http: httpx.AsyncClient
+) -> None:
+    assert (await examine(http))["identity"]["verdict"] == "ok"
+    await world.bucket.delete(CLUSTER_KEY)
+    told = (await examine(http))["identity"]
+    assert told["verdict"] == "failure"
+    assert "it was emptied, or is another one" in told["text"]
+    await world.bucket.put_new(CLUSTER_KEY, [b"somebody else's"])
+    assert "belong to different clusters" in (await examine(http))["identity"]["text"]
 
 
 @pytest.mark.parametrize(("open_for_s", "verdict"), [(30, "ok"), (90, "warning")])

@@ -14,6 +14,7 @@ from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.maintenance.object_check import ObjectCheck, UnsoundObject, described, find_unsound
 from streamhouse.errors import StreamhouseError
 from streamhouse.format.keys import SEGMENTS_PREFIX, WAL_PREFIX, parse_segment_key, parse_wal_key
+from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import ObjectMeta
 
 from .oversight import Condition, condition_of
@@ -53,6 +54,7 @@ class Checkup:
         self._catalogue = ground.catalogue
         self._budget = ground.budget
         self._tenure = ground.succession.tenure
+        self._identity = ground.succession.identity
         self._not_ready = not_ready
         self._damage = ground.reader.damage
         self._object_check = object_check
@@ -76,6 +78,7 @@ class Checkup:
     async def shared(self) -> Sequence[Check]:
         """What any agent can tell about the stores that all share."""
         return await asyncio.gather(
+            _tried("identity", self._look_at_identity()),
             _tried("sessions", self._sessions()),
             _tried("leases", self._leases()),
             _tried("deletions", self._doomed()),
@@ -167,6 +170,13 @@ class Checkup:
 
     # --- what all share
 
+    async def _look_at_identity(self) -> Check:
+        """A refusal is the text of a failure, as at the start of an agent."""
+        await self._identity.check()
+        text = f"database and object store belong together: cluster {self._identity.cluster_id}"
+        figures = {"generation": self._identity.known}
+        return Check(name="identity", verdict=Verdict.OK, text=text, figures=figures)
+
     async def _segments(self) -> Check:
         """Of many objects the newest half of what may be asked for, and others by chance."""
         settings, metadata = self._doors.settings.integrity, self._doors.metadata
@@ -229,9 +239,17 @@ class Checkup:
             for meta in listed
             if meta.key not in known and (name := parse_segment_key(meta.key)) and name.session_id not in alive
         ]
-        late = [meta.key for meta in orphans if meta.modified_at_ms < late_ms]
+        names = {name.session_id for meta in orphans if (name := parse_segment_key(meta.key)) is not None}
+        ended = await self._doors.metadata.sessions_among(sorted(names))
+        unknown = [meta.key for meta in orphans if _session_of(meta.key) not in ended]
+        swept = [meta for meta in orphans if _session_of(meta.key) in ended]
+        late = [meta.key for meta in swept if meta.modified_at_ms < late_ms]
         return judge_orphans(
-            looked_at=len(listed), more=more, orphans=late or [meta.key for meta in orphans], overdue=len(late)
+            looked_at=len(listed),
+            more=more,
+            orphans=late or [meta.key for meta in swept],
+            overdue=len(late),
+            unknown=unknown,
         )
 
     async def _disks(self) -> Check:
@@ -253,6 +271,11 @@ class Checkup:
             more=more,
             of_dead=sum(each in (Condition.EXPIRED, Condition.RECOVERING) for each, _ in waiting),
         )
+
+
+def _session_of(key: str) -> SessionId | None:
+    name = parse_segment_key(key)
+    return name.session_id if name is not None else None
 
 
 def _lag(item: PartitionLog) -> int:

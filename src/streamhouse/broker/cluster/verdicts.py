@@ -218,9 +218,18 @@ def judge_doomed(settings: RetentionSettings, *, overdue: int, more: bool) -> Ch
     return Check(name="deletions", verdict=Verdict.WARNING, text=text, figures=figures)
 
 
-def judge_orphans(*, looked_at: int, more: bool, orphans: Sequence[str], overdue: int) -> Check:
-    figures = {"looked_at": looked_at, "orphans": len(orphans), "overdue": overdue}
+def judge_orphans(
+    *, looked_at: int, more: bool, orphans: Sequence[str], overdue: int, unknown: Sequence[str] = ()
+) -> Check:
+    """`unknown` are objects of sessions that the database doesn't know: they may be records that it lost."""
+    figures = {"looked_at": looked_at, "orphans": len(orphans), "overdue": overdue, "unknown": len(unknown)}
     among = f"among {looked_at} objects" + (" (there are more)" if more else "")
+    if unknown:
+        text = (
+            f"{len(unknown)} {among} are of sessions that the database doesn't know, such as {unknown[0]}; "
+            "they are kept, and `streamhouse recover` shows what is in them"
+        )
+        return Check(name="orphans", verdict=Verdict.WARNING, text=text, figures=figures)
     if overdue:
         text = f"{overdue} {among} that no row names should be swept by now, such as {orphans[0]}"
         return Check(name="orphans", verdict=Verdict.WARNING, text=text, figures=figures)

@@ -5,8 +5,9 @@ Owns        when retention is looked at, when doomed objects go, the search for 
 Leaves      the policy to `model.retention`, marking to the metadata store
 
 Deleting always goes: row marked in a transaction -> grace time -> object deleted -> row removed. An object that no
-row names is deleted only when it is old, its session has ended, and no row, live or doomed, named it in one snapshot
-taken after it was listed and its session was seen to be over.
+row names is deleted only when it is old, its session is known and has ended, and no row, live or doomed, named it in
+one snapshot taken after it was listed and its session was seen to be over. What sessions wrote that the database
+doesn't know is never deleted: it belongs to another database, or to a newer one than this.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from streamhouse.broker.cluster.cluster import Cluster
+from streamhouse.broker.cluster.identity import Identity
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import SessionLost, StreamhouseError, Unavailable
 from streamhouse.format.keys import (
@@ -60,12 +62,14 @@ class Collector:
         configs: Callable[[], Awaitable[Mapping[TopicId, TopicConfig]]],
         moved: Callable[[PartitionId, int], None],
         cluster: Cluster,
+        identity: Identity,
     ) -> None:
         self._doors = doors
         self._settings = doors.settings.retention
         self._configs = configs
         self._moved = moved
         self._cluster = cluster
+        self._identity = identity
         self._written: dict[str, int] = {}
         """When objects were written of whose runs one look of retention had to know it."""
         self.deleted_objects = 0
@@ -222,6 +226,7 @@ class Collector:
 
     async def sweep(self) -> int:
         """Delete objects that no row names: left by a crash between PUT and registration. Returns how many went."""
+        await self._identity.check()
         before_ms = await self._doors.agreed_now_ms() - round(self._settings.orphan_age_s * 1000)
         return await self._sweep_segments(before_ms) + await self._give_up_placed(before_ms)
 
@@ -240,10 +245,13 @@ class Collector:
         gone = 0
         async for unknown in self._unknown(SEGMENTS_PREFIX, before_ms):
             alive = {session.session_id for session in (await self._doors.metadata.roll_call()).sessions}
+            names = {key: name for key in unknown if (name := parse_segment_key(key)) is not None}
+            sessions = sorted({name.session_id for name in names.values()} - alive)
+            ended = await self._doors.metadata.sessions_among(sessions)
             # Again, because a session may have published and ended since the names were looked for.
             known = await self._doors.metadata.known_among(unknown)
-            for key in unknown:
-                if key not in known and (name := parse_segment_key(key)) and name.session_id not in alive:
+            for key, name in names.items():
+                if key not in known and name.session_id in ended:
                     await self._doors.objects.delete(key)
                     gone += 1
                     self.deleted_orphans += 1
@@ -271,6 +279,7 @@ class Collector:
     async def sweep_logs(self) -> int:
         """Delete what sessions that ended long ago left of their logs, and then forget them; returns how many objects
         went. In this order: the log of a session that the store doesn't know is left alone for ever."""
+        await self._identity.check()
         ended = await self._ended(await self._logged())
         gone = await self._doors.wals.collect(ended.__contains__, now_ms=await self._doors.agreed_now_ms())
         older_than_ms = round(SESSIONS_KEPT * self._doors.settings.wal.seal_retention_s * 1000)

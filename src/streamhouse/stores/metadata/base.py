@@ -20,6 +20,7 @@ from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, Topic
 from streamhouse.model.placing import Placement, QueryId, StoredCommit
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
+from streamhouse.stores.metadata.identity import IdentityStore
 from streamhouse.stores.metadata.pipelines import PipelineStore
 from streamhouse.stores.metadata.producing import OffsetsAsked as OffsetsAsked
 from streamhouse.stores.metadata.producing import TransactionStore
@@ -76,7 +77,7 @@ class OffsetStored(NamedTuple):
     committed: CommittedOffset
 
 
-class MetadataStore(SchemaStore, PipelineStore, TransactionStore, Protocol):
+class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore, Protocol):
     @property
     def failures_in_a_row(self) -> int:
         """Calls that ended in `Unavailable` since the last one that didn't."""

@@ -32,6 +32,11 @@ class Statements:
     name_cluster: str
     cluster_name: str
     newest_migration: str
+    # identity
+    find_identity: str
+    next_generation: str
+    store_generation: str
+    sessions_among: str
     # topics
     same_topics: str
     insert_topic: str

@@ -3,7 +3,8 @@
 Data path   broker -> **store** -> one transaction each
 Owns        the connection between the door's calls and their transactions
 Leaves      what happens in them to `transactions`, running them to the engines, the registry's calls to `schema_store`,
-            those about pipelines to `pipeline_store`, those about transactions of producers to `producing_store`
+            those about pipelines to `pipeline_store`, those about transactions of producers to `producing_store`, those
+            about the cluster's identity to `identity_store`
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from streamhouse.stores.metadata.base import (
     StoredObject,
 )
 from streamhouse.stores.metadata.engine import CountedEngine, Engine
+from streamhouse.stores.metadata.identity_store import SqlIdentityStore
 from streamhouse.stores.metadata.listeners import Heard
 from streamhouse.stores.metadata.pipeline_store import SqlPipelineStore
 from streamhouse.stores.metadata.producing_store import SqlTransactionStore
@@ -46,7 +48,7 @@ DROPPED_AT_ONCE: Final = 1000
 """Runs that one transaction drops: others wait for it, and a call has a deadline."""
 
 
-class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore):
+class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, SqlIdentityStore):
     """A `MetadataStore`."""
 
     def __init__(self, engine: Engine) -> None:

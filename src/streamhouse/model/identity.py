@@ -1,0 +1,58 @@
+"""Identity: by what a database and an object store know that they belong together.
+
+Owns        the nouns, and the judgement whether two partners fit
+Leaves      the rows to the metadata store, the objects to `broker.cluster.identity`
+
+A healthy pair has the same cluster id, and `stored <= newest in the store <= begun`: a generation is begun in the
+database, then written to the store, then noted in the database. So a store that is ahead of `begun` has seen a newer
+database, and a store that is behind `stored` has lost what it had.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseIdentity:
+    """What the metadata store says. `begun` is the last generation that was begun, `stored` the last one that the
+    object store is known to have."""
+
+    cluster_id: str | None
+    begun: int
+    stored: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketIdentity:
+    """What the object store says. `newest` is its newest generation, 0 when it has none."""
+
+    cluster_id: str | None
+    newest: int
+
+
+class Pairing(StrEnum):
+    """How a database and an object store relate."""
+
+    SAME = "same"
+    NEW = "new"  # they never met
+    EMPTY_DATABASE = "empty database"
+    FOREIGN = "foreign"
+    OLDER_DATABASE = "older database"
+    EMPTY_BUCKET = "empty bucket"
+    OLDER_BUCKET = "older bucket"
+
+
+def judge_pairing(before: DatabaseIdentity, bucket: BucketIdentity, after: DatabaseIdentity) -> Pairing:
+    """`before` and `after` are the database before and after the object store was read: other agents may raise the
+    generation meanwhile."""
+    if bucket.cluster_id is None:
+        if before.begun > 0:
+            return Pairing.EMPTY_BUCKET
+        return Pairing.NEW if bucket.newest == 0 else Pairing.EMPTY_DATABASE
+    if after.cluster_id is None:
+        return Pairing.EMPTY_DATABASE
+    if after.cluster_id != bucket.cluster_id:
+        return Pairing.FOREIGN
+    if bucket.newest > after.begun:
+        return Pairing.OLDER_DATABASE
+    return Pairing.OLDER_BUCKET if bucket.newest < before.stored else Pairing.SAME

@@ -1,0 +1,29 @@
+"""The calls by which a database and an object store know each other; a part of the metadata store's door.
+
+Owns        what each call promises
+Leaves      what the numbers mean to `model.identity`, running the calls to the engines
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from streamhouse.model.identity import DatabaseIdentity
+from streamhouse.model.names import SessionId
+
+
+class IdentityStore(Protocol):
+    async def identity(self) -> DatabaseIdentity:
+        """The cluster id, None while nobody proposed one, and the generations, in one snapshot."""
+        ...
+
+    async def begin_generation(self) -> int:
+        """A number that nobody ever had, one higher than the last."""
+        ...
+
+    async def note_generation(self, generation: int) -> None:
+        """Remember that the object store has this generation; a higher one stays."""
+        ...
+
+    async def sessions_among(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
+        """Those that there are rows of, in whatever state. Sessions that ended long ago were forgotten."""
+        ...

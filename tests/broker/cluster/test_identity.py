@@ -1,0 +1,267 @@
+"""Database and object store know each other: every pair that doesn't belong together is refused, and keeps its data."""
+
+import asyncio
+import itertools
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.cluster.identity import KEPT
+from streamhouse.errors import Misconfigured, Unavailable
+from streamhouse.format.keys import CLUSTER_KEY, GENERATIONS_PREFIX, generation_key, segment_key, wal_key
+from streamhouse.model.names import SessionId
+from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
+from streamhouse.stores.objects.memory import MemoryObjectStore
+from tests.broker.conftest import MakeWorld
+from tests.broker.support import Faulty, World, batch, current, produce, settle, values_of
+from tests.simulation.files import SimFiles
+
+NOBODY = SessionId("s-" + "0" * 32)
+NAMES = ("older", "newer", "empty", "foreign")
+
+
+class Stores:
+    """Databases in files and object stores, so that older copies of both can be put together with newer ones."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world = world
+        self._folder = folder
+
+    async def use(self, database: str, bucket: MemoryObjectStore) -> None:
+        await self.world.sqlite.aclose()
+        self.world.sqlite = SqliteMetadataStore(str(self._folder / f"{database}.db"), clock=self.world.clock)
+        await self.world.sqlite.open()
+        self.world.metadata = Faulty(self.world.sqlite)
+        self.world.bucket = bucket
+        self.world.objects = Faulty(bucket)
+        self.world.files = SimFiles(random.Random(1))
+
+    def copy_database(self, source: str, target: str) -> None:
+        for path in self._folder.glob(f"{source}.db*"):
+            shutil.copy(path, self._folder / path.name.replace(source, target, 1))
+
+    async def run_and_stop(self, *values: bytes) -> None:
+        """One life of an agent, in which these become durable and flushed."""
+        broker = await self.world.start()
+        await broker.topic("orders", create=True)
+        for value in values:
+            await produce(broker, batch(value))
+        await self.world.stop(broker, self.world.run(broker))
+
+
+async def copied(bucket: MemoryObjectStore, world: World) -> MemoryObjectStore:
+    copy = MemoryObjectStore(world.clock)
+    for key, body in (await contents(bucket)).items():
+        await copy.put_new(key, [body])
+    return copy
+
+
+async def contents(bucket: MemoryObjectStore) -> dict[str, bytes]:
+    keys = [meta.key for prefix in PREFIXES async for meta in bucket.list(prefix)]
+    return {key: await bucket.get_range(key, 0, 1 << 30) for key in keys}
+
+
+PREFIXES = ("segments/", "wal/", "placed/", "cluster/", GENERATIONS_PREFIX)
+
+
+@pytest.fixture
+async def stores(make_world: MakeWorld, tmp_path: Path) -> Stores:
+    return Stores(await make_world(), tmp_path)
+
+
+async def make_all(stores: Stores) -> dict[str, MemoryObjectStore]:
+    """Databases and object stores: `newer` ones of a cluster, copies of both when they were `older`, `empty` ones, and
+    those of a `foreign` cluster."""
+    world = stores.world
+    buckets = {name: MemoryObjectStore(world.clock) for name in ("newer", "empty", "foreign")}
+    await stores.use("newer", buckets["newer"])
+    await stores.run_and_stop(b"a", b"b")
+    await world.sqlite.aclose()
+    stores.copy_database("newer", "older")
+    buckets["older"] = await copied(buckets["newer"], world)
+    await stores.use("newer", buckets["newer"])
+    await stores.run_and_stop(b"c")
+    await stores.use("foreign", buckets["foreign"])
+    await stores.run_and_stop(b"x")
+    return buckets
+
+
+def expected(database: str, bucket: str) -> str | None:
+    """The words of the refusal; None where agents start."""
+    if database == bucket:
+        return None
+    if bucket == "empty":
+        return "it was emptied, or is another one"
+    if database == "empty":
+        return "the metadata database is empty"
+    if "foreign" in (database, bucket):
+        return "belong to different clusters"
+    return "database is older than the object store" if database == "older" else "object store is older than"
+
+
+@pytest.mark.parametrize(("database", "bucket"), list(itertools.product(NAMES, NAMES)))
+async def test_only_stores_that_belong_together_are_started_on_and_nothing_is_lost(
+    stores: Stores, database: str, bucket: str
+) -> None:
+    chosen = (await make_all(stores))[bucket]
+    await stores.use(database, chosen)
+    before = await contents(chosen)
+    words = expected(database, bucket)
+    if words is None:
+        broker = await stores.world.start()
+        assert all(body == before[key] for key, body in (await contents(chosen)).items() if key in before)
+        if database != "empty":
+            records = {"older": [b"a", b"b"], "newer": [b"a", b"b", b"c"], "foreign": [b"x"]}[database]
+            assert await values_of(broker) == dict(enumerate(records))
+        return
+    with pytest.raises(Misconfigured, match=words) as refused:
+        await stores.world.start()
+    assert " do=" in str(refused.value)
+    assert await contents(chosen) == before
+    assert (await stores.world.sqlite.roll_call()).sessions == []
+
+
+async def test_an_older_database_below_a_running_agent_ends_its_session_and_is_refused(stores: Stores) -> None:
+    """As when PostgreSQL is restored from a dump while agents run."""
+    world = stores.world
+    buckets = await make_all(stores)
+    await stores.use("newer", buckets["newer"])
+    broker = await world.start()
+    task = world.run(broker)
+    await produce(broker, batch(b"d"))
+    older = SqliteMetadataStore(str(stores._folder / "older.db"), clock=world.clock)
+    await older.open()
+    world.metadata._inner = older
+    before = await contents(world.bucket)
+    await world.clock.advance(2 * world.settings.lease.renew_s)
+    assert current(broker).end_reason is not None
+    assert broker.not_ready() is not None
+    with pytest.raises(Misconfigured, match="older than the object store"):
+        await broker.collector.sweep()
+    assert (await contents(world.bucket)).items() >= before.items()
+    world.metadata._inner = world.sqlite  # the newer one is back
+    await world.clock.advance(60)
+    assert broker.not_ready() is None
+    assert (await values_of(broker))[3] == b"d"
+    await world.stop(broker, task)
+    await older.aclose()
+
+
+async def test_a_generation_begins_when_objects_were_registered_and_not_in_an_idle_cluster(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    await produce(broker, batch(b"a"))
+    await world.clock.advance(3 * world.settings.cluster.generation_s)
+    busy = (await world.sqlite.identity()).stored
+    assert busy > 1
+    await world.clock.advance(10 * world.settings.cluster.generation_s)
+    assert (await world.sqlite.identity()).stored == busy
+    await world.stop(broker, task)
+
+
+async def test_old_generations_go_and_the_newest_is_always_there(world: World) -> None:
+    for _ in range(KEPT + 4):
+        broker = await world.start()
+        await world.stop(broker, world.run(broker))
+        newest = (await world.sqlite.identity()).begun
+        keys = [meta.key async for meta in world.bucket.list(GENERATIONS_PREFIX)]
+        assert keys[-1] == generation_key(newest)
+        assert len(keys) <= KEPT
+
+
+@pytest.mark.parametrize("call", ["put_new", "list"])
+async def test_a_start_that_fails_half_way_is_not_taken_for_an_older_store(world: World, call: str) -> None:
+    """The database is always raised first."""
+    for _ in range(2):  # while they meet, and later
+        for fail in (world.objects.refuse, world.objects.lose_answer):
+            fail(call)
+            with pytest.raises(Unavailable):
+                await world.start()
+        world.metadata.refuse("note_generation")
+        with pytest.raises(Unavailable):
+            await world.start()
+        broker = await world.start()
+        assert broker.cluster_id
+        await world.stop(broker, world.run(broker))
+
+
+async def test_agents_that_start_at_once_on_new_stores_agree_on_the_cluster_id(world: World) -> None:
+    brokers = [Broker(world.doors(alone=False)) for _ in range(4)]
+    await asyncio.gather(*(each.start() for each in brokers))
+    assert len({each.cluster_id for each in brokers}) == 1
+    assert (await contents(world.bucket))[CLUSTER_KEY].decode() == brokers[0].cluster_id
+    assert (await world.sqlite.identity()).begun == 4
+    for each in brokers:
+        await each.reader.aclose()
+
+
+async def test_of_two_databases_that_begin_the_same_generation_the_second_is_refused(stores: Stores) -> None:
+    """Both are as new as the object store when they look."""
+    world = stores.world
+    await stores.use("first", world.bucket)
+    await stores.run_and_stop(b"a")
+    await world.sqlite.aclose()
+    stores.copy_database("first", "second")
+    await stores.use("second", world.bucket)
+    asking = world.metadata.hold("begin_generation")
+    starting = asyncio.ensure_future(world.start())
+    await settle()
+    other = SqliteMetadataStore(str(stores._folder / "first.db"), clock=world.clock)
+    await other.open()
+    begun = await other.begin_generation()
+    await world.bucket.put_new(generation_key(begun), [b"of the first database"])
+    asking.set()
+    with pytest.raises(Misconfigured, match="another database has begun this generation"):
+        await starting
+    assert (await world.sqlite.roll_call()).sessions == []
+    await other.aclose()
+
+
+# --- stores of a release that knew no identity
+
+
+async def forget_identity(world: World) -> None:
+    """As the stores were before there was any."""
+    await world.bucket.delete(CLUSTER_KEY)
+    for key in [meta.key async for meta in world.bucket.list(GENERATIONS_PREFIX)]:
+        await world.bucket.delete(key)
+    await world.sqlite._engine.write(_reset)  # type: ignore[arg-type]
+
+
+async def _reset(tx: object) -> None:
+    await tx.change("UPDATE counters SET value = 0 WHERE name LIKE 'generation%'", {})  # type: ignore[attr-defined]
+
+
+async def test_stores_without_identity_whose_rows_and_objects_fit_are_adopted(world: World) -> None:
+    broker = await world.start_with()
+    await produce(broker, batch(b"a"))
+    await world.stop(broker, world.run(broker))
+    named = broker.cluster_id
+    await forget_identity(world)
+    broker = await world.start()
+    assert broker.cluster_id == named
+    assert await values_of(broker) == {0: b"a"}
+
+
+async def test_a_database_whose_objects_are_not_there_is_not_adopted(world: World) -> None:
+    broker = await world.start_with()
+    await produce(broker, batch(b"a"))
+    await world.stop(broker, world.run(broker))
+    await forget_identity(world)
+    for key in await world.object_keys():
+        await world.bucket.delete(key)
+    with pytest.raises(Misconfigured, match="it was emptied, or is another one"):
+        await world.start()
+    assert CLUSTER_KEY not in await contents(world.bucket)
+
+
+@pytest.mark.parametrize("key", [segment_key(NOBODY, 1), wal_key(NOBODY, 1)])
+async def test_objects_that_an_empty_database_does_not_know_are_not_adopted(world: World, key: str) -> None:
+    await world.bucket.put_new(key, [b"somebody's"])
+    with pytest.raises(Misconfigured, match="the metadata database is empty"):
+        await world.start()
+    assert await contents(world.bucket) == {key: b"somebody's"}
+    assert (await world.sqlite.identity()).cluster_id is None
