@@ -23,7 +23,7 @@ from streamhouse.broker.doors import Peers
 from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.errors import StreamhouseError, TopicExists
 from streamhouse.format.batch import Buffer, spans
-from streamhouse.format.keys import WAL_PREFIX
+from streamhouse.format.keys import CLUSTER_KEY, GENERATIONS_PREFIX, WAL_PREFIX
 from streamhouse.model.names import TopicPartition
 
 from .churn import TOPIC, Churner
@@ -424,7 +424,9 @@ class Scenario:
             orphans = [
                 key
                 for key in self.world.bucket._objects
-                if key not in known and not (key.startswith(WAL_PREFIX) and any(f"/{each}/" in key for each in alive))
+                if key not in known
+                and not key.startswith((CLUSTER_KEY, GENERATIONS_PREFIX))
+                and not (key.startswith(WAL_PREFIX) and any(f"/{each}/" in key for each in alive))
             ]
             if not orphans and not self.world.database.keys("doomed_objects"):
                 return
