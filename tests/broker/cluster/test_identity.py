@@ -14,6 +14,7 @@ from streamhouse.errors import Misconfigured, Unavailable
 from streamhouse.format.keys import CLUSTER_KEY, GENERATIONS_PREFIX, generation_key, segment_key, wal_key
 from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
+from streamhouse.stores.metadata.transaction import Transaction
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import Faulty, World, batch, current, produce, settle, values_of
@@ -228,11 +229,11 @@ async def forget_identity(world: World) -> None:
     await world.bucket.delete(CLUSTER_KEY)
     for key in [meta.key async for meta in world.bucket.list(GENERATIONS_PREFIX)]:
         await world.bucket.delete(key)
-    await world.sqlite._engine.write(_reset)  # type: ignore[arg-type]
+    await world.sqlite._engine.write(_reset)
 
 
-async def _reset(tx: object) -> None:
-    await tx.change("UPDATE counters SET value = 0 WHERE name LIKE 'generation%'", {})  # type: ignore[attr-defined]
+async def _reset(tx: Transaction) -> None:
+    await tx.change("UPDATE counters SET value = 0 WHERE name LIKE 'generation%'", {})
 
 
 async def test_stores_without_identity_whose_rows_and_objects_fit_are_adopted(world: World) -> None:
