@@ -12,7 +12,13 @@ from streamhouse.broker.log import Placed
 from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.broker.reading.voids import with_batches
 from streamhouse.config import FlushSettings, TransactionSettings
-from streamhouse.errors import InvalidTransactionState, OffsetOutOfRange, StaleProducerEpoch, StreamhouseError
+from streamhouse.errors import (
+    AbortedSequence,
+    InvalidTransactionState,
+    OffsetOutOfRange,
+    StaleProducerEpoch,
+    StreamhouseError,
+)
 from streamhouse.format.batch import place
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
@@ -367,6 +373,26 @@ async def test_the_next_leader_takes_no_marker_twice(world: World) -> None:
     alice.number -= 1
     await alice.end(commit=True)
     assert (await broker.open_log(ORDERS)).next_offset == 2
+
+
+@pytest.mark.parametrize("how", ["open", "recovered", "flushed"])
+async def test_a_batch_with_the_numbers_of_an_aborted_one_is_not_acknowledged_as_stored(world: World, how: str) -> None:
+    """As librdkafka sends it when the answers to the aborted transaction's batches died with their leader."""
+    broker = await world.start_with()
+    alice = await client(broker)
+    await alice.send(b"aborted")  # 0
+    await alice.end(commit=False)  # 1
+    if how == "flushed":
+        await flush(broker)
+    if how != "open":
+        world.kill()
+        broker = alice.broker = await world.start()
+    alice.sequence = 0
+    with pytest.raises(AbortedSequence):
+        await alice.send(b"of the next transaction")
+    assert (await broker.open_log(ORDERS)).next_offset == 2
+    alice.sequence = 1
+    assert (await alice.send(b"what follows what was stored")).base_offset == 2
 
 
 # --- verification

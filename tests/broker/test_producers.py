@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.broker.producers import KEYS_FROM, SEQUENCES, WINDOW, ProducerTable
-from streamhouse.errors import DuplicateSequence, OutOfOrderSequence, StaleProducerEpoch
+from streamhouse.errors import AbortedSequence, DuplicateSequence, OutOfOrderSequence, StaleProducerEpoch
 from streamhouse.format.batch import BatchHeader, Buffer, read_header
 from streamhouse.format.markers import marker_batch
 from streamhouse.format.producers import decode_producers, encode_producers
@@ -339,12 +339,57 @@ def test_sequences_begin_anew_behind_a_marker_that_raised_the_epoch_and_go_on_be
     producers.record(within(0), 100, now_ms=0)
     producers.end(end(1), 101, now_ms=0)
     assert producers.judge(NAME, within(1)) is None
-    assert producers.judge(NAME, within(0)) is not None
     producers.end(end(2, epoch=1), 102, now_ms=0)
     assert producers.missing(within(2, epoch=1)) == 0
     with pytest.raises(OutOfOrderSequence, match="expected=0 got=2"):
         producers.judge(NAME, within(2, epoch=1))
     assert producers.judge(NAME, within(0, epoch=1)) is None
+
+
+def restored(producers: ProducerTable) -> ProducerTable:
+    """As the next leader reads it."""
+    return ProducerTable(decode_producers(encode_producers(producers.entries(now_ms=0))), limit=100, expire_ms=1000)
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_what_an_aborted_transaction_had_stored_is_no_original_for_a_later_batch(is_restored: bool) -> None:
+    producers = table()
+    producers.record(within(0), 100, now_ms=0)
+    producers.record(within(1), 101, now_ms=0)
+    producers.end(end(1), 102, now_ms=0)
+    if is_restored:
+        producers = restored(producers)
+    for sequence in (0, 1):
+        assert not producers.is_duplicate(within(sequence))
+        with pytest.raises(AbortedSequence, match=f"producer=7 sequence={sequence}"):
+            producers.judge(NAME, within(sequence))
+    assert producers.missing(within(3)) == 2
+    assert producers.judge(NAME, within(2)) is None
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_duplicates_within_the_transaction_after_an_aborted_one_are_known(is_restored: bool) -> None:
+    producers = table()
+    producers.record(within(0), 100, now_ms=0)
+    producers.end(end(1), 101, now_ms=0)
+    for number in range(1, WINDOW + 1):
+        producers.record(within(number), 101 + number, now_ms=0)
+        if is_restored:
+            producers = restored(producers)
+        span = producers.judge(NAME, within(number))
+        assert span is not None
+        assert span.base_offset == 101 + number
+        with pytest.raises((OutOfOrderSequence, DuplicateSequence)):
+            producers.judge(NAME, within(0))
+
+
+def test_what_a_committed_transaction_had_stored_is_still_an_original() -> None:
+    producers = table()
+    producers.record(within(0), 100, now_ms=0)
+    producers.end(end(1, commit=True), 101, now_ms=0)
+    span = producers.judge(NAME, within(0))
+    assert span is not None
+    assert span.base_offset == 100
 
 
 def test_what_is_aborted_in_doubt_begins_where_the_doubt_does() -> None:

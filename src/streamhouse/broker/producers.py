@@ -10,6 +10,9 @@ at the flushed end, whose snapshot goes into the next segment and from which the
 Idempotency keys are producers, too, with ids from `KEYS_FROM` on that nobody is ever given. There may be many more of
 them, each with one batch, so they have a limit of their own and make no room at the expense of producers.
 
+An abort marker leaves no originals behind: a client whose answers were lost may use the numbers of an aborted batch for
+another one in its next transaction. Acknowledged as a duplicate, that one would be lost from a committed transaction.
+
 A transaction is open here from its first batch to its marker. As long as it is, its producer is forgotten neither for
 its silence nor for others' sake: who reads committed records would be told too much.
 """
@@ -18,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from streamhouse.errors import (
+    AbortedSequence,
     ConcurrentTransactions,
     DuplicateSequence,
     InvalidTransactionState,
@@ -27,7 +31,7 @@ from streamhouse.errors import (
 )
 from streamhouse.format.batch import BatchHeader, Buffer
 from streamhouse.format.markers import read_marker
-from streamhouse.format.producers import NO_MARKER, ProducerEntry, SequenceSpan
+from streamhouse.format.producers import ABORTED, NO_MARKER, ProducerEntry, SequenceSpan
 from streamhouse.model.transaction import AbortedTransaction, Marker
 
 WINDOW: Final = 5
@@ -120,6 +124,8 @@ class ProducerTable:
             )
         if header.producer_epoch == entry.epoch and (span := _same(entry, header)) is not None:
             return span
+        if header.producer_epoch == entry.epoch and _is_aborted(entry, header):
+            raise AbortedSequence(partition, producer_id=header.producer_id, sequence=header.base_sequence)
         if entry.transaction_first is not None and not header.is_transactional:
             raise InvalidTransactionState(
                 f"of producer {header.producer_id}", why=f"a batch outside of it, while it is open in {partition}"
@@ -139,7 +145,7 @@ class ProducerTable:
             return None
         # Only a full window has forgotten anything. Before the first batch of one that isn't full nothing was stored:
         # the producer began there, or what came before was lost with its WAL entry.
-        is_full = len(entry.batches) >= WINDOW
+        is_full = len(entry.batches) >= WINDOW and entry.batches[0].first_sequence != ABORTED
         if is_full and precedes(header.last_sequence, entry.batches[0].first_sequence):
             raise DuplicateSequence(
                 f"batch was stored before and its offset is no longer known; partition={partition} "
@@ -260,7 +266,7 @@ class ProducerTable:
         self._entries[producer_id] = ProducerEntry(
             producer_id=producer_id,
             epoch=epoch if entry is None else max(epoch, entry.epoch),
-            batches=() if entry is None or is_new_epoch else entry.batches,
+            batches=() if entry is None or is_new_epoch else _after(marker, entry.batches),
             last_timestamp_ms=now_ms,
             marker_number=marker.number if entry is None else max(marker.number, entry.marker_number),
         )
@@ -299,6 +305,17 @@ class ProducerTable:
 def _next_sequence(entry: ProducerEntry) -> int:
     """What follows what is remembered; after a marker that raised the epoch all begins anew."""
     return (entry.batches[-1].last_sequence + 1) % SEQUENCES if entry.batches else 0
+
+
+def _after(marker: Marker, batches: tuple[SequenceSpan, ...]) -> tuple[SequenceSpan, ...]:
+    """What is remembered behind a marker of the same epoch: all, or, if it aborts, only where the producer is."""
+    return batches if marker.is_commit else tuple(span._replace(first_sequence=ABORTED) for span in batches[-1:])
+
+
+def _is_aborted(entry: ProducerEntry, header: BatchHeader) -> bool:
+    """Whether a batch has numbers from before the abort marker behind which nothing was stored yet."""
+    is_behind = bool(entry.batches) and entry.batches[-1].first_sequence == ABORTED
+    return is_behind and precedes(header.base_sequence, _next_sequence(entry))
 
 
 def _same(entry: ProducerEntry, header: BatchHeader) -> SequenceSpan | None:

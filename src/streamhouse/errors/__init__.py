@@ -71,6 +71,7 @@ from .pipelines import (
 )
 from .queries import BadSql, Mistake, QueryCancelled, QueryFailed, QueryTimedOut, TooManyQueries
 from .records import (
+    AbortedSequence,
     BadRecords,
     CommitRefused,
     CorruptBatch,
@@ -138,6 +139,7 @@ from .transactions import (
 
 __all__ = [
     "MAX_TEXT",
+    "AbortedSequence",
     "AnotherTable",
     "AppendFailed",
     "BadRecords",

@@ -60,6 +60,20 @@ class OutOfOrderSequence(Rejected):
         )
 
 
+class AbortedSequence(Rejected):
+    """A batch has sequence numbers that its producer used in a transaction that was aborted.
+
+    It is not stored, and it is no duplicate of anything that counts. The producer must abort its transaction and go on
+    under the next epoch.
+    """
+
+    def __init__(self, partition: object, *, producer_id: int, sequence: int) -> None:
+        super().__init__(
+            "sequence was used in a transaction that was aborted; "
+            f"partition={partition} producer={producer_id} sequence={sequence} do=abort, and begin the next epoch"
+        )
+
+
 class DuplicateSequence(Rejected):
     """The batch was stored before, so long ago that its offset is no longer remembered."""
 

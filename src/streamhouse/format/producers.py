@@ -32,11 +32,17 @@ _CRC: Final = struct.Struct(">I")
 _DOUBTFUL: Final = 0x1
 
 NO_MARKER: Final = -1
+ABORTED: Final = -1
+"""In the place of a span's first sequence: see `SequenceSpan`."""
 _NO_OFFSET: Final = -1
 
 
 class SequenceSpan(NamedTuple):
-    """A stored batch: sequences first to last (they wrap) became offsets [base_offset, end_offset)."""
+    """A stored batch: sequences first to last (they wrap) became offsets [base_offset, end_offset).
+
+    Where `first_sequence` is `ABORTED`, it tells only which sequence comes next: the transaction of this batch, and of
+    those before it, was aborted, and nothing is a duplicate of them.
+    """
 
     first_sequence: int
     last_sequence: int

@@ -48,6 +48,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.RecordTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
     errors.UnsupportedCompression: grpc.StatusCode.INVALID_ARGUMENT,
     errors.OutOfOrderSequence: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.AbortedSequence: grpc.StatusCode.FAILED_PRECONDITION,
     errors.DuplicateSequence: grpc.StatusCode.ALREADY_EXISTS,
     errors.IdempotencyKeyReused: grpc.StatusCode.ALREADY_EXISTS,
     errors.StaleProducerEpoch: grpc.StatusCode.ABORTED,

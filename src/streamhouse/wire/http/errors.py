@@ -58,6 +58,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.RecordTooLarge: 413,
     errors.UnsupportedCompression: 422,
     errors.OutOfOrderSequence: 422,
+    errors.AbortedSequence: 422,
     errors.DuplicateSequence: 422,
     errors.IdempotencyKeyReused: 409,
     errors.StaleProducerEpoch: 422,

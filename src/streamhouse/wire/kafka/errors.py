@@ -74,6 +74,7 @@ class ErrorCode(IntEnum):
     OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
+    UNKNOWN_PRODUCER_ID = 59
     DELEGATION_TOKEN_AUTH_DISABLED = 61
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
@@ -147,6 +148,8 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.RecordTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     errors.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    # librdkafka aborts the transaction and raises its epoch on this one; on OUT_OF_ORDER_SEQUENCE_NUMBER it fails.
+    errors.AbortedSequence: ErrorCode.UNKNOWN_PRODUCER_ID,
     errors.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     errors.IdempotencyKeyReused: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.StaleProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,

@@ -30,6 +30,7 @@ _KINDS: Final[Mapping[int, type[StreamhouseError]]] = {
     ErrorCode.MESSAGE_TOO_LARGE: errors.RecordTooLarge,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: errors.UnsupportedCompression,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: errors.OutOfOrderSequence,
+    ErrorCode.UNKNOWN_PRODUCER_ID: errors.AbortedSequence,
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: errors.DuplicateSequence,
     ErrorCode.INVALID_PRODUCER_EPOCH: errors.StaleProducerEpoch,
     ErrorCode.POLICY_VIOLATION: errors.PolicyViolation,
