@@ -97,7 +97,7 @@ async def test_a_new_group_reads_soon_after_the_store_is_back(at_call: int, for_
         while outage.began_at is None or outage.left_s:
             await scene.clock.advance(0.5)
             outage.renew()
-        # A call that hung may have kept others waiting for their turn; somebody who is gone is waited for for a session.
+        # A call that hung may have kept others waiting; a member that is gone is waited for as long as its session.
         await scene.clock.advance(CALL_S + SESSION_S + 5)
         before = book.turns
         await scene.clock.advance(3)
