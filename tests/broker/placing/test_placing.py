@@ -252,9 +252,9 @@ async def test_a_killed_leader_is_recovered_behind_what_was_placed(world: World,
 # --- holds that go wrong
 
 
-async def hold(broker: Broker, hold_id: str = "h", *, timeout_s: float = 5.0) -> None:
-    partition = PartitionId((await broker.topic("orders")).topic_id, 0)
-    wanted = WantedHold(name=ORDERS, partition=partition, offsets=1)
+async def hold(broker: Broker, hold_id: str = "h", *, timeout_s: float = 5.0, name: TopicPartition = ORDERS) -> None:
+    partition = PartitionId((await broker.topic("orders")).topic_id, name.partition)
+    wanted = WantedHold(name=name, partition=partition, offsets=1)
     await broker.holds.hold(HoldAsked(hold_id=hold_id, query=QUERY, epoch=1, partitions=(wanted,)), timeout_s=timeout_s)
 
 
@@ -282,6 +282,57 @@ async def test_a_hold_that_nobody_ends_costs_the_epoch_and_appends_go_on(world: 
     assert (await produce(broker, batch(b"b"))).base_offset == 1
     assert broker.leader_epoch(ORDERS) > before
     assert (len(broker.holds), broker.holds.expired) == (0, 1)
+
+
+@pytest.mark.parametrize("second", [OTHER, ORDERS])
+async def test_a_hold_whose_id_is_taken_is_refused_and_both_partitions_go_on(
+    world: World, broker: Broker, second: TopicPartition
+) -> None:
+    await until_done(world, hold(broker))
+    with pytest.raises(CommitRefused, match="id"):
+        await until_done(world, hold(broker, name=second))
+    await broker.holds.end("h", Outcome.UNUSED)
+    assert (await produce(broker, batch(b"a"))).base_offset == 0
+    assert (await until_done(world, produce(broker, batch(b"b"), OTHER))).base_offset == 0
+    await until_done(world, hold(broker))
+
+
+async def test_two_holds_of_one_id_that_begin_together_are_one(world: World, broker: Broker) -> None:
+    both = [asyncio.ensure_future(hold(broker, name=name)) for name in (ORDERS, OTHER)]
+    got = await until_done(world, asyncio.gather(*both, return_exceptions=True))
+    assert [type(each) for each in got if each is not None] == [CommitRefused]
+    await broker.holds.end("h", Outcome.UNUSED)
+    for name in (ORDERS, OTHER):
+        assert (await until_done(world, produce(broker, batch(b"a"), name))).base_offset == 0
+
+
+async def test_an_id_is_free_again_when_its_hold_could_not_begin_or_was_cancelled(world: World, broker: Broker) -> None:
+    going_on = world.metadata.hold("acquire")
+    with pytest.raises(PartitionHeld):
+        await hold(broker, timeout_s=0.02)
+    cancelled = asyncio.ensure_future(hold(broker))
+    await settle()
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    going_on.set()
+    await until_done(world, hold(broker))
+    await broker.holds.end("h", Outcome.UNUSED)
+    assert (await produce(broker, batch(b"a"))).base_offset == 0
+
+
+async def test_a_hold_that_ends_while_its_lease_can_not_be_given_up_is_ended_later(
+    world: World, broker: Broker
+) -> None:
+    await produce(broker, batch(b"a"))
+    before = broker.leader_epoch(ORDERS)
+    await until_done(world, hold(broker))
+    world.metadata.refuse("release", times=10_000)
+    await world.clock.advance(world.settings.placing.hold_s + 3)
+    world.metadata.heal()
+    await world.clock.advance(3)
+    assert (await until_done(world, produce(broker, batch(b"b")))).base_offset == 1
+    assert broker.leader_epoch(ORDERS) > before
+    assert len(broker.holds) == 0
 
 
 async def test_a_late_transaction_fails_after_the_hold_expired(world: World, broker: Broker) -> None:

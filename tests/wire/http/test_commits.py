@@ -1,5 +1,6 @@
 """Commits over HTTP: placed, told again, refused; and what agents ask of each other for it."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -121,6 +122,31 @@ async def test_agents_hold_partitions_for_each_other_over_their_ports(start_site
     assert len(broker.holds) == 0
     await produce(broker, batch(b"b"), FIRST)
     await holders.aclose()
+
+
+async def test_a_hold_that_names_no_partition_one_twice_or_an_id_that_is_taken_is_refused(
+    broker: Broker, http: httpx.AsyncClient
+) -> None:
+    topic_id = str((await broker.topic("orders")).topic_id)
+
+    def body(*partitions: int, upper: bool = False) -> dict[str, Any]:
+        ids = [topic_id.upper() if upper and at else topic_id for at in range(len(partitions))]
+        named = [
+            {"topic": "orders", "topic_id": each, "partition": number, "offsets": 1}
+            for each, number in zip(ids, partitions, strict=True)
+        ]
+        return {"hold": "0" * 32, "query": QUERY, "epoch": 1, "wait_ms": 5000, "partitions": named}
+
+    assert (await http.post("/v1/holds", json=body())).status_code == 422
+    assert (await http.post("/v1/holds", json=body(0, 0))).status_code == 422
+    assert (await http.post("/v1/holds", json=body(0, 0, upper=True))).status_code in (400, 422)
+    assert (await http.post("/v1/holds", json=body(0))).status_code == 200
+    refused = await http.post("/v1/holds", json=body(1))
+    assert (refused.status_code, refused.json()["title"]) == (422, "CommitRefused")
+    ended = await http.post(f"/v1/holds/{'0' * 32}/end", json={"outcome": "unused"})
+    assert ended.status_code == 204
+    for number in (0, 1):
+        await asyncio.wait_for(produce(broker, batch(b"a"), TopicPartition("orders", number)), 10)
 
 
 async def test_agents_flush_topics_for_each_other_over_their_ports(start_site: StartSite) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from streamhouse.broker.ground import Ground
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.tenure import Tenure
-from streamhouse.errors import LeaseLost, PartitionHeld, Retriable, Unavailable
+from streamhouse.errors import CommitRefused, LeaseLost, PartitionHeld, Retriable, Unavailable
 from streamhouse.model.placing import Held, HoldAsked, Outcome, QueryId, StoredCommit, WantedHold
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ class Holds:
         self._open_log = ground.leading.open_log
         self._tenancy = ground.succession.current
         self._holds: dict[str, _Hold] = {}
+        self._beginning: set[str] = set()
         self._given_up: dict[str, None] = {}
         """Holds that were ended before they had begun: their answer would come too late."""
         self.begun = 0
@@ -63,8 +64,17 @@ class Holds:
         """Keep these partitions still until `end`, for `placing.hold_s` at most; all of them or none.
 
         Raises what is `Retriable`, with nothing held: another agent leads one, another commit has it, or it can't be
-        flushed in time.
+        flushed in time. Raises `CommitRefused` for an id that another hold has: whichever came second would never end.
         """
+        if asked.hold_id in self._holds or asked.hold_id in self._beginning:
+            raise CommitRefused(f"a hold of this id is there already, take another id; hold={asked.hold_id}")
+        self._beginning.add(asked.hold_id)
+        try:
+            return await self._begin(asked, timeout_s=timeout_s)
+        finally:
+            self._beginning.discard(asked.hold_id)
+
+    async def _begin(self, asked: HoldAsked, *, timeout_s: float) -> Sequence[Held]:
         tenure = self._tenancy()
         shut: list[PartitionLog] = []
         try:

@@ -68,11 +68,13 @@ class HoldEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def hold_partitions(call: Call[NoQuery, HoldRequest]) -> Response:
-        asked = call.body
-        if len({(each.topic_id, each.partition) for each in asked.partitions}) < len(asked.partitions):
+        asked = _question(call.body)
+        if not asked.partitions:
+            raise Unprocessable("no partition is named")
+        if len({each.partition for each in asked.partitions}) < len(asked.partitions):
             raise Unprocessable("a partition is named twice")
-        timeout_s = min(asked.wait_ms / 1000, broker.settings.placing.hold_s)
-        held = await broker.holds.hold(_question(asked), timeout_s=timeout_s)
+        timeout_s = min(call.body.wait_ms / 1000, broker.settings.placing.hold_s)
+        held = await broker.holds.hold(asked, timeout_s=timeout_s)
         return json_answer(HoldAnswer(held=[_view(each) for each in held]))
 
     async def end_hold(call: Call[NoQuery, HoldEnd]) -> Response:
@@ -89,7 +91,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             query=NoQuery,
             body=HoldRequest,
             answer=HoldAnswer,
-            problems=(404,),
+            problems=(404, 422),
         ),
         Operation(
             method="POST",
