@@ -1,19 +1,27 @@
 """Outgoing messages and credit: decided without sockets."""
 
+import asyncio
 from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from streamhouse.broker.reading.fetch import Fetched
+from streamhouse.config import GrpcSettings
 from streamhouse.errors import Rejected
-from streamhouse.format.batch import place
+from streamhouse.format.batch import place, spans
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
+from streamhouse.wire.grpc.consuming import ConsumeStream
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.outgoing import Piece, Room, fill_batches, fill_records, piece_of, while_room
+from streamhouse.wire.grpc.reading import Reading
 from streamhouse.wire.grpc.subscription import Subscription
+from tests.contracts.clocks import ManualClock
 
 NAME, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 MANY = 10**9
@@ -84,8 +92,9 @@ def test_a_batch_that_can_not_be_opened_is_told_and_nothing_more_of_the_piece_is
     piece.batches[1] = memoryview(damaged)
     (part,) = filled([piece], Room(records=MANY, size_bytes=MANY)).partitions
     assert [record.offset for record in part.records] == [0, 1]
-    assert part.error.name
-    assert piece.is_sent
+    assert part.error.name == "CorruptBatch"
+    assert part.error.message.endswith("to go on behind what can't be read, read from offset=4")
+    assert (part.next_offset, piece.is_sent) == (2, True)
 
 
 def test_batches_go_whole_and_the_last_one_may_go_beyond() -> None:
@@ -175,3 +184,102 @@ def test_a_stream_is_over_when_its_client_can_get_nothing_more(wishes: Subscript
     assert not wishes.is_over
     wishes.drop(NAME)
     assert wishes.is_over
+
+
+# --- a stream that meets a batch that can't be opened
+
+
+class FakeReading:
+    """Reads the same two partitions again and again; the second batch of the first one is damaged."""
+
+    def __init__(self, damaged: bytes) -> None:
+        self.settings = GrpcSettings()
+        self.limit_bytes = LIMIT_BYTES
+        self.reads = 0
+        self._data = {NAME: damaged, OTHER: batches(2, 2)}
+
+    async def read(self, wants: Mapping[TopicPartition, int], **_: object) -> list[Fetched]:
+        self.reads += 1
+        await asyncio.sleep(0)
+        if self.reads > 1000:
+            raise AssertionError("reads without end")
+        if not any(offset < 4 for offset in wants.values()):
+            await asyncio.get_running_loop().create_future()
+        return [
+            Fetched(
+                name=name,
+                high_watermark=4,
+                log_start=0,
+                records=[memoryview(self._data[name])[spans(self._data[name])[offset // 2].position :]]
+                if offset < 4
+                else [],
+            )
+            for name, offset in wants.items()
+        ]
+
+
+def cut_short(data: bytes) -> bytes:
+    return data[:-5]
+
+
+def with_damaged_batch(data: bytes) -> bytes:
+    second = spans(data)[1]
+    return data[: second.position + 70] + bytes(len(data) - second.position - 70)
+
+
+async def test_a_batch_that_can_not_be_opened_is_told_once_and_its_partition_is_dropped() -> None:
+    reading = FakeReading(with_damaged_batch(batches(2, 2, codec=Codec.ZSTD)))
+    sent: list[pb.ConsumeResponse] = []
+
+    async def send(message: bytes) -> None:
+        sent.append(pb.ConsumeResponse.FromString(message))
+
+    def fill(pieces: Sequence[Piece], room: Room) -> pb.ConsumeResponse:
+        return filled(list(pieces), room)
+
+    stream = ConsumeStream(cast(Reading, reading), ManualClock(), send, fill, pb.ConsumeResponse)
+    for name in (NAME, OTHER):
+        stream._wishes.subscribe(name, 0)
+    serving = asyncio.ensure_future(stream._serve())
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert not serving.done()
+    serving.cancel()
+    parts = [part for message in sent for part in message.partitions]
+    failed = [part for part in parts if part.error.name]
+    assert [(part.partition, part.error.name, part.next_offset) for part in failed] == [(0, "CorruptBatch", 2)]
+    assert {number: [r.offset for p in parts if p.partition == number for r in p.records] for number in (0, 1)} == {
+        0: [0, 1],
+        1: [0, 1, 2, 3],
+    }
+    assert stream._wishes.names() == [OTHER]
+
+
+async def test_bytes_that_are_no_batches_are_told_once_too() -> None:
+    reading = FakeReading(batches(2, 2))
+    whole = reading.read
+
+    async def read(wants: Mapping[TopicPartition, int], **how: object) -> list[Fetched]:
+        return [
+            replace(each, records=[cut_short(bytes(each.records[0]))]) if each.name == NAME and each.records else each
+            for each in await whole(wants, **how)
+        ]
+
+    reading.read = read  # type: ignore[method-assign]
+    sent: list[pb.ConsumeResponse] = []
+
+    async def send(message: bytes) -> None:
+        sent.append(pb.ConsumeResponse.FromString(message))
+
+    stream = ConsumeStream(
+        cast(Reading, reading), ManualClock(), send, lambda pieces, room: filled(list(pieces), room), pb.ConsumeResponse
+    )
+    for name in (NAME, OTHER):
+        stream._wishes.subscribe(name, 0)
+    serving = asyncio.ensure_future(stream._serve())
+    for _ in range(200):
+        await asyncio.sleep(0)
+    serving.cancel()
+    failed = [part for message in sent for part in message.partitions if part.error.name]
+    assert [(part.partition, part.error.name) for part in failed] == [(0, "CorruptBatch")]
+    assert stream._wishes.names() == [OTHER]

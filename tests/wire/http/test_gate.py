@@ -39,12 +39,60 @@ def test_its_own_pages_may_change_things() -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://localhost:3000", "https://127.0.0.1:8080.evil"]
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "",
+        "http://localhost:3000",
+        "https://127.0.0.1:8080.evil",
+        "http://[",
+        "http://[::1",
+        "http://]localhost:8080",
+        "http://[zz]:8080",
+        "//\u2100.example",
+        "\xff\xfe",
+    ],
 )
 def test_pages_of_other_sites_may_change_nothing(origin: str) -> None:
     with pytest.raises(ForeignOrigin, match="other sites"):
         check_browser(request(host="localhost:8080", origin=origin), set())
     check_browser(request("GET", host="localhost:8080", origin=origin), set())  # they can't read the answer
+
+
+HOSTILE = [
+    b"http://[",
+    b"[",
+    b"]",
+    b"\xff\xfe\x00"[:2],
+    b"%",
+    b"a" * 5000,
+    b";;;=,",
+    b"-1",
+    b"99999999999999999999999",
+    b'"',
+]
+READ = [
+    "origin",
+    "host",
+    "accept",
+    "content-type",
+    "content-length",
+    "range",
+    "last-event-id",
+    "idempotency-key",
+    "cookie",
+]
+
+
+@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("value", HOSTILE)
+async def test_no_header_makes_an_agent_fail(http: httpx.AsyncClient, name: str, value: bytes) -> None:
+    for method, path in (("POST", "/v1/topics/orders/records"), ("GET", "/v1/topics/orders/records"), ("GET", "/")):
+        headers: list[tuple[bytes, bytes]] = [(name.encode(), value)]
+        content = b'{"records": []}' if method == "POST" else b""
+        answer = await http.request(method, path, content=content, headers=headers)
+        assert answer.status_code < 500, (method, path, answer.text)
 
 
 async def test_a_foreign_origin_is_refused_and_nothing_is_published(broker: Broker, http: httpx.AsyncClient) -> None:

@@ -142,13 +142,21 @@ class ConsumeStream:
 
     async def _deliver(self, wants: Mapping[TopicPartition, int], found: Sequence[Fetched]) -> None:
         failed = {each.name: each.error for each in found if each.error is not None}
+        pieces: deque[Piece] = deque()
+        for each in found:
+            if each.error is None and each.records:
+                try:
+                    pieces.append(piece_of(each, wants[each.name]))
+                except StreamhouseError as error:  # bytes that are no batches
+                    failed[each.name] = error
         if failed:
             await self._on_failed(failed)
         for each in found:
-            if each.error is None:
+            if each.name not in failed:
                 self._told.pop(each.name, None)
-        await self._send_all(deque(piece_of(each, wants[each.name]) for each in found if each.records))
-        if failed and not any(each.records for each in found):
+        all_pieces = list(pieces)
+        await self._send_all(pieces)
+        if not any(each.error is None for each in all_pieces) and (failed or all_pieces):
             await self._clock.sleep(RETRY_S)
 
     async def _send_all(self, pieces: deque[Piece]) -> None:
@@ -181,6 +189,14 @@ class ConsumeStream:
             if each.next_offset != before[each.name] and wishes.is_at(each.name, before[each.name]):
                 wishes.moved(each.name, each.next_offset)
         await self._send(message)
+        for each in pieces:
+            # The message had the error. It would be the same when the batch is read again, so the client decides.
+            if (
+                each.error is not None
+                and not isinstance(each.error, Retriable)
+                and wishes.is_at(each.name, each.next_offset)
+            ):
+                wishes.drop(each.name)
 
     async def _on_failed(self, failed: Mapping[TopicPartition, StreamhouseError]) -> None:
         """Tell each trouble once while it lasts. A partition that can't be read later either is dropped.

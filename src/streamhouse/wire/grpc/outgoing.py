@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from streamhouse.broker.reading.fetch import Fetched
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import Retriable, StreamhouseError
 from streamhouse.format.batch import spans
 from streamhouse.format.records import decode_batch
 from streamhouse.model.names import TopicPartition
@@ -51,6 +51,7 @@ class Piece:
     batches: deque[memoryview]
     opened: list[StoredRecord] = field(default_factory=list)
     opened_end: int = 0
+    error: StreamhouseError | None = None
 
     @property
     def is_sent(self) -> bool:
@@ -84,10 +85,11 @@ class Piece:
             room.take(span.end - span.base, span.size_bytes)
             yield bytes(batch)
 
-    def fail(self) -> None:
+    def fail(self, error: StreamhouseError) -> None:
         """Nothing more of it can be sent."""
         self.batches.clear()
         self.opened = []
+        self.error = error
 
 
 def piece_of(found: Fetched, offset: int) -> Piece:
@@ -140,8 +142,10 @@ def fill_records(
                 if headers:
                     made.headers.extend([pb.Header(key=name, value=content) for name, content in headers])
         except StreamhouseError as error:
-            piece.fail()
+            piece.fail(error)
             part.error.CopyFrom(as_message(error))
+            if not isinstance(error, Retriable) and piece.opened_end > piece.next_offset:
+                part.error.message += f"; to go on behind what can't be read, read from offset={piece.opened_end}"
         part.next_offset = piece.next_offset
 
 

@@ -166,8 +166,16 @@ def check_browser(scope: Scope, hosts: Collection[str]) -> None:
             origin = value.decode("latin-1").lower()
     if host is not None and _is_loopback(scope) and not _is_ours(host_of(host), hosts):
         raise ForeignOrigin(f"this agent doesn't go by that name; host={host[:100]!r} setting=http.allowed_hosts")
-    if origin is not None and scope["method"] not in SAFE and urlsplit(origin).netloc != host:
+    if origin is not None and scope["method"] not in SAFE and not _is_from(origin, host):
         raise ForeignOrigin(f"pages of other sites may change nothing here; origin={origin[:100]!r}")
+
+
+def _is_from(origin: str, host: str | None) -> bool:
+    """Whether an Origin is the host that was asked; one that can't be read is nobody's."""
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 def host_of(text: str) -> str:

@@ -21,6 +21,7 @@ from streamhouse.model.record import NewRecord, Receipt
 from streamhouse.wire.http.endpoint import decode_json
 from streamhouse.wire.http.errors import MAX_FLAWS, BodyTooLarge, Malformed, Refusal
 
+from .lines import LineSplitter
 from .payloads import BAD_VALUE
 from .publication import Defaults, new_record
 from .shapes import BadLine, RecordShape, Uploaded, UploadedPartition
@@ -39,7 +40,7 @@ class Upload:
         self._topic = topic
         self._defaults = defaults
         self._key = idempotency_key
-        self._rest = bytearray()
+        self._splitter = LineSplitter()
         self._line = 0
         self._waiting: list[NewRecord] = []
         self._lines: list[int] = []
@@ -86,22 +87,19 @@ class Upload:
         finally:
             if reading is not None:
                 reading.cancel()
-        if self._rest.strip():  # the last line needs no end where the body has one
-            self._add(bytes(self._rest))
+        if (rest := self._splitter.take_rest()).strip():  # the last line needs no end where the body has one
+            self._add(rest)
         await self._publish()
 
     async def _take(self, piece: bytes) -> None:
-        self._rest += piece
-        *lines, rest = self._rest.split(b"\n")
-        for line in lines:
-            self._add(bytes(line))
+        for line in self._splitter.take(piece):
+            self._add(line)
             if (
                 len(self._waiting) >= self._settings.upload_records
                 or self._waiting_bytes >= self._settings.upload_bytes
             ):
                 await self._publish()
-        self._rest = rest
-        self._check_length(len(rest))
+        self._check_length(self._splitter.rest_bytes)
 
     def _add(self, line: bytes) -> None:
         self._line += 1
