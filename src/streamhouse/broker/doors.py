@@ -20,6 +20,7 @@ from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
 
 from .store_time import AgreedTime, StoreTime
+from .heartbeat import HeartbeatRunner
 from .wal.base import Buffer, Wal, WalRecovery
 
 if TYPE_CHECKING:  # they are given doors themselves
@@ -163,6 +164,8 @@ def no_peers() -> Peers:
 class Doors:
     """`alone`: nobody else can use these stores (we hold the data folder's lock), so every other session is dead.
 
+    `heartbeats` run beside the event loop; None: on it, with `metadata`.
+
     `wals` is where this agent writes; `other_wals` are further ones that it can recover, by kind. `store_url` names the
     object store to whoever reads there without an agent; it never has credentials.
     """
@@ -179,6 +182,7 @@ class Doors:
     other_wals: Mapping[str, WalRecovery] = field(default_factory=dict)
     peers: Peers = field(default_factory=no_peers)
     holders: Holders = field(default_factory=no_holders)
+    heartbeats: HeartbeatRunner | None = None
     store_url: str = "memory:"
     store_time: StoreTime = field(default_factory=StoreTime)
 

@@ -37,6 +37,7 @@ from .budget import MemoryBudget
 from .closing import Closing, LeftBehind
 from .doors import Doors
 from .flush import Flusher
+from .heartbeat import Heartbeat, LoopState, SessionDeadline, show_life
 from .leases import Leases, Taken
 from .log import PartitionLog
 from .opening import Opening
@@ -67,8 +68,9 @@ class Tenure:
         self._budget = budget
         self._refusals = refusals
         self._config_of = config_of
-        self._valid_until = valid_until
-        self._is_lost = False
+        self._deadline = SessionDeadline(valid_until)
+        self._loop_state = LoopState(doors.clock.monotonic())
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._leases = Leases(doors, session.session_id, reader=reader)
         self._opening = Opening(self._open_many)
@@ -146,7 +148,7 @@ class Tenure:
     @property
     def is_valid(self) -> bool:
         """Whether leases may be acted on, by the agent's own monotonic clock; never again once the session is lost."""
-        return not self._is_lost and self._doors.clock.monotonic() < self._valid_until
+        return self._deadline.is_valid(self._doors.clock.monotonic())
 
     @property
     def end_reason(self) -> StreamhouseError | None:
@@ -355,36 +357,50 @@ class Tenure:
         self._end(why)
 
     def _end(self, why: StreamhouseError) -> None:
-        self._is_lost = self._is_lost or isinstance(why, SessionLost)
+        if isinstance(why, SessionLost):
+            self._deadline.lose()
         if self._end_reason is None:
             self._end_reason = why
             self._ending.set()
 
     async def _heartbeat(self) -> None:
-        lease = self._doors.settings.lease
-        wait = lease.renew_s
-        while True:
-            await self._doors.clock.sleep(wait)
-            try:
-                await self.renew()
-            except Unavailable as error:
-                log.warning("heartbeat failed", extra={"session": self.session.session_id, "why": str(error)})
-                wait = min(1.0, lease.renew_s)
-            except SessionLost as error:
-                self._end(error)
-                return
+        """Until the session is lost."""
+        lease, runner = self._doors.settings.lease, self._doors.heartbeats
+        life = show_life(
+            self._loop_state, lambda: self.wal.needed_from, clock=self._doors.clock, every_s=lease.renew_s / 4
+        )
+        showing = asyncio.get_running_loop().create_task(life, name="show-life")
+        try:
+            if runner is not None:
+                await runner.run(self._make_heartbeat(asyncio.get_running_loop().call_soon_threadsafe))
             else:
-                wait = lease.renew_s
+                await self._make_heartbeat(_call).run(self._doors.metadata)
+        finally:
+            showing.cancel()
+            await asyncio.gather(showing, return_exceptions=True)
+
+    def _make_heartbeat(self, on_loop: Callable[..., object]) -> Heartbeat:
+        """`on_loop` calls a function with its arguments on this event loop, from wherever the heartbeats run."""
+        return Heartbeat(
+            self.session.session_id,
+            self._doors.settings.lease,
+            clock=self._doors.clock,
+            deadline=self._deadline,
+            state=self._loop_state,
+            renewed=lambda wal_start: on_loop(self._forget_below, wal_start),
+            lost=lambda error: on_loop(self._end, error),
+        )
 
     async def renew(self) -> None:
-        """One heartbeat; its time, too, counts from before the question."""
-        lease = self._doors.settings.lease
-        asked = self._doors.clock.monotonic()
-        needed_from = self.wal.needed_from
-        await self._doors.metadata.renew_session(self.session.session_id, lease.life_ms, wal_start=needed_from)
-        self._valid_until = asked + lease.usable_s
-        # Stored by now: whoever recovers this session begins there, so nobody misses what lies below.
-        await self.wal.forget_below(needed_from)
+        """One heartbeat now."""
+        self._loop_state.wal_start = self.wal.needed_from
+        await self._make_heartbeat(_call).renew(self._doors.metadata)
+
+    def _forget_below(self, wal_start: int) -> None:
+        """Stored by now: whoever recovers this session begins there, so nobody misses what lies below."""
+        forgetting = asyncio.get_running_loop().create_task(self.wal.forget_below(wal_start), name="forget")
+        self._forgetting.add(forgetting)
+        forgetting.add_done_callback(self._forgetting.discard)
 
     async def _watch_wal(self) -> None:
         failure = await self.wal.wait_failed()
@@ -397,7 +413,7 @@ class Tenure:
     async def _watch_expiry(self) -> None:
         """When the session's time is over, wake who waits for records here: they have to look for another leader."""
         while True:
-            left_s = self._valid_until - self._doors.clock.monotonic()
+            left_s = self._deadline.at - self._doors.clock.monotonic()
             if left_s <= 0:
                 log.warning("the heartbeat is late, leases are not acted on", extra={"logs": len(self._logs)})
                 for item in self.logs():
@@ -427,7 +443,7 @@ class Tenure:
             self.flusher.stop()
             if isinstance(why, SessionLost) or not await self._closing.hand_over(flush, limit=limit):
                 heartbeat.cancel()  # others may take over from now on
-                self.left_behind = await self._closing.leave_wal(list(self.logs()), is_lost=self._is_lost)
+                self.left_behind = await self._closing.leave_wal(list(self.logs()), is_lost=self._deadline.is_lost)
         finally:
             limit.cancel()
             await asyncio.gather(limit, return_exceptions=True)
@@ -447,3 +463,7 @@ class Tenure:
             await asyncio.shield(self.wal.append(()))
         except AppendFailed:
             return
+
+
+def _call(act: Callable[..., object], *args: object) -> None:
+    act(*args)

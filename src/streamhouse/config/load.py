@@ -40,6 +40,9 @@ FLAGS: Final[Mapping[str, str]] = {
     "wal.fsync": "--fsync",
 }
 
+LEAST_HEARTBEAT_S: Final = 0.05
+"""A heartbeat that may take no longer fails whenever the machine is busy."""
+
 Source = Literal["flag", "environment", "file", "default"]
 
 _PASSWORD: Final = re.compile(r"(://[^/@:]*):[^/@]*@")
@@ -288,11 +291,12 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 def _check_together(settings: Settings) -> None:
     """Values that are fine alone and make no sense together."""
     lease, flush = settings.lease, settings.flush
-    if lease.renew_s >= lease.usable_s:
+    if lease.heartbeat_timeout_s < LEAST_HEARTBEAT_S:
         raise Misconfigured(
-            "lease.renew_s + lease.margin_s + lease.takeover_s must be less than lease.ttl_s, or leases are lost"
-            f" between two heartbeats; renew_s={lease.renew_s:g} margin_s={lease.margin_s:g}"
-            f" takeover_s={lease.takeover_s:g} ttl_s={lease.ttl_s:g}"
+            "lease.renew_s + lease.margin_s + lease.takeover_s must be less than lease.ttl_s, and leave"
+            f" {4 * LEAST_HEARTBEAT_S:g} s or more for heartbeats that fail, or leases are lost between two of them;"
+            f" renew_s={lease.renew_s:g} margin_s={lease.margin_s:g} takeover_s={lease.takeover_s:g}"
+            f" ttl_s={lease.ttl_s:g}"
         )
     if flush.retry_s > flush.retry_max_s:
         raise Misconfigured(

@@ -106,7 +106,13 @@ class LeaseSettings(Section, frozen=True, kw_only=True):
     takeover_s: Annotated[
         float, about("share of ttl_s for taking over: a session lives ttl_s - takeover_s without a heartbeat", ge=0)
     ] = 12.0
-    renew_s: Annotated[float, about("time between heartbeats", gt=0)] = 10.0
+    renew_s: Annotated[float, about("time between heartbeats", gt=0)] = 3.0
+    renew_timeout_s: Annotated[
+        float, about("deadline of a heartbeat; less where two of them could not fail without a refused append", gt=0)
+    ] = 3.0
+    stall_s: Annotated[
+        float, about("how long heartbeats go on while the agent's event loop stands still; then others take over", gt=0)
+    ] = 30.0
     margin_s: Annotated[
         float, about("how long before its expiry, by its own monotonic clock, an agent stops acting on a lease", ge=0)
     ] = 3.0
@@ -120,6 +126,16 @@ class LeaseSettings(Section, frozen=True, kw_only=True):
     def usable_s(self) -> float:
         """How long after a heartbeat was begun an agent acts on its leases."""
         return self.ttl_s - self.takeover_s - self.margin_s
+
+    @property
+    def heartbeat_timeout_s(self) -> float:
+        """How long one heartbeat may take: when two in a row fail, the third one ends while leases may be acted on."""
+        return min(self.renew_timeout_s, (self.usable_s - self.renew_s) / 4)
+
+    @property
+    def heartbeat_retry_s(self) -> float:
+        """Pause after a heartbeat that failed."""
+        return self.heartbeat_timeout_s / 4
 
 
 class ClusterSettings(Section, frozen=True, kw_only=True):

@@ -509,7 +509,7 @@ async def test_successors_of_a_batch_that_was_refused_for_now_are_not_out_of_ord
     (name, *_) = names()
     for sequence in (0, 1):
         await produce(broker, idempotent(b"%d" % sequence, sequence=sequence), name)
-    current(broker)._valid_until -= 1000  # the heartbeat is late
+    current(broker)._deadline.at -= 1000  # the heartbeat is late
     for sequence in (1, 2):  # the first of them was stored, and its producer doesn't know
         with pytest.raises(LeaseLost):
             await broker.append(name, idempotent(b"%d" % sequence, sequence=sequence))

@@ -30,6 +30,10 @@ class Engine(Protocol):
         """Run `work` as one transaction: all of it is durable on return, or nothing of it happened."""
         ...
 
+    async def urgent(self, work: Work[T]) -> T:
+        """`write`, ahead of everything that waits: for the heartbeat of a session."""
+        ...
+
     async def now_ms(self) -> int: ...
 
     @property
@@ -58,6 +62,9 @@ class CountedEngine:
 
     async def write(self, work: Work[T]) -> T:
         return await self._counted(self._inner.write(work))
+
+    async def urgent(self, work: Work[T]) -> T:
+        return await self._counted(self._inner.urgent(work))
 
     async def now_ms(self) -> int:
         return await self._counted(self._inner.now_ms())

@@ -122,7 +122,7 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
 
     async def renew_session(self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0) -> None:
         work = partial(sessions.renew_session, session_id=session_id, ttl_ms=ttl_ms, wal_start=wal_start)
-        await self._engine.write(work)
+        await self._engine.urgent(work)
 
     async def drain_session(self, session_id: SessionId, *, draining: bool = True) -> None:
         await self._engine.write(partial(sessions.drain_session, session_id=session_id, draining=draining))

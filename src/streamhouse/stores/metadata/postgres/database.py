@@ -82,6 +82,10 @@ class Database:
         """Run `work` as one transaction: all of it is durable on return, or nothing of it happened."""
         return await self._in_time(self._write, work)
 
+    async def urgent(self, work: Work[T]) -> T:
+        """`write`: an agent's heartbeats have a store, and with it a connection, of their own."""
+        return await self.write(work)
+
     async def now_ms(self) -> int:
         return await self.look(lambda tx: tx.now_ms())
 

@@ -11,10 +11,12 @@ anew.
 
 import asyncio
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from streamhouse.clock import Clock
@@ -91,6 +93,7 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._closed = False
         self._waiting = 0
+        self._urgent: deque[Callable[[], None]] = deque()
         self._deadline = 0.0
         self._stopped = ""
 
@@ -108,6 +111,25 @@ class Database:
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` as one transaction: all of it is durable on return, or nothing of it happened."""
         return await self._run("BEGIN IMMEDIATE", work)
+
+    async def write_urgent(self, work: Callable[[Transaction], T]) -> T:
+        """`write`, ahead of every call that waits for the thread: it waits for the one that runs, at most.
+
+        Any thread's event loop may call it.
+        """
+        if self._closed:
+            raise Unavailable("metadata store is closed")
+        deadline = self._clock.monotonic() + self._settings.timeout_s
+        loop = asyncio.get_running_loop()
+        call: Future[T] = Future()
+        perform = partial(self._transact, "BEGIN IMMEDIATE", work, deadline, loop)
+        self._urgent.append(lambda: _settle(call, perform))
+        loop.run_in_executor(self._executor, self._perform_urgent)
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                return await asyncio.wrap_future(call)
+        except TimeoutError:
+            raise Unavailable(f"metadata call timed out; timeout_s={self._settings.timeout_s:g}") from None
 
     async def aclose(self) -> None:
         if self._closed:
@@ -127,13 +149,23 @@ class Database:
         self._waiting += 1
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                return await loop.run_in_executor(self._executor, self._transact, begin, work, deadline, loop)
+                return await loop.run_in_executor(self._executor, self._perform, begin, work, deadline, loop)
         except TimeoutError:
             raise Unavailable(f"metadata call timed out; timeout_s={self._settings.timeout_s:g}") from None
         finally:
             self._waiting -= 1
 
     # --- in the thread from here on
+
+    def _perform_urgent(self) -> None:
+        while self._urgent:
+            self._urgent.popleft()()
+
+    def _perform(
+        self, begin: str, work: Callable[[Transaction], T], deadline: float, loop: asyncio.AbstractEventLoop
+    ) -> T:
+        self._perform_urgent()
+        return self._transact(begin, work, deadline, loop)
 
     def _transact(
         self, begin: str, work: Callable[[Transaction], T], deadline: float, loop: asyncio.AbstractEventLoop
@@ -231,3 +263,15 @@ class Database:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _settle(call: "Future[T]", perform: Callable[[], T]) -> None:
+    """Do what was asked for, unless nobody waits for it any more, and tell the result."""
+    if not call.set_running_or_notify_cancel():
+        return
+    try:
+        result = perform()
+    except Exception as error:  # noqa: BLE001 - it goes to whoever asked, and the thread goes on
+        call.set_exception(error)
+    else:
+        call.set_result(result)

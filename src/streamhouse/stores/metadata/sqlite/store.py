@@ -75,6 +75,9 @@ class SqliteEngine:
     async def write(self, work: Work[T]) -> T:
         return await self._database.write(lambda tx: _finish(work, tx))
 
+    async def urgent(self, work: Work[T]) -> T:
+        return await self._database.write_urgent(lambda tx: _finish(work, tx))
+
     async def now_ms(self) -> int:
         return self._clock.now_ms()
 

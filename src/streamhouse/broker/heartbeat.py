@@ -1,0 +1,146 @@
+"""Heartbeat: a session's expiry is moved on in the metadata store, again and again, and its deadline here with it.
+
+Data path   none; tenure asks the deadline before every append and every ack
+Owns        when a heartbeat is due, how long it may take, what its outcome means; the deadline of the session
+Leaves      what a lost session means to `tenure`, the transaction to the metadata store, the thread to
+            `heartbeat_thread`
+
+The decisions are the same wherever it runs. An agent runs it in a thread of its own, with a connection of its own, so
+that neither a busy event loop nor a crowd of metadata calls costs the session; a simulation runs it on its loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from streamhouse.clock import Clock, limited
+from streamhouse.config import LeaseSettings
+from streamhouse.errors import SessionLost, Unavailable
+from streamhouse.model.names import SessionId
+
+log = logging.getLogger(__name__)
+
+
+class SessionStore(Protocol):
+    """What is used of the metadata store."""
+
+    async def renew_session(self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0) -> None: ...
+
+
+class SessionDeadline:
+    """Until when leases may be acted on, by the agent's own monotonic clock. Any thread may read it or move it: each
+    access is one attribute, and only one heartbeat of a session is under way at a time."""
+
+    __slots__ = ("_is_lost", "at")
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self._is_lost = False
+
+    def __repr__(self) -> str:
+        return f"<SessionDeadline at={self.at:.3f} lost={self._is_lost}>"
+
+    @property
+    def is_lost(self) -> bool:
+        return self._is_lost
+
+    def lose(self) -> None:
+        """Others own what this session had: nothing makes it valid again."""
+        self._is_lost = True
+
+    def is_valid(self, now: float) -> bool:
+        return not self._is_lost and now < self.at
+
+
+class LoopState:
+    """What the event loop tells the heartbeat: that it runs, and from where on its write-ahead log is needed."""
+
+    __slots__ = ("alive_at", "wal_start")
+
+    def __init__(self, now: float) -> None:
+        self.alive_at = now
+        self.wal_start = 0
+
+
+class Heartbeat:
+    """The heartbeats of one session. `renewed` is called with where the log began in each one that succeeded, `lost`
+    when the session is over; both in the thread in which the heartbeats run."""
+
+    def __init__(
+        self,
+        session_id: SessionId,
+        settings: LeaseSettings,
+        *,
+        clock: Clock,
+        deadline: SessionDeadline,
+        state: LoopState,
+        renewed: Callable[[int], None],
+        lost: Callable[[SessionLost], None],
+    ) -> None:
+        self._session_id = session_id
+        self._settings = settings
+        self._clock = clock
+        self._deadline = deadline
+        self._state = state
+        self._renewed = renewed
+        self._lost = lost
+        self._is_stalled = False
+
+    def __repr__(self) -> str:
+        return f"<Heartbeat {self._session_id} {self._deadline!r}>"
+
+    async def run(self, store: SessionStore) -> None:
+        """Until the session is lost."""
+        wait_s = self._settings.renew_s
+        while not self._deadline.is_lost:
+            await self._clock.sleep(wait_s)
+            wait_s = await self._beat(store)
+
+    async def _beat(self, store: SessionStore) -> float:
+        """One heartbeat, unless the event loop stands still; returns the time until the next one."""
+        if not self._loop_runs():
+            return self._settings.heartbeat_retry_s
+        try:
+            await self.renew(store)
+        except (Unavailable, TimeoutError) as error:
+            log.warning("heartbeat failed", extra={"session": self._session_id, "why": str(error)})
+            return self._settings.heartbeat_retry_s
+        except SessionLost as error:
+            self._deadline.lose()
+            self._lost(error)
+        return self._settings.renew_s
+
+    def _loop_runs(self) -> bool:
+        """An agent whose event loop stands still serves nobody: it must not keep its leases for ever."""
+        still_s = self._clock.monotonic() - self._state.alive_at
+        is_stalled = still_s >= self._settings.stall_s
+        if is_stalled and not self._is_stalled:
+            log.error("no heartbeats: the event loop stands still", extra={"seconds": round(still_s, 1)})
+        self._is_stalled = is_stalled
+        return not is_stalled
+
+    async def renew(self, store: SessionStore) -> None:
+        """One heartbeat; its time counts from before the question, so the store's is always later."""
+        asked, wal_start = self._clock.monotonic(), self._state.wal_start
+        renewal = store.renew_session(self._session_id, self._settings.life_ms, wal_start=wal_start)
+        await limited(renewal, seconds=self._settings.heartbeat_timeout_s, clock=self._clock)
+        self._deadline.at = asked + self._settings.usable_s
+        self._renewed(wal_start)
+
+
+class HeartbeatRunner(Protocol):
+    """Runs heartbeats beside the event loop."""
+
+    async def run(self, heartbeat: Heartbeat) -> None:
+        """Until the session is lost, or the caller is cancelled: then no further heartbeat begins."""
+        ...
+
+
+async def show_life(state: LoopState, needed_from: Callable[[], int], *, clock: Clock, every_s: float) -> None:
+    """Have heartbeats know that this event loop runs, until cancelled."""
+    with suppress(asyncio.CancelledError):
+        while True:
+            state.alive_at, state.wal_start = clock.monotonic(), needed_from()
+            await clock.sleep(every_s)
