@@ -26,6 +26,8 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.heartbeat import SessionStore
+from streamhouse.broker.heartbeat_thread import open_heartbeats
 from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.broker.wal.files import LocalFiles, Lock, LockedError
 from streamhouse.broker.wal.local import LocalWals
@@ -272,6 +274,8 @@ async def _open_doors(
     if not alone and not _is_postgres(places.metadata_url):
         await _require_no_other_agent(metadata, local)
     remote = ObjectWals(objects, settings.wal, clock=clock, ids=ids)
+    heartbeats = await waits(partial(open_heartbeats, partial(_session_store, metadata, places.metadata_url, settings)))
+    stack.push_async_callback(heartbeats.aclose)
     peers, holders = KafkaPeers(settings.peers, clock=clock), HttpHolders(settings.peers)
     stack.push_async_callback(lambda: _close(peers.aclose(), what="connections to agents", limits=settings.agent))
     stack.push_async_callback(lambda: _close(holders.aclose(), what="connections to agents", limits=settings.agent))
@@ -288,8 +292,23 @@ async def _open_doors(
         alone=alone,
         peers=peers,
         holders=holders,
+        heartbeats=heartbeats,
         store_url=places.store_url,
     )
+
+
+@asynccontextmanager
+async def _session_store(shared: MetadataStore, url: str, settings: Settings) -> AsyncIterator[SessionStore]:
+    """What heartbeats use: a connection of their own to PostgreSQL; in SQLite's queue they go ahead of the others."""
+    if not _is_postgres(url):
+        yield shared
+        return
+    own = replace(settings.metadata, min_connections=1, max_connections=1, timeout_s=settings.lease.heartbeat_timeout_s)
+    store = await open_metadata_store(url, clock=SystemClock(), settings=own)
+    try:
+        yield store
+    finally:
+        await store.aclose()
 
 
 def _ready(

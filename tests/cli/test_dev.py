@@ -35,15 +35,14 @@ def test_without_flags_there_are_three_agents_with_nothing_on_disk_that_stay_dea
 
 
 @pytest.mark.parametrize("ttl", ["2s", "3", "1500ms", "1min"])
-def test_margins_keep_their_proportion_to_the_lease_and_heartbeats_come_twice_as_often(
-    run: Run, world: World, ttl: str
-) -> None:
+def test_margins_and_heartbeats_keep_their_proportion_to_the_lease(run: Run, world: World, ttl: str) -> None:
     assert run("dev", "cluster", "--lease-ttl", ttl).exit_code == 0
     assert world.cluster is not None
     lease = load_settings(world.cluster.settings, {}).lease  # which refuses what doesn't fit together
     assert lease.ttl_s == {"2s": 2, "3": 3, "1500ms": 1.5, "1min": 60}[ttl]
-    assert lease.renew_s == pytest.approx(lease.ttl_s / 6, rel=1e-4)
     usual = LeaseSettings()
+    assert lease.renew_s == pytest.approx(lease.ttl_s * usual.renew_s / usual.ttl_s, rel=1e-4)
+    assert lease.heartbeat_timeout_s == pytest.approx(lease.ttl_s * usual.heartbeat_timeout_s / usual.ttl_s, rel=1e-4)
     assert lease.margin_s == pytest.approx(lease.ttl_s * usual.margin_s / usual.ttl_s, rel=1e-4)
 
 

@@ -19,8 +19,8 @@ from streamhouse.model.transaction import Marker
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
 
-from .store_time import AgreedTime, StoreTime
 from .heartbeat import HeartbeatRunner
+from .store_time import AgreedTime, StoreTime
 from .wal.base import Buffer, Wal, WalRecovery
 
 if TYPE_CHECKING:  # they are given doors themselves

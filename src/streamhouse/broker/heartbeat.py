@@ -76,8 +76,8 @@ class Heartbeat:
         clock: Clock,
         deadline: SessionDeadline,
         state: LoopState,
-        renewed: Callable[[int], None],
-        lost: Callable[[SessionLost], None],
+        renewed: Callable[[int], object],
+        lost: Callable[[SessionLost], object],
     ) -> None:
         self._session_id = session_id
         self._settings = settings

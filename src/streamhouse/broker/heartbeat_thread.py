@@ -8,8 +8,8 @@ Leaves      when a heartbeat is due and what it means to `heartbeat`
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from streamhouse.broker.heartbeat import Heartbeat, SessionStore
@@ -91,15 +91,8 @@ def _settle(future: "asyncio.Future[None]", error: BaseException | None) -> None
         future.set_exception(error)
 
 
-@asynccontextmanager
-async def closing_store(opening: Awaitable["ClosableStore"]) -> AsyncIterator[SessionStore]:
-    """A store that was opened for heartbeats alone, and is closed with them."""
-    store = await opening
-    try:
-        yield store
-    finally:
-        await store.aclose()
-
-
-class ClosableStore(SessionStore):
-    async def aclose(self) -> None: ...
+async def open_heartbeats(open_store: OpenStore) -> HeartbeatThread:
+    """A thread whose store is open; `open_store` is called in it, and left when the thread ends."""
+    thread = HeartbeatThread(open_store)
+    await thread.start()
+    return thread

@@ -25,7 +25,6 @@ from streamhouse.errors import (
     SessionSealed,
     Stopping,
     StreamhouseError,
-    Unavailable,
 )
 from streamhouse.model.lease import Session
 from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition

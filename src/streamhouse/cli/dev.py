@@ -94,8 +94,7 @@ def cluster(
 
 
 def lease_settings(ttl: str | None) -> dict[str, str]:
-    """A time to live and margins in the same proportion to it as the defaults; heartbeats twice as often, because a
-    machine that runs everything is late for them by more than a tenth of a second."""
+    """A time to live, and everything that belongs to it in the same proportion as by default."""
     if ttl is None:
         return {}
     try:
@@ -107,7 +106,7 @@ def lease_settings(ttl: str | None) -> dict[str, str]:
     usual = structs.asdict(LeaseSettings())
     scale = ttl_s / usual["ttl_s"]
     scaled = {name: value * scale for name, value in usual.items() if name.endswith("_s")}
-    return {f"lease.{name}": f"{value:g}" for name, value in (scaled | {"renew_s": scaled["renew_s"] / 2}).items()}
+    return {f"lease.{name}": f"{value:g}" for name, value in scaled.items()}
 
 
 def print_line(ready: "ClusterReady") -> None:
