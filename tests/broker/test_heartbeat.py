@@ -117,7 +117,7 @@ class Renewals:
         if self.lost:
             raise SessionLost(session_id, why="claimed")
         if self.fails:
-            raise Unavailable("away")
+            raise Unavailable("no server answers")
 
 
 @asynccontextmanager
@@ -186,8 +186,10 @@ async def test_a_session_that_the_thread_finds_lost_is_lost_at_once() -> None:
 async def test_a_thread_whose_store_cannot_be_opened_says_why() -> None:
     @asynccontextmanager
     async def away() -> AsyncIterator[Renewals]:
-        raise Unavailable("no server answers")
-        yield Renewals()
+        store = Renewals()
+        store.fails = True
+        await store.renew_session(SESSION, 1000)
+        yield store
 
     with pytest.raises(Unavailable, match="no server answers"):
         await open_heartbeats(away)
