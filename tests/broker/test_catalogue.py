@@ -150,6 +150,17 @@ async def test_unknown_names_do_not_storm_the_store(catalogue: Catalogue, world:
     assert world.metadata.count("topics") == 1
 
 
+async def test_a_renewed_catalogue_knows_what_another_agent_was_told_before(catalogue: Catalogue, world: World) -> None:
+    made = await catalogue.create("orders")
+    await Catalogue(world.doors()).alter("orders", lambda _: {"retention.ms": "1000"})
+    assert (await catalogue.find("orders")).overrides == {}
+    await catalogue.renew()
+    assert (await catalogue.find("orders")).overrides == {"retention.ms": "1000"}
+    world.metadata.refuse("topics")
+    await catalogue.renew()  # while the store is away, what is known is told
+    assert (await catalogue.find_by_id(made.topic_id)).overrides == {"retention.ms": "1000"}
+
+
 async def test_what_is_known_is_served_while_the_store_is_away(catalogue: Catalogue, world: World) -> None:
     made = await catalogue.create("orders")
     await world.clock.advance(FRESH_S)

@@ -148,6 +148,15 @@ def test_a_topic_is_given_more_partitions(run: Run, world: World) -> None:
     }
 
 
+def test_what_was_set_is_shown_though_the_agent_that_is_asked_next_has_not_heard_of_it(run: Run, world: World) -> None:
+    world.topics["orders"] = 2
+    world.configs["orders"] = {"retention.ms": "1000", "segment.ms": "5"}
+    world.known_configs = {"retention.ms": "7", "segment.ms": "8"}
+    world.told_late = True
+    result = run("topics", "alter", "orders", "-c", "retention.ms=2", "--delete-config", "segment.ms", "-p", "6")
+    assert (result.exit_code, result.stdout) == (0, "altered orders: 6 partitions, retention.ms=2\n")
+
+
 def test_everything_is_tried_before_anything_is_changed(run: Run, world: World) -> None:
     world.topics["orders"] = 2
     world.known_configs = {"retention.ms": "7"}

@@ -9,7 +9,7 @@ Leaves      the rows to the metadata store, logs and objects of a deleted topic 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -295,6 +295,16 @@ class Catalogue:
         """Read the topics again, because somebody changed them; what is known is served meanwhile."""
         async with self._changing:
             await self._read()
+
+    async def renew(self) -> None:
+        """Read topics and settings again, for a caller that shows them to an operator: a change that any agent has
+        acknowledged before this call is known when it returns. Callers that come at once share a reading. While the
+        store is away, what is known stays."""
+        asked = self._doors.clock.monotonic()
+        with suppress(Unavailable):
+            async with self._changing:
+                if self._loaded_at is None or self._loaded_at <= asked:
+                    await self._read()
 
     def _is_fresh(self, seconds: float) -> bool:
         return self._loaded_at is not None and self._doors.clock.monotonic() - self._loaded_at < seconds

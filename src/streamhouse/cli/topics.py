@@ -155,12 +155,12 @@ def alter(
     configs = _changes(config or [], delete_config or [])
     if not configs and partitions is None:
         raise typer.BadParameter("say what to change: --config, --delete-config or --partitions")
-    topic, own = run(_alter(doors_of(context), bootstrap_address(bootstrap), name, configs, partitions))
+    count, own = run(_alter(doors_of(context), bootstrap_address(bootstrap), name, configs, partitions))
     if as_json:
-        print_json({"name": name, "partitions": len(topic.partitions), "configs": own})
+        print_json({"name": name, "partitions": count, "configs": own})
         return
     settings = ", ".join(f"{key}={value}" for key, value in own.items()) or "all settings are the defaults"
-    say(f"altered {name}: {counted(len(topic.partitions), 'partition')}, {settings}", color="green")
+    say(f"altered {name}: {counted(count, 'partition')}, {settings}", color="green")
 
 
 def _changes(config: list[str], delete_config: list[str]) -> dict[str, str | None]:
@@ -175,7 +175,9 @@ def _changes(config: list[str], delete_config: list[str]) -> dict[str, str | Non
 
 async def _alter(
     doors: Doors, bootstrap: str, name: str, configs: Mapping[str, str | None], partitions: int | None
-) -> "tuple[Topic, dict[str, str | None]]":
+) -> tuple[int, dict[str, str | None]]:
+    """How many partitions there are and the topic's own settings, after the change. What was just set is told as it was
+    set: the agent that is asked may be another one, which hears of it a moment later."""
     async with doors.admin(bootstrap) as admin:
         known = {config.name for config in await admin.configs(name) or ()}
         for key in configs:
@@ -187,7 +189,8 @@ async def _alter(
             if partitions is not None:
                 await admin.grow_topic(name, partitions, dry_run=dry_run)
         own = {config.name: config.value for config in await admin.configs(name) or () if config.own}
-        return await admin.topic(name), own
+        own = {key: value for key, value in (own | configs).items() if value is not None}
+        return partitions or len((await admin.topic(name)).partitions), dict(sorted(own.items()))
 
 
 @app.command(

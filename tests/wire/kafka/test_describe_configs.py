@@ -49,6 +49,16 @@ def synonyms(config: DescribeConfigsResourceResult) -> list[tuple[str, str | Non
     return [(each.name, each.value, each.source) for each in config.synonyms]
 
 
+async def test_what_another_agent_has_changed_is_told_though_nobody_has_heard_of_it_yet(
+    client: Client, served: Served
+) -> None:
+    await create_topic(client, "orders", configs=[("retention.ms", "5000")])
+    topic = await served.broker.topic("orders")
+    store = served.broker._doors.metadata
+    await store.alter_topic(topic.topic_id, expected=topic.overrides, overrides={"retention.ms": "7000"})
+    assert by_name(await describe(client, TOPIC, "orders"))["retention.ms"].value == "7000"
+
+
 @pytest.mark.parametrize("version", range(1, 5))
 async def test_every_version_tells_a_topics_settings(client: Client, version: int) -> None:
     await create_topic(client, "orders", configs=[("retention.ms", "5000")])

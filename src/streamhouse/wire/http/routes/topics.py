@@ -110,6 +110,7 @@ class TopicCalls:
         return json_answer(_view(made), status=201, headers={"location": f"/v1/topics/{made.name}"})
 
     async def get_topic(self, call: Call[NoQuery, None]) -> Response:
+        await self._broker.catalogue.renew()
         return json_answer(await self._details(await self._broker.topic(call.topic)))
 
     async def change_topic(self, call: Call[ChangeQuery, TopicChange]) -> Response:

@@ -51,6 +51,7 @@ DERIVED: Final = frozenset({"flush.ms", "remote.storage.enable", "retention.ms",
 async def handle(context: Context, request: DescribeConfigsRequest) -> Answer:
     # A short question has a long answer, so the same one is answered once however often it is asked.
     unique = {(each.resource_type, each.resource_name, _keys(each)): each for each in request.resources}
+    await context.broker.catalogue.renew()  # the change that somebody wants to see may have gone to another agent
     return DescribeConfigsResponse(
         results=[await _resource(context, resource, request) for resource in unique.values()]
     )
