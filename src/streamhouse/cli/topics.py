@@ -189,7 +189,8 @@ async def _alter(
             if partitions is not None:
                 await admin.grow_topic(name, partitions, dry_run=dry_run)
         own = {config.name: config.value for config in await admin.configs(name) or () if config.own}
-        own = {key: value for key, value in (own | configs).items() if value is not None}
+        changed: dict[str, str | None] = {**own, **configs}
+        own = {key: value for key, value in changed.items() if value is not None}
         return partitions or len((await admin.topic(name)).partitions), dict(sorted(own.items()))
 
 
