@@ -55,6 +55,8 @@ class ProducerTable:
         self._expire_ms = expire_ms
         self._doubt_from: int | None = None
         self._settled: set[int] = set()
+        self.lost_from: int | None = None
+        """Where what the table was made of ends, because objects behind it are missing; they may be put back."""
         self.aborted: list[AbortedTransaction] = []
         """What the markers that were replayed have aborted."""
 

@@ -243,6 +243,32 @@ async def test_a_transaction_that_was_open_before_a_lost_object_stays_open(world
     assert log.last_stable_offset == 0
 
 
+async def test_nothing_of_a_lost_object_counts_as_settled_until_it_is_back(world: World) -> None:
+    """It may hold the beginning of a transaction that is open, whose records nobody may take for committed."""
+    broker = await world.start_with(ORDERS)
+    await flushed(broker, batch(b"x"))
+    producer = await broker.transactions.init_producer("alice", 10_000, None)
+    whose = {"producer": producer.producer_id, "epoch": producer.epoch, "is_transactional": True}
+    placed = await broker.append(
+        ORDERS, idempotent(b"y", sequence=0, **whose), ProduceTransaction("alice", enlists=True)
+    )
+    await broker.acknowledge(placed)
+    await current(broker).flusher.flush_all()
+    run = (await runs_of(world, broker))[1]
+    body = await world.bucket.get_range(run.object_key, 0, 1 << 20)
+    await lose(world, run)
+    broker = await restarted(world)
+    [state] = await world.sqlite.partitions([run.partition.topic_id])
+    assert await broker.settled.ends([state]) == {run.partition: 1}
+    first = (await runs_of(world, broker))[0]
+    kept = await world.bucket.get_range(first.object_key, 0, 1 << 20)
+    await lose(world, first)
+    assert await broker.settled.ends([state]) == {run.partition: 0}
+    await world.bucket.put_new(first.object_key, [kept])
+    await world.bucket.put_new(run.object_key, [body])
+    assert await broker.settled.ends([state]) == {run.partition: 1}
+
+
 async def test_a_partition_with_too_many_lost_objects_stays_closed_and_says_which(make_world: MakeWorld) -> None:
     """Further back there may be the beginning of an open transaction that readers could see."""
     world = await make_world(producers=ProducerSettings(max_snapshots_tried=2))

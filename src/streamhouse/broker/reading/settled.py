@@ -63,11 +63,11 @@ class Settled:
 
     async def _find(self, states: Iterable[PartitionState]) -> dict[PartitionId, int | StreamhouseError]:
         found: dict[PartitionId, int | StreamhouseError] = {}
-        unknown: dict[PartitionId, int] = {}
+        unknown: dict[PartitionId, PartitionState] = {}
         for state in states:
             settled = self._known_end(state)
             if settled is None:
-                unknown[state.partition] = state.flushed_end
+                unknown[state.partition] = state
             else:
                 found[state.partition] = settled
         return found | await self._look(unknown) if unknown else found
@@ -78,8 +78,15 @@ class Settled:
         flushed_end, settled = self._known.get(state.partition, (-1, 0))
         return settled if flushed_end == state.flushed_end else None
 
-    async def _look(self, flushed_ends: Mapping[PartitionId, int]) -> dict[PartitionId, int | StreamhouseError]:
-        tables = await load_producers(flushed_ends, self._producers, metadata=self._metadata, reader=self._reader)
+    async def _look(self, states: Mapping[PartitionId, PartitionState]) -> dict[PartitionId, int | StreamhouseError]:
+        flushed_ends = {partition: state.flushed_end for partition, state in states.items()}
+        tables = await load_producers(
+            flushed_ends,
+            self._producers,
+            metadata=self._metadata,
+            reader=self._reader,
+            log_starts={partition: state.log_start for partition, state in states.items()},
+        )
         found: dict[PartitionId, int | StreamhouseError] = {}
         for partition, flushed_end in flushed_ends.items():
             table = tables[partition]
@@ -89,7 +96,10 @@ class Settled:
             # A newer snapshot than that of this end may have been found: what began since lies above.
             settled = min(table.open_transactions().values(), default=flushed_end)
             found[partition] = settled = min(settled, flushed_end)
-            self._remember(partition, flushed_end, settled)
+            if table.lost_from is None:
+                self._remember(partition, flushed_end, settled)
+            else:  # an object is missing, and may be put back
+                found[partition] = min(settled, table.lost_from)
         return found
 
     def _remember(self, partition: PartitionId, flushed_end: int, settled: int) -> None:

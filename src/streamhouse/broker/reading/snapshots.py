@@ -61,7 +61,7 @@ async def load_producers(
     )
     for partition, flushed_end in flushed_ends.items():
         if (earlier := known.get(partition)) is not None:
-            found[partition] = earlier.table.doubt(earlier.end) if isinstance(earlier, Known) else earlier
+            found[partition] = _in_doubt(earlier) if isinstance(earlier, Known) else earlier
             continue
         data = snapshots.get(partition, b"")
         table = data if isinstance(data, StreamhouseError) else _table(data, settings)
@@ -109,6 +109,11 @@ async def _without_missing(
         )
     )
     return found | {run.partition: each for run, each in zip(certain, earlier, strict=True)}
+
+
+def _in_doubt(known: Known) -> ProducerTable:
+    known.table.lost_from = known.end
+    return known.table.doubt(known.end)
 
 
 async def _read(span: Sequence[Run], reader: SegmentReader) -> Mapping[PartitionId, bytes | StreamhouseError]:
