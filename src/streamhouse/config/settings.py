@@ -263,6 +263,14 @@ class FetchSettings(Section, frozen=True, kw_only=True):
     missing_recheck_s: Annotated[
         float, about("how long an object that was missing is not asked for again by readers", ge=0)
     ] = 5.0
+    damage_pause_s: Annotated[
+        float,
+        about(
+            "how long an answer that only tells of missing or damaged ranges is held back, within the time that the "
+            "client waits anyway: some clients ask again without a pause",
+            ge=0,
+        ),
+    ] = 0.25
     damage_remembered: Annotated[
         int, about("ranges found missing or damaged that an agent remembers, to report them", gt=0)
     ] = 1000

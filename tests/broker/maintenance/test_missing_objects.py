@@ -1,18 +1,21 @@
 """An object that is gone from the store: its offsets are refused by name, everything around them goes on."""
 
+import asyncio
 import logging
 
 import pytest
 
 from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
-from streamhouse.config import CompactionSettings, ProducerSettings
+from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.config import CompactionSettings, FetchSettings, ProducerSettings
 from streamhouse.errors import CorruptObject, MissingRecords, OutOfOrderSequence, Unavailable
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import Run
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import (
     CLICKS,
+    MANY_BYTES,
     NOW_MS,
     ORDERS,
     World,
@@ -22,6 +25,7 @@ from tests.broker.support import (
     idempotent,
     produce,
     records_of,
+    settle,
     values_of,
 )
 
@@ -81,12 +85,30 @@ async def test_a_fetch_that_begins_before_a_lost_range_brings_what_lies_before_i
     assert [record.value for record in records_of(found.records)] == [b"o0", b"o1"]
 
 
-async def test_a_reader_that_waits_for_more_is_told_at_once_that_its_range_is_lost(world: World) -> None:
-    """A long poll must not sit out its time, as if the log ended there."""
+async def test_a_reader_that_waits_for_more_is_told_soon_that_its_range_is_lost(world: World) -> None:
+    """A long poll must not sit out its time, as if the log ended there; nor may a client ask without a pause."""
     broker, _ = await lost_in_the_middle(world)
-    found = await fetch(broker, 2)
-    assert found.error is not None
-    assert world.clock.monotonic() == 1000.0
+    wanted = [Wanted(ORDERS, 2, MANY_BYTES), Wanted(CLICKS, 5, MANY_BYTES)]
+    asked = asyncio.ensure_future(broker.fetch(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=60))
+    await settle()
+    assert not asked.done()
+    async with asyncio.timeout(10):
+        found = await asked
+    assert isinstance(found[0].error, MissingRecords)
+    assert found[1].error is None
+
+
+async def test_records_of_other_partitions_end_the_pause_after_a_lost_range(make_world: MakeWorld) -> None:
+    world = await make_world(fetch=FetchSettings(damage_pause_s=1000.0))
+    broker, _ = await lost_in_the_middle(world)
+    wanted = [Wanted(ORDERS, 2, MANY_BYTES), Wanted(CLICKS, 5, MANY_BYTES)]
+    asked = asyncio.ensure_future(broker.fetch(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=60))
+    await settle()
+    await produce(broker, batch(b"c5"), CLICKS)
+    async with asyncio.timeout(10):
+        found = await asked
+    assert isinstance(found[0].error, MissingRecords)
+    assert records_of(found[1].records)[0].value == b"c5"
 
 
 async def test_a_store_that_does_not_answer_is_another_matter(world: World) -> None:
@@ -144,6 +166,10 @@ async def test_who_asks_without_end_for_what_is_lost_costs_few_requests_and_few_
     lines = [line for line in caplog.records if "missing" in line.message]
     assert [(line.partition, line.offsets) for line in lines] == [("orders-0", "[2,3)")]  # type: ignore[attr-defined]
     assert broker.reader.damage.refused_missing == 100
+    for _ in range(20):
+        await world.clock.advance(world.settings.fetch.missing_recheck_s)
+        await fetch(broker, 2)
+    assert sum("missing" in line.message for line in caplog.records) == 2  # a minute later once more
 
 
 async def test_damaged_blocks_are_named_by_their_offsets_too(world: World) -> None:

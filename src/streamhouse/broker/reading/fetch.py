@@ -18,6 +18,7 @@ from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.wal.base import Buffer
 from streamhouse.config import FetchSettings
 from streamhouse.errors import (
+    DamagedRecords,
     FencedLeaderEpoch,
     LeaseLost,
     OffsetOutOfRange,
@@ -118,10 +119,13 @@ class Fetcher:
     ) -> list[Fetched]:
         """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time.
 
-        It doesn't wait when there is more already that this answer has no place for: the client gets it by asking.
+        Where all there is to tell is damage it waits for a moment, and for records meanwhile: clients that try again
+        without a pause would otherwise do nothing else. It doesn't wait when there is more already that this answer
+        has no place for: the client gets it by asking.
         """
         limit = min(max_bytes, self._settings.max_bytes)
         deadline = self._clock.monotonic() + min(max_wait_s, self._settings.max_wait_s)
+        has_paused = False
         with LongPoll() as poll:
             while True:
                 poll.rearm()
@@ -129,6 +133,10 @@ class Fetcher:
                 size = sum(item.size_bytes for item in found)
                 left = deadline - self._clock.monotonic()
                 is_enough = size >= min(min_bytes, limit) or not wanted or (is_cut and size > 0)
+                if left > 0 and not has_paused and size == 0 and is_damage_alone(found):
+                    has_paused = True
+                    await poll.wait(min(left, self._settings.damage_pause_s))
+                    continue
                 if is_enough or left <= 0 or any(item.error is not None or stops_short(item) for item in found):
                     return found
                 await poll.wait(left)
@@ -226,6 +234,12 @@ class Fetcher:
             raise LeaseLost([log.name], why=f"offset {offset} is beyond what this agent knows")
         if not log.log_start <= offset <= log.next_offset:
             raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
+
+
+def is_damage_alone(found: Sequence[Fetched]) -> bool:
+    """Whether all there is to tell is that ranges are missing or damaged."""
+    errors = [item.error for item in found if item.error is not None]
+    return bool(errors) and all(isinstance(error, DamagedRecords) for error in errors)
 
 
 def stops_short(got: Fetched) -> bool:
