@@ -4,7 +4,10 @@ import httpx
 import pytest
 
 from streamhouse.client.http import Http
+from streamhouse.client.schemas import Schemas
+from streamhouse.client.sql import Sql
 from streamhouse.errors import Rejected, Unavailable
+from tests.contracts.clocks import ManualClock
 
 ONE = {
     "topic": "a",
@@ -152,3 +155,60 @@ async def test_an_agent_that_says_nothing_in_time_is_told_by_what_happened() -> 
     async with Http("127.0.0.1:1", transport=httpx.MockTransport(silence)) as http:
         with pytest.raises(Unavailable, match="went away before it answered; why=ReadTimeout;"):
             await http.ask("POST", "/v1/read-plans", body={})
+
+
+# --- agents that have too much to do
+
+
+class Busy:
+    """Refuses with 429 so often, then answers."""
+
+    def __init__(self, times: int, answer: httpx.Response, *, retry_after: str | None = "3") -> None:
+        self.asked = 0
+        self._times, self._answer = times, answer
+        self._headers = {} if retry_after is None else {"retry-after": retry_after}
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked += 1
+        if self.asked <= self._times:
+            told = {"title": "TooManyRequests", "detail": "too many requests in a second"}
+            return httpx.Response(429, json=told, headers=self._headers)
+        return self._answer
+
+
+SEGMENTS = httpx.Response(200, json={"segments": [ONE]})
+
+
+@pytest.mark.parametrize(("retry_after", "pause_s"), [("3", 3.0), (None, 1.0), ("soon", 1.0), ("0", 0.1), ("-5", 1.0)])
+async def test_a_busy_agent_is_asked_again_when_it_says(retry_after: str | None, pause_s: float) -> None:
+    busy, clock = Busy(3, SEGMENTS, retry_after=retry_after), ManualClock()
+    async with Http("127.0.0.1:1", transport=httpx.MockTransport(busy), clock=clock) as http:
+        assert len(await http.segments()) == 1
+    assert (clock.slept, busy.asked) == ([pause_s] * 3, 4)
+
+
+async def test_a_busy_agent_is_given_up_when_the_time_is_over_and_may_be_asked_later() -> None:
+    for ask in (
+        lambda http: http.segments(),
+        lambda http: http.drain(1),
+        lambda http: http.transaction("t"),
+        lambda http: Schemas(http).subjects(),
+        lambda http: Sql(http).query("SELECT 1", timeout_s=1),
+        lambda http: Sql(http).workers(),
+    ):
+        busy, clock = Busy(1000, SEGMENTS), ManualClock()
+        async with Http("127.0.0.1:1", transport=httpx.MockTransport(busy), clock=clock) as http:
+            with pytest.raises(Unavailable, match="too many requests"):
+                await ask(http)
+        assert set(clock.slept) == {3.0}
+        assert sum(clock.slept) <= 30
+
+
+async def test_a_stream_of_lines_is_asked_for_again_too() -> None:
+    busy, clock = Busy(2, httpx.Response(200, text='{"n": 1}\n')), ManualClock()
+    async with Http("127.0.0.1:1", transport=httpx.MockTransport(busy), clock=clock) as http:
+        assert [row async for row in Sql(http).stream("SELECT 1")] == [{"n": 1}]
+        assert clock.slept == [3.0, 3.0]
+        busy.asked = -1000
+        with pytest.raises(Unavailable, match="too many requests"):
+            [row async for row in Sql(http).stream("SELECT 1")]

@@ -16,6 +16,8 @@ from typing import Any, Final, Self
 import httpx
 
 from streamhouse.cli.sql_request import Ask, Number
+from streamhouse.client.http import retry_after_s
+from streamhouse.clock import SystemClock
 from streamhouse.errors import BadSql, Mistake, Rejected, StreamhouseError, Unavailable
 from streamhouse.spark.sql.homes import Worker
 from streamhouse.spark.sql.starting import authorization, ensure_worker
@@ -71,6 +73,7 @@ class Link:
 
     def __init__(self, agents: str, *, on_wait: OnWait | None = None) -> None:
         self._agents, self._on_wait = agents, on_wait
+        self._clock = SystemClock()
         self._worker: Worker | None = None
         timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
         self._client = httpx.AsyncClient(timeout=timeout, trust_env=False)
@@ -100,7 +103,7 @@ class Link:
     async def ask(self, question: Ask) -> AsyncIterator[Rows]:
         """Leaving it ends the query. A worker that ended meanwhile is started again, once."""
         wait_s = (question.timeout_s or USUAL_TIMEOUT_S) + GRACE_S
-        answer = await self._sent("POST", "/v1/sql", wait_s, body=question.body(), accept=question.accept)
+        answer = await self._patiently_sent("POST", "/v1/sql", wait_s, body=question.body(), accept=question.accept)
         try:
             if answer.status_code >= httpx.codes.BAD_REQUEST:
                 raise _refusal(answer.status_code, await answer.aread())
@@ -110,7 +113,7 @@ class Link:
 
     async def complete(self) -> dict[str, Any]:
         """Names to complete with."""
-        answer = await self._sent("GET", "/v1/sql/complete", GRACE_S)
+        answer = await self._patiently_sent("GET", "/v1/sql/complete", GRACE_S)
         try:
             content = await answer.aread()
         finally:
@@ -119,6 +122,19 @@ class Link:
             raise _refusal(answer.status_code, content)
         found: dict[str, Any] = json.loads(content)
         return found
+
+    async def _patiently_sent(
+        self, method: str, path: str, wait_s: float, *, body: object = None, accept: str = "application/json"
+    ) -> httpx.Response:
+        """A worker that has too much to do (429) is asked again when it says, while the time lasts."""
+        deadline = self._clock.monotonic() + wait_s
+        while True:
+            answer = await self._sent(method, path, wait_s, body=body, accept=accept)
+            pause_s = retry_after_s(answer)
+            if not pause_s or self._clock.monotonic() + pause_s > deadline:
+                return answer
+            await answer.aclose()
+            await self._clock.sleep(pause_s)
 
     async def _sent(
         self, method: str, path: str, wait_s: float, *, body: object = None, accept: str = "application/json"

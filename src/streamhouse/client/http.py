@@ -23,6 +23,7 @@ from streamhouse.client.nouns import (
     TransactionAborted,
 )
 from streamhouse.client.where import agent_urls
+from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import (
     AnotherTable,
     ConcurrentTransactions,
@@ -50,6 +51,11 @@ SEGMENTS_PAGE: Final = 10_000
 """Segments that one answer is asked for; agents take no larger number."""
 
 RETRIABLE: Final = (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUESTS)
+TOO_MANY_REQUESTS: Final = 429
+DEFAULT_RETRY_AFTER_S: Final = 1.0
+"""How long to wait after a 429 that doesn't say it."""
+MIN_RETRY_AFTER_S: Final = 0.1
+MAX_RETRY_AFTER_S: Final = 60.0
 NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
     kind.__name__: kind
     for kind in (
@@ -104,16 +110,26 @@ class _Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(NamedTuple):
+    """`retry_after_s` is when to ask again, where an agent had too much to do (429); else 0."""
+
     status: int
     content: bytes
+    retry_after_s: float = 0.0
 
 
 class Http:
     """Asks the first address that answers; the others, and those that the cluster told, when it doesn't."""
 
     def __init__(
-        self, address: str, *, timeout_s: float = 10.0, transport: httpx.AsyncBaseTransport | None = None
+        self,
+        address: str,
+        *,
+        timeout_s: float = 10.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        self._timeout_s = timeout_s
+        self._clock = clock or SystemClock()
         self._given = agent_urls(address)
         self._told: list[str] = []
         self._first = self._given[0]
@@ -230,8 +246,25 @@ class Http:
         """The answer, whatever it says, of the first agent that gives one; raises `Unavailable` where none does.
 
         Nothing is asked twice: another agent is asked only where there was no connection, or when asking does nothing.
+        An agent that has too much to do (429) has done nothing: it is asked again when it says, while the time lasts.
         A body of bytes is lines of JSON; anything else becomes JSON. `timeout_s`: another one than usual.
         """
+        deadline = self._clock.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        while True:
+            answer = await self._ask_once(method, path, params=params, body=body, timeout_s=timeout_s)
+            if answer.status != TOO_MANY_REQUESTS or self._clock.monotonic() + answer.retry_after_s > deadline:
+                return answer
+            await self._clock.sleep(answer.retry_after_s)
+
+    async def _ask_once(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None,
+        body: object,
+        timeout_s: float | None,
+    ) -> Answer:
         content = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         kind = "application/x-ndjson" if isinstance(body, bytes) else "application/json"
         headers = {} if content is None else {"content-type": kind}
@@ -255,22 +288,39 @@ class Http:
                 ) from None
             self._first = url
             self._met.add(url)
-            return Answer(answer.status_code, answer.content)
+            return Answer(answer.status_code, answer.content, retry_after_s(answer))
         raise self._nobody(strangers)
 
     @asynccontextmanager
     async def lines(self, path: str, body: object) -> AsyncIterator[AsyncIterator[str]]:
-        """The lines of an answer, as they come, however long that takes; a refusal is raised as `ask`'s callers do."""
+        """The lines of an answer, as they come, however long that takes; a refusal is raised as `ask`'s callers do.
+        After a 429 it is asked again as by `ask`."""
         headers = {"content-type": "application/json", "accept": "application/x-ndjson"}
         content = msgspec.json.encode(body)
+        deadline = self._clock.monotonic() + self._timeout_s
+        while True:
+            async with self._lines_once(path, content, headers) as found:
+                if not isinstance(found, Answer):
+                    yield found
+                    return
+            if found.status != TOO_MANY_REQUESTS or self._clock.monotonic() + found.retry_after_s > deadline:
+                raise refusal(found)
+            await self._clock.sleep(found.retry_after_s)
+
+    @asynccontextmanager
+    async def _lines_once(
+        self, path: str, content: bytes, headers: Mapping[str, str]
+    ) -> AsyncIterator[AsyncIterator[str] | Answer]:
+        """The lines, or a refusal."""
         for url in dict.fromkeys((self._first, *self._given, *self._told)):
             stream = self._client.stream("POST", f"{url}{path}", content=content, headers=headers, timeout=None)
             try:
                 async with stream as answer:
-                    if answer.status_code >= httpx.codes.BAD_REQUEST:
-                        raise refusal(Answer(answer.status_code, await answer.aread()))
                     self._first = url
-                    yield answer.aiter_lines()
+                    if answer.status_code >= httpx.codes.BAD_REQUEST:
+                        yield Answer(answer.status_code, await answer.aread(), retry_after_s(answer))
+                    else:
+                        yield answer.aiter_lines()
                     return
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 continue
@@ -301,7 +351,7 @@ class Http:
         return self._decoded(answer, path, kind)
 
     def _decoded(self, answer: Answer, path: str, kind: type[T]) -> T:
-        if answer.status == httpx.codes.SERVICE_UNAVAILABLE:
+        if answer.status in RETRIABLE:
             raise Unavailable(_why(answer))
         if answer.status >= httpx.codes.BAD_REQUEST:
             raise Rejected(_why(answer))
@@ -309,6 +359,15 @@ class Http:
             return msgspec.json.decode(answer.content, type=kind)
         except msgspec.DecodeError as error:
             raise Rejected(f"unexpected answer; url={self._first}{path} why={error}") from None
+
+
+def retry_after_s(answer: httpx.Response) -> float:
+    """When an agent that has too much to do wants to be asked again; 0 for any other answer."""
+    if answer.status_code != TOO_MANY_REQUESTS:
+        return 0.0
+    said = answer.headers.get("retry-after", "")
+    seconds = float(said) if said.isascii() and said.isdecimal() else DEFAULT_RETRY_AFTER_S
+    return min(max(seconds, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
 
 
 def refusal(answer: Answer) -> StreamhouseError:

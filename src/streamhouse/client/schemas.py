@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from streamhouse.client.http import Answer, Http
+from streamhouse.client.http import RETRIABLE, Answer, Http
 from streamhouse.client.nouns import NewSchema, Schema, SchemaReference, Verdict
 from streamhouse.errors import (
     IncompatibleSchema,
@@ -187,7 +187,7 @@ def refusal(answer: Answer, asked: Asked) -> StreamhouseError:
     known = _REFUSALS.get(told.get("error_code", 0)) or _REFUSALS.get(answer.status)
     if known is not None:
         return known(asked, text)
-    return Unavailable(text) if answer.status >= 500 else Rejected(text)
+    return Unavailable(text) if answer.status >= 500 or answer.status in RETRIABLE else Rejected(text)
 
 
 def explained(message: str) -> str:

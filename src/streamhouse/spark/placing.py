@@ -190,14 +190,15 @@ class PlacingAgents:
         """Ask until somebody answers, or until the time is over."""
         deadline, longest = self._clock.monotonic() + timeout_s, FIRST_WAIT_S
         while True:
+            retry_after_s = 0.0
             try:
                 answer = await question()
                 if answer.status < 500 and answer.status != 429:
                     return answer
-                why = told_why(answer)
+                why, retry_after_s = told_why(answer), answer.retry_after_s
             except Unavailable as error:
                 why = str(error)
-            wait_s = self._ids.jitter(longest)
+            wait_s = max(self._ids.jitter(longest), retry_after_s)
             if self._clock.monotonic() + wait_s > deadline:
                 raise Unavailable(
                     f"agents don't answer; timeout_s={timeout_s:g} why={why}"
