@@ -258,7 +258,7 @@ def test_c_and_python_agree_on_mutated_payloads() -> None:
         read = columns_in_c(payloads, selection)
         assert read == columns_in_python(payloads, selection), (payloads, selection)
         seen.add(read.flaw)
-    assert seen == set(Flaw) - {Flaw.OFFSET}
+    assert seen == set(Flaw) - {Flaw.OFFSET, Flaw.HEADERS}
 
 
 def _mutated(records: Sequence[NewRecord], chance: random.Random) -> Payload:

@@ -14,13 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptBatch, InvalidRecord, UnsupportedCompression
-from streamhouse.format.compression import Codec, compress, decompress
+from streamhouse.format.compression import Codec, compress
+from streamhouse.format.decompression import decompress
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 DATA = st.one_of(st.binary(max_size=200), st.binary(min_size=1, max_size=20).map(lambda piece: piece * 5000))
 TEXT = b"the same words again and again, " * 300
 
 MIB = 1 << 20
+XERIAL = b"\x82SNAPPY\x00\0\0\0\1\0\0\0\1"
+"""How Java's snappy streams begin."""
 
 
 def streamed_zstd(data: bytes) -> bytes:
@@ -116,7 +119,7 @@ BOMBS = [
 def test_a_bomb_takes_no_more_memory_than_a_few_limits(codec: Codec, bomb: bytes) -> None:
     tracemalloc.start()
     try:
-        with pytest.raises(InvalidRecord):
+        with pytest.raises((InvalidRecord, CorruptBatch)):
             decompress(codec, bomb, limit_bytes=MIB)
         assert tracemalloc.get_traced_memory()[1] < 16 * MIB
     finally:
@@ -154,3 +157,76 @@ def test_unknown_codecs_are_named_so(codec: int) -> None:
         decompress(codec, b"", limit_bytes=10)
     with pytest.raises(UnsupportedCompression):
         compress(codec, b"")
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_decompressing_takes_little_more_memory_than_what_comes_out(codec: Codec) -> None:
+    size = 32 * MIB
+    packed = compress(codec, bytes(size))
+    tracemalloc.start()
+    try:
+        assert len(decompress(codec, packed, limit_bytes=size)) == size
+        assert tracemalloc.get_traced_memory()[1] < 1.4 * size
+    finally:
+        tracemalloc.stop()
+
+
+def test_gzip_members_are_not_copied_again_for_each_member_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = gzip.compress(b"x") * 500 + gzip.compress(bytes(range(256)) * 2000, 0)
+    given = 0
+    make = zlib.decompressobj
+
+    class Counted:
+        def __init__(self, wbits: int) -> None:
+            self._inner = make(wbits)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._inner, name)
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            nonlocal given
+            given += len(data)
+            return self._inner.decompress(data, most)
+
+    monkeypatch.setattr(zlib, "decompressobj", Counted)
+    assert len(decompress(Codec.GZIP, packed, limit_bytes=MIB)) == 500 + 256 * 2000
+    assert given < 10 * len(packed)
+
+
+@pytest.mark.parametrize(
+    ("codec", "packed"),
+    [
+        pytest.param(Codec.GZIP, gzip.compress(b"") * 20_000, id="gzip members"),
+        pytest.param(Codec.SNAPPY, XERIAL + b"\0\0\0\1\0" * 200_000, id="empty snappy chunks"),
+        pytest.param(Codec.SNAPPY, XERIAL * 20_000, id="snappy headers"),
+    ],
+)
+def test_streams_of_countless_parts_are_refused(codec: Codec, packed: bytes) -> None:
+    with pytest.raises(CorruptBatch, match="parts"):
+        decompress(codec, packed, limit_bytes=MIB)
+
+
+def test_a_snappy_block_that_declares_more_than_it_can_hold_takes_no_memory() -> None:
+    declared = 200 * MIB
+    block = bytes((declared >> shift) & 0x7F | (0x80 if shift < 21 else 0) for shift in (0, 7, 14, 21)) + b"abc"
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptBatch, match="declares"):
+            decompress(Codec.SNAPPY, block, limit_bytes=256 * MIB)
+        assert tracemalloc.get_traced_memory()[1] < MIB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_empty_content_is_no_content(codec: Codec) -> None:
+    assert bytes(decompress(codec, compress(codec, b""), limit_bytes=0)) == b""
+
+
+def test_zstd_of_a_huge_window_is_read_only_as_far_as_javas_reader_would() -> None:
+    stream = zstandard.ZstdCompressor(
+        compression_params=zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True),
+    ).compressobj()
+    packed = stream.compress(TEXT) + stream.flush()
+    with pytest.raises(CorruptBatch):
+        decompress(Codec.ZSTD, packed, limit_bytes=MIB)

@@ -17,14 +17,19 @@ from streamhouse.format import record_codec
 from streamhouse.format.batch import HEADER_BYTES, check_batch, place, read_header, seal, stamp_append_time
 from streamhouse.format.compression import Codec
 from streamhouse.format.record_codec import (
+    MAX_SCHEMA_IDS,
     Decoded,
     Encoded,
     Origin,
+    Part,
+    ScannedIds,
     SchemaIds,
     decode_in_c,
     decode_in_python,
     encode_in_c,
     encode_in_python,
+    find_time_in_c,
+    find_time_in_python,
     schema_ids_in_c,
     schema_ids_in_python,
 )
@@ -33,7 +38,7 @@ from streamhouse.format.records import Record, build_batch, decode_batch, encode
 from streamhouse.model.record import NewRecord, StoredRecord
 
 Encode = Callable[[Sequence[NewRecord], int, int], Encoded]
-Decode = Callable[[bytes, int, Origin, int], Decoded]
+Decode = Callable[..., Decoded]
 
 needs_c = pytest.mark.skipif(not record_codec.IS_COMPILED, reason="the C extension was not built here")
 ENCODERS = [pytest.param(encode_in_python, id="python"), pytest.param(encode_in_c, id="c", marks=needs_c)]
@@ -225,7 +230,48 @@ def test_records_below_an_offset_are_left_out(decode: Decode) -> None:
     payload = payload_of([NewRecord(b"%d" % n) for n in range(10)])
     origin = Origin(100, NOW_MS, None)
     assert [r.offset for r in decode(payload, 10, origin, 104).records] == list(range(104, 110))
-    assert decode(payload, 10, origin, 110) == Decoded(Flaw.NONE, 10, [])
+    assert decode(payload, 10, origin, 110) == Decoded(Flaw.NONE, 10, [], len(payload))
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+def test_records_are_decoded_a_part_at_a_time(decode: Decode) -> None:
+    payload = payload_of([NewRecord(b"%03d" % n) for n in range(10)])
+    origin = Origin(0, NOW_MS, None)
+    whole = decode(payload, 10, origin, 2).records
+    taken: list[StoredRecord] = []
+    part = Part(max_records=3)
+    while True:
+        flaw, index, records, position = decode(payload, 10, origin, 2, part)
+        assert (flaw, len(records) <= 3) == (Flaw.NONE, True)
+        taken += records
+        if index == 10:
+            break
+        part = part._replace(position=position, record=index)
+    assert taken == whole
+    assert len(decode(payload, 10, origin, 2, Part(max_bytes=1)).records) == 1
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+def test_headers_beyond_the_limit_are_no_objects(decode: Decode) -> None:
+    headers = tuple(("", None) for _ in range(50))
+    payload = payload_of([NewRecord(b"a"), NewRecord(b"b", headers=headers), NewRecord(b"c")])
+    origin = Origin(0, NOW_MS, None)
+    decoded = decode(payload, 3, origin, 0, Part(max_headers=49))
+    assert (decoded.flaw, decoded.record) == (Flaw.HEADERS, 1)
+    assert [record.value for record in decoded.records] == [b"a"]
+    assert [record.value for record in decode(payload, 3, origin, 2, Part(max_headers=49)).records] == [b"c"]
+    assert len(decode(payload, 3, origin, 0, Part(max_headers=50)).records) == 3
+
+
+@pytest.mark.parametrize("scan", [schema_ids_in_python, pytest.param(schema_ids_in_c, marks=needs_c)])
+def test_a_batch_of_countless_schema_ids_is_not_scanned_to_its_end(scan: Callable[..., ScannedIds]) -> None:
+    values = [b"\0" + struct.pack(">i", 7 * n) for n in range(MAX_SCHEMA_IDS + 1)]
+    enough, more = (payload_of([NewRecord(value) for value in values[:count]]) for count in (-1, len(values)))
+    found = scan(enough, MAX_SCHEMA_IDS, False).found
+    assert (len(found.ids), found.is_cut) == (MAX_SCHEMA_IDS, False)
+    flaw, record, found = scan(more, len(values), False)
+    assert (flaw, record, len(found.ids), found.is_cut) == (Flaw.NONE, MAX_SCHEMA_IDS, MAX_SCHEMA_IDS, True)
+    assert found.ids[7 * 500] == 500
 
 
 @pytest.mark.parametrize("decode", DECODERS)
@@ -294,10 +340,15 @@ def test_c_and_python_agree_on_mutated_payloads() -> None:
         origin = Origin(base, chance.choice([0, NOW_MS, MAX_LONG - 2]), chance.choice([None, 5]))
         decoded = decode_in_c(payload, count, origin, base + 1)
         assert decoded == decode_in_python(payload, count, origin, base + 1), payload.hex()
+        part = Part(0, 0, chance.randint(0, 4), chance.choice([1, 20, 1000]), chance.randint(0, 1))
+        assert decode_in_c(payload, count, origin, base, part) == decode_in_python(payload, count, origin, base, part)
+        sought = chance.choice([0, 5, NOW_MS, NOW_MS + 5])
+        times = [find(payload, count, origin, base + 1, sought) for find in (find_time_in_c, find_time_in_python)]
+        assert times[0] == times[1], payload.hex()
         for of_key in (True, False):
             assert schema_ids_in_c(payload, count, of_key) == schema_ids_in_python(payload, count, of_key), payload
         seen.add(decoded.flaw)
-    assert seen == set(Flaw) - {Flaw.OFFSET}
+    assert seen == set(Flaw) - {Flaw.OFFSET, Flaw.HEADERS}
 
 
 def _mutated(payload: bytearray, chance: random.Random) -> bytes:

@@ -1,6 +1,7 @@
 """Records inside a batch: ours and aiokafka's read each other, and a header can't promise what isn't there."""
 
 import struct
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -12,13 +13,19 @@ from streamhouse.errors import CorruptBatch, InvalidRecord
 from streamhouse.format.batch import HEADER_BYTES, check_batch, place, read_header, seal, stamp_append_time
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import (
+    CHUNK_RECORDS,
+    MAX_RECORD_HEADERS,
     Record,
     RecordsSummary,
     build_batch,
+    find_records,
     first_record_at,
+    iterate_batch,
     read_records,
     validate_records,
 )
+from streamhouse.model.record import StoredRecord
+from tests.format.hostile import MANY_HEADERS, MANY_RECORDS, hostile_batch
 
 LIMIT = 1 << 20
 FIELDS = st.one_of(st.none(), st.binary(max_size=60))
@@ -184,3 +191,62 @@ def test_a_batch_of_no_records_cannot_be_built() -> None:
 def test_bytes_behind_the_batch_are_not_read() -> None:
     batch = build_batch(MIXED) + b"what follows in the block"
     assert len(read_records(batch, limit_bytes=LIMIT)) == 4
+
+
+# --- what a few bytes may become
+
+
+def test_a_batch_of_too_many_records_or_headers_is_refused() -> None:
+    batch = build_batch([Record(headers=(("h", None),) * 3)] * 5, codec=Codec.ZSTD)
+    header = read_header(batch)
+    assert validate_records(batch, header, limit_bytes=LIMIT, max_records=5, max_headers=3).null_keys == 5
+    with pytest.raises(InvalidRecord, match="too many records in a batch; records=5 limit=4"):
+        validate_records(batch, header, limit_bytes=LIMIT, max_records=4)
+    with pytest.raises(InvalidRecord, match="more headers than a record may have limit=2"):
+        validate_records(batch, header, limit_bytes=LIMIT, max_headers=2)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_empty_headers_by_the_million_never_become_objects(codec: Codec) -> None:
+    batch = hostile_batch(codec, MANY_HEADERS, size_bytes=16 << 20)
+    header = read_header(batch)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRecord, match="headers"):
+            validate_records(batch, header, limit_bytes=32 << 20)
+        with pytest.raises(InvalidRecord, match=f"too many headers to be read; record=0 limit={MAX_RECORD_HEADERS}"):
+            list(iterate_batch(batch, limit_bytes=32 << 20))
+        with pytest.raises(InvalidRecord, match="headers"):
+            find_records(batch, header, lambda record: True, among=10, limit_bytes=32 << 20)
+        assert first_record_at(batch, 0, limit_bytes=32 << 20) == (0, 0)
+        assert tracemalloc.get_traced_memory()[1] < 28 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_records_become_objects_as_they_are_asked_for() -> None:
+    batch = hostile_batch(Codec.ZSTD, MANY_RECORDS, size_bytes=5 << 20)
+    header = read_header(batch)
+    made: list[StoredRecord] = []
+    tracemalloc.start()
+    try:
+        for record in iterate_batch(batch, limit_bytes=32 << 20, from_offset=500_000):
+            made.append(record)
+            if len(made) == 10:
+                break
+        first = find_records(batch, header, lambda record: True, among=10, limit_bytes=32 << 20)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [record.offset for record in made] == list(range(500_000, 500_010))
+    assert first == list(range(10))
+    assert peak < (28 << 20) + 1000 * CHUNK_RECORDS
+
+
+def test_records_before_damage_are_read() -> None:
+    batch = build_batch([Record(value=b"%d" % n) for n in range(3)])
+    struct.pack_into(">i", batch, 57, 4)
+    records = iterate_batch(batch, limit_bytes=LIMIT)
+    assert [next(records).value for _ in range(3)] == [b"0", b"1", b"2"]
+    with pytest.raises(CorruptBatch, match="fewer records"):
+        next(records)

@@ -73,6 +73,7 @@ from .queries import BadSql, Mistake, QueryCancelled, QueryFailed, QueryTimedOut
 from .records import (
     AbortedSequence,
     BadRecords,
+    BatchTooLarge,
     CommitRefused,
     CorruptBatch,
     DataLost,
@@ -144,6 +145,7 @@ __all__ = [
     "AppendFailed",
     "BadRecords",
     "BadSql",
+    "BatchTooLarge",
     "CheckpointLost",
     "ChildFailed",
     "CommitRefused",

@@ -36,6 +36,14 @@ class InvalidRecord(BadRecords):
     """The batch is whole, but its content breaks a rule."""
 
 
+class BatchTooLarge(InvalidRecord):
+    """Decompressed, a batch has more bytes than its reader may hold."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"batch is too large once decompressed; limit_bytes={limit_bytes}")
+        self.limit_bytes = limit_bytes
+
+
 class InvalidTimestamp(BadRecords):
     """A timestamp lies outside what the topic allows."""
 

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-/* Payloads above this are walked without the GIL; below, letting it go costs more than the walk. */
-#define RELEASE_GIL_BYTES (64 * 1024)
 /* Of the smallest record: its length, attributes, timestamp, offset, key, value, headers. */
 #define LEAST_RECORD_BYTES 7
 #define HASH_BYTES 16
@@ -121,7 +119,7 @@ typedef struct {
 static enum flaw read_keys(const uint8_t *at, const uint8_t *end, int64_t count, int64_t base, key_columns *to,
                            int64_t *record)
 {
-    walk_result result = {0, 0, 0, 0};
+    walk_result result = {0};
     record_place place;
     for (; result.index < count; result.index++) {
         int64_t offset;
@@ -277,7 +275,7 @@ static int filter(const Py_buffer *payload, int64_t count, const filter_terms *t
                   filter_measure *sum, int64_t *record, uint8_t *out, const uint8_t *out_end)
 {
     const uint8_t *at = payload->buf, *end = at + payload->len;
-    walk_result result = {0, 0, 0, 0};
+    walk_result result = {0};
     record_place place;
     search(stays, terms->base);
     for (stays->last = INT64_MIN; result.index < count; result.index++) {

@@ -298,7 +298,7 @@ static PyObject *headers_object(const record_place *place)
     return headers;
 }
 
-/* What the numbers inside a payload are counted from, and what to make of it. */
+/* What the numbers inside a payload are counted from, which records are wanted, and what to make of them. */
 typedef struct {
     int64_t base_offset;
     int64_t base_ms;
@@ -307,6 +307,9 @@ typedef struct {
     int64_t from_offset;
     PyTypeObject *type;
     PyObject *records;
+    Py_ssize_t max_records;
+    int64_t max_bytes;
+    int32_t max_headers;
 } decoding;
 
 static PyObject *record_object(PyTypeObject *type, int64_t offset, int64_t timestamp, const record_place *place)
@@ -335,16 +338,49 @@ static PyObject *record_object(PyTypeObject *type, int64_t offset, int64_t times
     return record;
 }
 
+/* The offset and the time of a record; FLAW_RANGE where they leave 64 bits. */
+static inline enum flaw record_numbers(const decoding *job, const record_place *place, int64_t *offset,
+                                       int64_t *timestamp)
+{
+    *timestamp = job->append_ms;
+    if (!add_long(job->base_offset, place->offset_delta, offset))
+        return FLAW_RANGE;
+    if (!job->has_append_ms && !add_long(job->base_ms, place->timestamp_delta, timestamp))
+        return FLAW_RANGE;
+    return FLAW_NONE;
+}
+
+/* Walks over records below the first offset that is wanted; `at` and the index stay before the one that isn't. */
+static enum flaw skip_records(const decoding *job, const uint8_t **at, const uint8_t *end, int64_t count,
+                              walk_result *result)
+{
+    record_place place;
+    int64_t offset, timestamp;
+    enum flaw flaw;
+    for (; result->index < count; result->index++) {
+        const uint8_t *next = *at;
+        if (next == end)
+            return FLAW_TOO_FEW;
+        if ((flaw = walk_record(&next, end, 0, result, &place)) != FLAW_NONE)
+            return flaw;
+        if ((flaw = record_numbers(job, &place, &offset, &timestamp)) != FLAW_NONE)
+            return flaw;
+        if (offset >= job->from_offset)
+            return FLAW_NONE;
+        *at = next;
+    }
+    return FLAW_NONE;
+}
+
 /* Appends a record to those decoded; -1 with an exception set, or a flaw, or FLAW_NONE. */
 static int decode_record(const decoding *job, const record_place *place)
 {
-    int64_t offset, timestamp = job->append_ms;
+    int64_t offset, timestamp;
     PyObject *record;
     int failed;
-    if (!add_long(job->base_offset, place->offset_delta, &offset))
-        return FLAW_RANGE;
-    if (!job->has_append_ms && !add_long(job->base_ms, place->timestamp_delta, &timestamp))
-        return FLAW_RANGE;
+    enum flaw flaw = record_numbers(job, place, &offset, &timestamp);
+    if (flaw != FLAW_NONE)
+        return flaw;
     if (offset < job->from_offset)
         return FLAW_NONE;
     if ((record = record_object(job->type, offset, timestamp, place)) == NULL)
@@ -354,20 +390,52 @@ static int decode_record(const decoding *job, const record_place *place)
     return failed;
 }
 
-static int decode_payload(const decoding *job, const Py_buffer *payload, int64_t count, walk_result *result)
+/* Decodes records from `at` on, one at least, until they are as many, or as large, as is wanted at once. */
+static int decode_records(const decoding *job, const uint8_t **at, const uint8_t *end, int64_t count,
+                          walk_result *result)
 {
-    const uint8_t *at = payload->buf, *end = at + payload->len;
     record_place place;
+    int64_t bytes = 0;
     int flaw;
+    result->max_headers = job->max_headers;
     for (; result->index < count; result->index++) {
-        if (at == end)
+        const uint8_t *next = *at;
+        if (PyList_GET_SIZE(job->records) >= job->max_records || bytes >= job->max_bytes)
+            return FLAW_NONE;
+        if (next == end)
             return FLAW_TOO_FEW;
-        if ((flaw = walk_record(&at, end, 0, result, &place)) != FLAW_NONE)
+        if ((flaw = walk_record(&next, end, 0, result, &place)) != FLAW_NONE)
             return flaw;
         if ((flaw = decode_record(job, &place)) != FLAW_NONE)
             return flaw;
+        bytes += next - *at;
+        *at = next;
     }
-    return at == end ? FLAW_NONE : FLAW_LEFT_OVER;
+    return *at == end ? FLAW_NONE : FLAW_LEFT_OVER;
+}
+
+static int decode_payload(const decoding *job, const uint8_t **at, const uint8_t *end, int64_t count,
+                          walk_result *result)
+{
+    int flaw;
+    if (end - *at > RELEASE_GIL_BYTES) {
+        Py_BEGIN_ALLOW_THREADS
+        flaw = skip_records(job, at, end, count, result);
+        Py_END_ALLOW_THREADS
+    } else {
+        flaw = skip_records(job, at, end, count, result);
+    }
+    return flaw != FLAW_NONE ? flaw : decode_records(job, at, end, count, result);
+}
+
+/* Whether an append time was given, and which; -1 with an exception set for what is no number. */
+static int read_append_time(decoding *job, PyObject *append_ms)
+{
+    job->has_append_ms = append_ms != Py_None;
+    if (!job->has_append_ms)
+        return 0;
+    job->append_ms = PyLong_AsLongLong(append_ms);
+    return job->append_ms == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
 /* Whether instances are laid out as tuples are, so that they can be made without calling their constructor. */
@@ -381,62 +449,142 @@ static int is_plain_tuple_type(PyObject *type)
 PyObject *records_decode(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer payload;
-    long long count, base_offset, base_ms, from_offset;
+    long long count, base_offset, base_ms, from_offset, index, max_bytes;
+    Py_ssize_t position, max_records;
+    int max_headers, flaw;
     PyObject *append_ms, *type;
     decoding job = {0};
-    walk_result result = {0, 0, 0, 0};
-    int flaw;
+    walk_result result = {0};
+    const uint8_t *start, *at;
 
-    if (!PyArg_ParseTuple(args, "y*LLLOLO:decode", &payload, &count, &base_offset, &base_ms, &append_ms, &from_offset,
-                          &type))
+    if (!PyArg_ParseTuple(args, "y*LLLOLOnLnLi:decode", &payload, &count, &base_offset, &base_ms, &append_ms,
+                          &from_offset, &type, &position, &index, &max_records, &max_bytes, &max_headers))
         return NULL;
     job.base_offset = base_offset;
     job.base_ms = base_ms;
     job.from_offset = from_offset;
-    job.has_append_ms = append_ms != Py_None;
-    if (job.has_append_ms) {
-        job.append_ms = PyLong_AsLongLong(append_ms);
-        if (job.append_ms == -1 && PyErr_Occurred())
-            goto failed;
-    }
+    job.max_records = max_records;
+    job.max_bytes = max_bytes;
+    job.max_headers = max_headers;
+    result.index = index;
+    if (read_append_time(&job, append_ms) < 0)
+        goto failed;
     if (!is_plain_tuple_type(type)) {
         PyErr_SetString(PyExc_TypeError, "records can be made of a named tuple only");
+        goto failed;
+    }
+    if (position < 0 || position > payload.len || index < 0) {
+        PyErr_SetString(PyExc_ValueError, "a position lies outside of the payload");
         goto failed;
     }
     job.type = (PyTypeObject *)type;
     if ((job.records = PyList_New(0)) == NULL)
         goto failed;
-    if ((flaw = decode_payload(&job, &payload, count, &result)) < 0) {
+    start = payload.buf;
+    at = start + position;
+    if ((flaw = decode_payload(&job, &at, start + payload.len, count, &result)) < 0) {
         Py_DECREF(job.records);
         goto failed;
     }
+    position = at - start;
     PyBuffer_Release(&payload);
-    return Py_BuildValue("iLN", flaw, (long long)result.index, job.records);
+    return Py_BuildValue("iLNn", flaw, (long long)result.index, job.records, position);
 failed:
     PyBuffer_Release(&payload);
     return NULL;
 }
 
-/* --- schema ids ----------------------------------------------------------------------------------------------- */
+/* --- a record by its time ------------------------------------------------------------------------------------- */
 
-/* Remembers the first record that has an id; -1 with an exception set when memory is short. */
-static int note_id(PyObject *ids, int32_t id, int64_t index)
+typedef struct {
+    int is_found;
+    int64_t offset;
+    int64_t timestamp;
+} found_time;
+
+static enum flaw find_time(const decoding *job, const uint8_t *at, const uint8_t *end, int64_t count,
+                           int64_t timestamp, walk_result *result, found_time *found)
 {
-    PyObject *key = PyLong_FromLong(id), *first = PyLong_FromLongLong(index), *kept = NULL;
-    if (key != NULL && first != NULL)
-        kept = PyDict_SetDefault(ids, key, first);
-    Py_XDECREF(key);
-    Py_XDECREF(first);
-    return kept == NULL ? -1 : 0;
+    record_place place;
+    enum flaw flaw;
+    for (; result->index < count; result->index++) {
+        if (at == end)
+            return FLAW_TOO_FEW;
+        if ((flaw = walk_record(&at, end, 0, result, &place)) != FLAW_NONE)
+            return flaw;
+        if ((flaw = record_numbers(job, &place, &found->offset, &found->timestamp)) != FLAW_NONE)
+            return flaw;
+        if (found->offset >= job->from_offset && found->timestamp >= timestamp) {
+            found->is_found = 1;
+            return FLAW_NONE;
+        }
+    }
+    return at == end ? FLAW_NONE : FLAW_LEFT_OVER;
 }
 
-static int scan_payload(const Py_buffer *payload, int64_t count, int of_key, PyObject *ids, walk_result *result,
-                        int64_t *unframed)
+PyObject *records_find_time(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    const uint8_t *at = payload->buf, *end = at + payload->len;
+    Py_buffer payload;
+    long long count, base_offset, base_ms, from_offset, timestamp;
+    PyObject *append_ms;
+    decoding job = {0};
+    walk_result result = {0};
+    found_time found = {0};
+    const uint8_t *start;
+    enum flaw flaw;
+
+    if (!PyArg_ParseTuple(args, "y*LLLOLL:find_time", &payload, &count, &base_offset, &base_ms, &append_ms,
+                          &from_offset, &timestamp))
+        return NULL;
+    job.base_offset = base_offset;
+    job.base_ms = base_ms;
+    job.from_offset = from_offset;
+    if (read_append_time(&job, append_ms) < 0) {
+        PyBuffer_Release(&payload);
+        return NULL;
+    }
+    start = payload.buf;
+    Py_BEGIN_ALLOW_THREADS
+    flaw = find_time(&job, start, start + payload.len, count, timestamp, &result, &found);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&payload);
+    return Py_BuildValue("iLiLL", (int)flaw, (long long)result.index, found.is_found,
+                         (long long)(found.is_found ? found.offset : 0),
+                         (long long)(found.is_found ? found.timestamp : 0));
+}
+
+/* --- schema ids ----------------------------------------------------------------------------------------------- */
+
+/* More ids than a batch may have; slots are a power of two, and many more than ids. */
+enum { MOST_IDS = 1000, ID_SLOTS = 4096 };
+
+typedef struct {
+    int count, most, is_cut;
+    int32_t ids[MOST_IDS];
+    int64_t firsts[MOST_IDS];
+    uint16_t slots[ID_SLOTS]; /* which id, from 1 on */
+} id_table;
+
+/* Remembers the first record that has an id; 0 when there are too many. */
+static int note_id(id_table *table, int32_t id, int64_t index)
+{
+    uint32_t slot = ((uint32_t)id * UINT32_C(2654435761)) % ID_SLOTS;
+    for (; table->slots[slot]; slot = (slot + 1) % ID_SLOTS)
+        if (table->ids[table->slots[slot] - 1] == id)
+            return 1;
+    if (table->count >= table->most)
+        return 0;
+    table->ids[table->count] = id;
+    table->firsts[table->count] = index;
+    table->slots[slot] = (uint16_t)++table->count;
+    return 1;
+}
+
+static enum flaw scan_payload(const uint8_t *at, const uint8_t *end, int64_t count, int of_key, id_table *table,
+                              walk_result *result, int64_t *unframed)
+{
     record_place place;
-    int32_t last = 0;
-    int flaw, has_last = 0;
+    enum flaw flaw;
     for (; result->index < count; result->index++) {
         const uint8_t *field;
         int32_t length, id;
@@ -453,34 +601,57 @@ static int scan_payload(const Py_buffer *payload, int64_t count, int of_key, PyO
             return FLAW_NONE;
         }
         id = (int32_t)((uint32_t)field[1] << 24 | (uint32_t)field[2] << 16 | (uint32_t)field[3] << 8 | field[4]);
-        /* Records of one schema come in a row. */
-        if ((!has_last || id != last) && note_id(ids, id, result->index) < 0)
-            return -1;
-        last = id;
-        has_last = 1;
+        if (!note_id(table, id, result->index)) {
+            table->is_cut = 1;
+            return FLAW_NONE;
+        }
     }
     return at == end ? FLAW_NONE : FLAW_LEFT_OVER;
+}
+
+/* {id: first record}, a new reference. */
+static PyObject *ids_object(const id_table *table)
+{
+    PyObject *ids = PyDict_New();
+    for (int n = 0; ids != NULL && n < table->count; n++) {
+        PyObject *key = PyLong_FromLong(table->ids[n]), *first = PyLong_FromLongLong(table->firsts[n]);
+        if (key == NULL || first == NULL || PyDict_SetItem(ids, key, first) < 0)
+            Py_CLEAR(ids);
+        Py_XDECREF(key);
+        Py_XDECREF(first);
+    }
+    return ids;
 }
 
 PyObject *records_schema_ids(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer payload;
     long long count;
-    int of_key, flaw;
+    int of_key, max_ids;
+    enum flaw flaw;
     int64_t unframed = -1;
-    walk_result result = {0, 0, 0, 0};
+    walk_result result = {0};
+    id_table table;
+    const uint8_t *start;
     PyObject *ids;
 
-    if (!PyArg_ParseTuple(args, "y*Lp:schema_ids", &payload, &count, &of_key))
+    if (!PyArg_ParseTuple(args, "y*Lpi:schema_ids", &payload, &count, &of_key, &max_ids))
         return NULL;
-    ids = PyDict_New();
-    flaw = ids == NULL ? -1 : scan_payload(&payload, count, of_key, ids, &result, &unframed);
-    PyBuffer_Release(&payload);
-    if (flaw < 0) {
-        Py_XDECREF(ids);
-        return NULL;
+    memset(&table, 0, sizeof(table));
+    table.most = max_ids < MOST_IDS ? max_ids : MOST_IDS;
+    start = payload.buf;
+    if (payload.len > RELEASE_GIL_BYTES) {
+        Py_BEGIN_ALLOW_THREADS
+        flaw = scan_payload(start, start + payload.len, count, of_key, &table, &result, &unframed);
+        Py_END_ALLOW_THREADS
+    } else {
+        flaw = scan_payload(start, start + payload.len, count, of_key, &table, &result, &unframed);
     }
-    return Py_BuildValue("iLNL", flaw, (long long)result.index, ids, (long long)unframed);
+    PyBuffer_Release(&payload);
+    if ((ids = ids_object(&table)) == NULL)
+        return NULL;
+    return Py_BuildValue("iLNLO", (int)flaw, (long long)result.index, ids, (long long)unframed,
+                         table.is_cut ? Py_True : Py_False);
 }
 
 /* --- keys ----------------------------------------------------------------------------------------------------- */

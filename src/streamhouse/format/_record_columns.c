@@ -249,7 +249,7 @@ static inline int fill_row(table *to, const record_place *place, int64_t offset,
 static inline int read_source(table *to, const source *from, int filling, int64_t *record)
 {
     const uint8_t *at = from->payload.buf, *end = at + from->payload.len;
-    walk_result result = {0, 0, 0, 0};
+    walk_result result = {0};
     record_place place;
     for (; result.index < from->count; result.index++) {
         int64_t offset, timestamp = from->append_ms;

@@ -5,9 +5,6 @@
  */
 #include "_records.h"
 
-/* Payloads above this are walked without the GIL; below, letting it go costs more than the walk. */
-#define RELEASE_GIL_BYTES (64 * 1024)
-
 static enum flaw walk_payload(const uint8_t *at, const uint8_t *end, int64_t count, int consecutive,
                               walk_result *result)
 {
@@ -26,13 +23,14 @@ static PyObject *walk(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer payload;
     long long count;
-    int consecutive;
-    walk_result result = {0, 0, 0, 0};
+    int consecutive, max_headers;
+    walk_result result = {0};
     enum flaw flaw;
     const uint8_t *start;
 
-    if (!PyArg_ParseTuple(args, "y*Lp:walk", &payload, &count, &consecutive))
+    if (!PyArg_ParseTuple(args, "y*Lpi:walk", &payload, &count, &consecutive, &max_headers))
         return NULL;
+    result.max_headers = max_headers;
     start = payload.buf;
     if (payload.len > RELEASE_GIL_BYTES) {
         Py_BEGIN_ALLOW_THREADS
@@ -46,71 +44,20 @@ static PyObject *walk(PyObject *Py_UNUSED(module), PyObject *args)
                          (long long)result.max_timestamp_delta, (long long)result.null_keys);
 }
 
-/* Appends where a record stands, in positions of the payload; -1 with an exception set when memory is short. */
-static int append_place(PyObject *places, const uint8_t *start, const uint8_t *record, const record_place *place)
-{
-    int failed;
-    PyObject *item = Py_BuildValue("nnnnLinii", (Py_ssize_t)(record - start), (Py_ssize_t)(place->body - start),
-                                   (Py_ssize_t)(place->rest - start), (Py_ssize_t)(place->end - start),
-                                   (long long)place->timestamp_delta, (int)place->offset_delta,
-                                   (Py_ssize_t)(place->key - start), (int)place->key_length,
-                                   (int)place->value_length);
-    if (item == NULL)
-        return -1;
-    failed = PyList_Append(places, item);
-    Py_DECREF(item);
-    return failed;
-}
-
-static PyObject *locate(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    Py_buffer payload;
-    long long count;
-    walk_result result = {0, 0, 0, 0};
-    record_place place;
-    enum flaw flaw = FLAW_NONE;
-    const uint8_t *start, *at, *end;
-    PyObject *places;
-
-    if (!PyArg_ParseTuple(args, "y*L:locate", &payload, &count))
-        return NULL;
-    if ((places = PyList_New(0)) == NULL) {
-        PyBuffer_Release(&payload);
-        return NULL;
-    }
-    start = at = payload.buf;
-    end = start + payload.len;
-    for (; flaw == FLAW_NONE && result.index < count; result.index++) {
-        const uint8_t *record = at;
-        if (at == end)
-            flaw = FLAW_TOO_FEW;
-        else
-            flaw = walk_record(&at, end, 0, &result, &place);
-        if (flaw == FLAW_NONE && append_place(places, start, record, &place) < 0) {
-            PyBuffer_Release(&payload);
-            Py_DECREF(places);
-            return NULL;
-        }
-    }
-    if (flaw == FLAW_NONE && at != end)
-        flaw = FLAW_LEFT_OVER;
-    PyBuffer_Release(&payload);
-    return Py_BuildValue("iN", (int)flaw, places);
-}
-
 static PyMethodDef methods[] = {
     {"walk", walk, METH_VARARGS,
-     "walk(payload, count, consecutive) -> (flaw, index, min_timestamp_delta, max_timestamp_delta, null_keys)"},
-    {"locate", locate, METH_VARARGS,
-     "locate(payload, count) -> (flaw, [(start, body, rest, end, timestamp_delta, offset_delta, key, key_length, "
-     "value_length)])"},
+     "walk(payload, count, consecutive, max_headers) -> (flaw, index, min_timestamp_delta, max_timestamp_delta, null_keys)"},
     {"encode", records_encode, METH_VARARGS,
      "encode(records, now_ms, room_bytes) -> (flaw, record, batch, base_timestamp_ms, max_timestamp_ms)"},
     {"decode", records_decode, METH_VARARGS,
-     "decode(payload, count, base_offset, base_timestamp_ms, append_time_ms, from_offset, record_type) -> (flaw, "
-     "record, records)"},
+     "decode(payload, count, base_offset, base_timestamp_ms, append_time_ms, from_offset, record_type, position, index, "
+     "max_records, max_bytes, max_headers) -> (flaw, record, records, position)"},
+    {"find_time", records_find_time, METH_VARARGS,
+     "find_time(payload, count, base_offset, base_timestamp_ms, append_time_ms, from_offset, timestamp_ms) -> (flaw, "
+     "record, is_found, offset, timestamp_ms)"},
     {"schema_ids", records_schema_ids, METH_VARARGS,
-     "schema_ids(payload, count, of_key) -> (flaw, record, {id: first record}, unframed record or -1)"},
+     "schema_ids(payload, count, of_key, max_ids) -> (flaw, record, {id: first record}, unframed record or -1, whether "
+     "there are more ids)"},
     {"murmur2", records_murmur2, METH_O, "murmur2(key) -> hash of a key as in Java's client"},
     {"columns", records_columns, METH_VARARGS,
      "columns(payloads, wanted, from_offset, last_offset, from_ms, last_ms) -> (flaw, payload, record, rows, (null keys, "

@@ -24,14 +24,19 @@ enum flaw {
     FLAW_HEADER_COUNT = 8,
     FLAW_HEADER = 9,
     FLAW_SIZE = 10,
-    FLAW_RANGE = 11
+    FLAW_RANGE = 11,
+    FLAW_HEADERS = 12
 };
+
+/* Payloads above this are walked without the GIL; below, letting it go costs more than the walk. */
+#define RELEASE_GIL_BYTES (64 * 1024)
 
 typedef struct {
     int64_t index;
     int64_t min_timestamp_delta;
     int64_t max_timestamp_delta;
     int64_t null_keys;
+    int32_t max_headers; /* of one record; 0: as many as it has room for */
 } walk_result;
 
 /* Where the parts of a record stand; lengths are -1 for null. */
@@ -88,7 +93,7 @@ static inline enum flaw skip_field(const uint8_t **at, const uint8_t *end, int32
     return FLAW_NONE;
 }
 
-static inline enum flaw walk_headers(const uint8_t **at, const uint8_t *end)
+static inline enum flaw walk_headers(const uint8_t **at, const uint8_t *end, int32_t most)
 {
     int32_t count, length;
     enum flaw flaw;
@@ -96,6 +101,8 @@ static inline enum flaw walk_headers(const uint8_t **at, const uint8_t *end)
         return FLAW_NUMBER;
     if (count < 0 || count > end - *at)
         return FLAW_HEADER_COUNT;
+    if (most > 0 && count > most)
+        return FLAW_HEADERS;
     while (count-- > 0) {
         if ((flaw = skip_field(at, end, 0, FLAW_HEADER, &length)) != FLAW_NONE)
             return flaw;
@@ -134,7 +141,7 @@ static inline enum flaw walk_record(const uint8_t **at, const uint8_t *payload_e
         return flaw;
     place->value = *at - (place->value_length > 0 ? place->value_length : 0);
     place->headers = *at;
-    if ((flaw = walk_headers(at, end)) != FLAW_NONE)
+    if ((flaw = walk_headers(at, end, result->max_headers)) != FLAW_NONE)
         return flaw;
     if (*at != end)
         return FLAW_SIZE;
@@ -200,6 +207,7 @@ static inline uint32_t murmur2(const uint8_t *key, size_t length)
 /* _record_codec.c */
 PyObject *records_encode(PyObject *module, PyObject *args);
 PyObject *records_decode(PyObject *module, PyObject *args);
+PyObject *records_find_time(PyObject *module, PyObject *args);
 PyObject *records_schema_ids(PyObject *module, PyObject *args);
 PyObject *records_murmur2(PyObject *module, PyObject *key);
 

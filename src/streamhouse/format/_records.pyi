@@ -3,11 +3,9 @@ from collections.abc import Sequence
 from streamhouse.format.batch import Buffer
 from streamhouse.format.column_batches import BytesColumn, HeadersColumn, NumberColumn
 from streamhouse.format.columns import Payload
-from streamhouse.format.record_walk import Place
 from streamhouse.model.record import NewRecord, StoredRecord
 
-def walk(payload: Buffer, count: int, consecutive: bool) -> tuple[int, int, int, int, int]: ...
-def locate(payload: Buffer, count: int) -> tuple[int, list[Place]]: ...
+def walk(payload: Buffer, count: int, consecutive: bool, max_headers: int) -> tuple[int, int, int, int, int]: ...
 def murmur2(key: bytes) -> int: ...
 def encode(records: Sequence[NewRecord], now_ms: int, room_bytes: int) -> tuple[int, int, bytearray, int, int]: ...
 def decode(
@@ -18,8 +16,24 @@ def decode(
     append_time_ms: int | None,
     from_offset: int,
     record_type: type[StoredRecord],
-) -> tuple[int, int, list[StoredRecord]]: ...
-def schema_ids(payload: Buffer, count: int, of_key: bool) -> tuple[int, int, dict[int, int], int]: ...
+    position: int,
+    index: int,
+    max_records: int,
+    max_bytes: int,
+    max_headers: int,
+) -> tuple[int, int, list[StoredRecord], int]: ...
+def find_time(
+    payload: Buffer,
+    count: int,
+    base_offset: int,
+    base_timestamp_ms: int,
+    append_time_ms: int | None,
+    from_offset: int,
+    timestamp_ms: int,
+) -> tuple[int, int, int, int, int]: ...
+def schema_ids(
+    payload: Buffer, count: int, of_key: bool, max_ids: int
+) -> tuple[int, int, dict[int, int], int, bool]: ...
 def columns(
     payloads: tuple[Payload, ...], wanted: int, from_offset: int, last_offset: int, from_ms: int, last_ms: int
 ) -> tuple[int, int, int, int, tuple[int, int, int, int], tuple[bytearray | None, ...]]: ...

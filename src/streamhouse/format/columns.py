@@ -188,7 +188,7 @@ def columns_in_python(payloads: Sequence[Payload], selection: Selection) -> Colu
     types: list[int] = []
     at = 0
     for index, (payload, count, base_offset, base_ms, append_ms) in enumerate(payloads):
-        flaw, at, decoded = decode_in_python(payload, count, Origin(base_offset, base_ms, append_ms), _MIN_LONG)
+        flaw, at, decoded, _ = decode_in_python(payload, count, Origin(base_offset, base_ms, append_ms), _MIN_LONG)
         if flaw:
             return ColumnsRead(flaw, index, at, None)
         chosen = [r for r in decoded if first <= r.offset <= last and earliest <= r.timestamp_ms <= latest]

@@ -13,7 +13,7 @@ from types import UnionType
 from typing import Final, NamedTuple
 
 from streamhouse.format.batch import Buffer
-from streamhouse.format.record_walk import Flaw, Place, locate_in_python
+from streamhouse.format.record_walk import Flaw, FlawFound, Place, read_place
 from streamhouse.format.schemas.framing import MAGIC, PREFIX_BYTES
 from streamhouse.format.varint import append_varint, read_varint
 from streamhouse.model.record import Header, NewRecord, StoredRecord
@@ -21,13 +21,16 @@ from streamhouse.model.record import Header, NewRecord, StoredRecord
 try:
     from streamhouse.format import _records
 
-    IS_COMPILED = hasattr(_records, "encode")
+    IS_COMPILED = hasattr(_records, "find_time")
 except ImportError:  # built without a compiler
     IS_COMPILED = False
 
 _MIN_LONG: Final = -(2**63)
 _MAX_LONG: Final = 2**63 - 1
 _MAX_INT: Final = 2**31 - 1
+
+MAX_SCHEMA_IDS: Final = 1000
+"""Different schema ids that are looked for in one batch; no more than `MOST_IDS` in `_record_codec.c`."""
 
 
 class Encoded(NamedTuple):
@@ -41,11 +44,36 @@ class Encoded(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The records, or the flaw of the record at `record`."""
+    """The records up to `record`, which stands at `position` and may have a flaw."""
 
     flaw: Flaw
     record: int
     records: list[StoredRecord]
+    position: int
+
+
+class Part(NamedTuple):
+    """Where decoding goes on, and how much of a payload becomes records at once: one at least.
+
+    No record may have more than `max_headers`, 0: as many as it has room for; records that are left out may.
+    """
+
+    position: int = 0
+    record: int = 0
+    max_records: int = _MAX_INT
+    max_bytes: int = _MAX_LONG
+    max_headers: int = 0
+
+
+ALL: Final = Part()
+
+
+class FoundTime(NamedTuple):
+    """Offset and timestamp of a record, None where there is none; or the flaw of the record at `record`."""
+
+    flaw: Flaw
+    record: int
+    found: tuple[int, int] | None
 
 
 class Origin(NamedTuple):
@@ -59,24 +87,19 @@ class Origin(NamedTuple):
 class SchemaIds(NamedTuple):
     """The schema ids that keys or values begin with, each with the index of the first record that has it.
 
-    `unframed` is the first record that is neither null nor begins with an id; what comes behind it was not looked at.
+    `unframed` is the first record that is neither null nor begins with an id; what comes behind it was not looked at,
+    nor what comes behind `MAX_SCHEMA_IDS` different ids, where `is_cut`.
     """
 
     ids: dict[int, int]
     unframed: int | None
+    is_cut: bool = False
 
 
 class ScannedIds(NamedTuple):
     flaw: Flaw
     record: int
     found: SchemaIds
-
-
-class _Found(Exception):
-    """A flaw on its way from a field to the encoder; never leaves this module."""
-
-    def __init__(self, flaw: Flaw) -> None:
-        self.flaw = flaw
 
 
 def encode(records: Sequence[NewRecord], now_ms: int, *, room_bytes: int) -> Encoded:
@@ -102,35 +125,67 @@ def encode_in_python(records: Sequence[NewRecord], now_ms: int, room_bytes: int)
             if index == 0:
                 base_ms = latest_ms = own_ms
             _append_record(batch, record, index, own_ms - base_ms)
-        except _Found as found:
+        except FlawFound as found:
             return Encoded(found.flaw, index, bytearray(), 0, 0)
         latest_ms = max(latest_ms, own_ms)
     return Encoded(Flaw.NONE, len(records), batch, base_ms, latest_ms)
 
 
-def decode(payload: Buffer, count: int, origin: Origin, *, from_offset: int = 0) -> Decoded:
-    """The records of a payload that `count` of them must fill, from an offset on; offsets may have gaps."""
+def decode(payload: Buffer, count: int, origin: Origin, *, from_offset: int = 0, part: Part = ALL) -> Decoded:
+    """Records of a payload that `count` of them must fill, from an offset on; offsets may have gaps."""
     if IS_COMPILED:
-        return decode_in_c(payload, count, origin, from_offset)
-    return decode_in_python(payload, count, origin, from_offset)
+        return decode_in_c(payload, count, origin, from_offset, part)
+    return decode_in_python(payload, count, origin, from_offset, part)
 
 
-def decode_in_c(payload: Buffer, count: int, origin: Origin, from_offset: int) -> Decoded:
-    flaw, record, records = _records.decode(payload, count, *origin, from_offset, StoredRecord)
-    return Decoded(Flaw(flaw), record, records)
+def decode_in_c(payload: Buffer, count: int, origin: Origin, from_offset: int, part: Part = ALL) -> Decoded:
+    flaw, record, records, position = _records.decode(payload, count, *origin, from_offset, StoredRecord, *part)
+    return Decoded(Flaw(flaw), record, records, position)
 
 
-def decode_in_python(payload: Buffer, count: int, origin: Origin, from_offset: int) -> Decoded:
-    flaw, places = locate_in_python(payload, count)
+def decode_in_python(payload: Buffer, count: int, origin: Origin, from_offset: int, part: Part = ALL) -> Decoded:
+    position, index, max_records, max_bytes, max_headers = part
+    start: int | None = None  # of the first record that is wanted
     records: list[StoredRecord] = []
-    for index, place in enumerate(places):
-        offset = origin.base_offset + place[5]
-        own_ms = origin.base_timestamp_ms + place[4] if origin.append_time_ms is None else origin.append_time_ms
-        if not (_MIN_LONG <= offset <= _MAX_LONG and _MIN_LONG <= own_ms <= _MAX_LONG):
-            return Decoded(Flaw.RANGE, index, records)
+    while index < count:
+        if start is not None and (len(records) >= max_records or position - start >= max_bytes):
+            return Decoded(Flaw.NONE, index, records, position)
+        try:
+            most = 0 if start is None else max_headers
+            place, offset, own_ms = _read_numbers(payload, position, origin, most)
+        except FlawFound as found:
+            return Decoded(found.flaw, index, records, position)
+        if start is None and offset >= from_offset:
+            start = position
+            continue
         if offset >= from_offset:
             records.append(StoredRecord(offset, own_ms, *_read_fields(payload, place)))
-    return Decoded(flaw, len(places), records)
+        position, index = place[3], index + 1
+    return Decoded(Flaw.NONE if position == len(payload) else Flaw.LEFT_OVER, index, records, position)
+
+
+def find_time(payload: Buffer, count: int, origin: Origin, *, from_offset: int, timestamp_ms: int) -> FoundTime:
+    """The first record, at or above an offset, that is not older; what comes behind it is not looked at."""
+    act = find_time_in_c if IS_COMPILED else find_time_in_python
+    return act(payload, count, origin, from_offset, timestamp_ms)
+
+
+def find_time_in_c(payload: Buffer, count: int, origin: Origin, from_offset: int, timestamp_ms: int) -> FoundTime:
+    flaw, record, is_found, *found = _records.find_time(payload, count, *origin, from_offset, timestamp_ms)
+    return FoundTime(Flaw(flaw), record, (found[0], found[1]) if is_found else None)
+
+
+def find_time_in_python(payload: Buffer, count: int, origin: Origin, from_offset: int, timestamp_ms: int) -> FoundTime:
+    position = 0
+    for index in range(count):
+        try:
+            place, offset, own_ms = _read_numbers(payload, position, origin)
+        except FlawFound as found:
+            return FoundTime(found.flaw, index, None)
+        if offset >= from_offset and own_ms >= timestamp_ms:
+            return FoundTime(Flaw.NONE, index, (offset, own_ms))
+        position = place[3]
+    return FoundTime(Flaw.NONE if position == len(payload) else Flaw.LEFT_OVER, max(count, 0), None)
 
 
 def scan_schema_ids(payload: Buffer, count: int, *, of_key: bool) -> ScannedIds:
@@ -139,24 +194,43 @@ def scan_schema_ids(payload: Buffer, count: int, *, of_key: bool) -> ScannedIds:
 
 
 def schema_ids_in_c(payload: Buffer, count: int, of_key: bool) -> ScannedIds:
-    flaw, record, ids, unframed = _records.schema_ids(payload, count, of_key)
-    return ScannedIds(Flaw(flaw), record, SchemaIds(ids, None if unframed < 0 else unframed))
+    flaw, record, ids, unframed, is_cut = _records.schema_ids(payload, count, of_key, MAX_SCHEMA_IDS)
+    return ScannedIds(Flaw(flaw), record, SchemaIds(ids, None if unframed < 0 else unframed, is_cut))
 
 
 def schema_ids_in_python(payload: Buffer, count: int, of_key: bool) -> ScannedIds:
-    flaw, places = locate_in_python(payload, count)
     ids: dict[int, int] = {}
-    for index, place in enumerate(places):
+    position = 0
+    for index in range(count):
+        try:
+            place = read_place(payload, position)
+        except FlawFound as found:
+            return ScannedIds(found.flaw, index, SchemaIds(ids, None))
+        position = place[3]
         start, length = (place[6], place[7]) if of_key else _value_place(payload, place)
         if length < 0:
             continue
         if length < PREFIX_BYTES or payload[start] != MAGIC:
             return ScannedIds(Flaw.NONE, index, SchemaIds(ids, index))
-        ids.setdefault(int.from_bytes(payload[start + 1 : start + PREFIX_BYTES], "big", signed=True), index)
-    return ScannedIds(flaw, len(places), SchemaIds(ids, None))
+        schema_id = int.from_bytes(payload[start + 1 : start + PREFIX_BYTES], "big", signed=True)
+        if len(ids) >= MAX_SCHEMA_IDS and schema_id not in ids:
+            return ScannedIds(Flaw.NONE, index, SchemaIds(ids, None, is_cut=True))
+        ids.setdefault(schema_id, index)
+    flaw = Flaw.NONE if position == len(payload) else Flaw.LEFT_OVER
+    return ScannedIds(flaw, max(count, 0), SchemaIds(ids, None))
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
+
+
+def _read_numbers(payload: Buffer, position: int, origin: Origin, max_headers: int = 0) -> tuple[Place, int, int]:
+    """A record with its offset and its time; raises `FlawFound`."""
+    place = read_place(payload, position, None, max_headers)
+    offset = origin.base_offset + place[5]
+    own_ms = origin.base_timestamp_ms + place[4] if origin.append_time_ms is None else origin.append_time_ms
+    if not (_MIN_LONG <= offset <= _MAX_LONG and _MIN_LONG <= own_ms <= _MAX_LONG):
+        raise FlawFound(Flaw.RANGE)
+    return place, offset, own_ms
 
 
 def _value_place(payload: Buffer, place: Place) -> tuple[int, int]:
@@ -196,13 +270,13 @@ def _time_of(record: NewRecord, now_ms: int) -> int:
         return now_ms
     _is_a(int, record[3], "a timestamp")
     if not _MIN_LONG <= record[3] <= _MAX_LONG:
-        raise _Found(Flaw.RANGE)
+        raise FlawFound(Flaw.RANGE)
     return record[3]
 
 
 def _append_record(batch: bytearray, record: NewRecord, offset_delta: int, timestamp_delta: int) -> None:
     if not _MIN_LONG <= timestamp_delta <= _MAX_LONG:
-        raise _Found(Flaw.RANGE)
+        raise FlawFound(Flaw.RANGE)
     value, key, headers = record[:3]
     body = bytearray(1)
     append_varint(body, timestamp_delta)
@@ -214,7 +288,7 @@ def _append_record(batch: bytearray, record: NewRecord, offset_delta: int, times
     for header in headers:
         _append_header(body, header)
     if len(body) > _MAX_INT:
-        raise _Found(Flaw.LENGTH)
+        raise FlawFound(Flaw.LENGTH)
     append_varint(batch, len(body))
     batch += body
 
@@ -228,7 +302,7 @@ def _append_header(body: bytearray, header: Header) -> None:
     try:
         encoded = name.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, as JSON may have it
-        raise _Found(Flaw.HEADER) from None
+        raise FlawFound(Flaw.HEADER) from None
     _append_field(body, encoded, "a header's name")
     _append_field(body, value, "a header's value")
 

@@ -1,6 +1,6 @@
 """Record walk: whether a payload is exactly so many well-formed records.
 
-Data path   wire -> check_batch -> `format.records.validate_records` -> **walk** -> broker; **locate** for compaction
+Data path   wire -> check_batch -> `format.records.validate_records` -> **walk** -> broker
 Owns        the rules of a record's structure, twice: here, and as fast in `_records.c` where that could be built
 Leaves      decompression and error texts to `format.records`
 
@@ -16,10 +16,10 @@ from streamhouse.format.varint import VARLONG, BadVarint, read_varint
 
 try:
     from streamhouse.format import _records
+
+    IS_COMPILED = hasattr(_records, "find_time")
 except ImportError:  # built without a compiler
     IS_COMPILED = False
-else:
-    IS_COMPILED = True
 
 
 class Flaw(IntEnum):
@@ -37,6 +37,7 @@ class Flaw(IntEnum):
     HEADER = 9
     SIZE = 10
     RANGE = 11
+    HEADERS = 12
 
 
 class Walked(NamedTuple):
@@ -55,89 +56,98 @@ delta), end; timestamp delta, offset delta; key, key length, value length (-1 fo
 record."""
 
 
-class _Found(Exception):
-    """A flaw on its way from a field to the walk; never leaves this module."""
+class FlawFound(Exception):
+    """A flaw on its way from a field to the walk; never leaves the modules of this package."""
 
     def __init__(self, flaw: Flaw) -> None:
         self.flaw = flaw
 
 
-def walk(payload: Buffer, count: int, *, consecutive: bool = True) -> Walked:
-    """Walk `count` records that fill the payload; `consecutive` ones have the offset deltas 0, 1, 2 and so on."""
-    return walk_in_c(payload, count, consecutive) if IS_COMPILED else walk_in_python(payload, count, consecutive)
+def walk(payload: Buffer, count: int, *, consecutive: bool = True, max_headers: int = 0) -> Walked:
+    """Walk `count` records that fill the payload; `consecutive` ones have the offset deltas 0, 1, 2 and so on.
+
+    None may have more than `max_headers`; 0: as many as it has room for.
+    """
+    if IS_COMPILED:
+        return walk_in_c(payload, count, consecutive, max_headers)
+    return walk_in_python(payload, count, consecutive, max_headers)
 
 
-def walk_in_c(payload: Buffer, count: int, consecutive: bool) -> Walked:
-    flaw, record, *facts = _records.walk(payload, count, consecutive)
+def walk_in_c(payload: Buffer, count: int, consecutive: bool, max_headers: int = 0) -> Walked:
+    flaw, record, *facts = _records.walk(payload, count, consecutive, max_headers)
     return _flawed(Flaw(flaw), record) if flaw else Walked(Flaw.NONE, record, *facts)
 
 
-def walk_in_python(payload: Buffer, count: int, consecutive: bool) -> Walked:
+def walk_in_python(payload: Buffer, count: int, consecutive: bool, max_headers: int = 0) -> Walked:
     """The same in plain Python: the fallback, and the oracle for the one in C."""
-    flaw, places = _locate(payload, count, consecutive)
-    if flaw:
-        return _flawed(flaw, len(places))
-    deltas = [place[4] for place in places]
-    null_keys = sum(place[7] < 0 for place in places)
-    return Walked(Flaw.NONE, len(deltas), min(deltas, default=0), max(deltas, default=0), null_keys)
-
-
-def locate(payload: Buffer, count: int) -> tuple[Flaw, list[Place]]:
-    """Where each of `count` records that fill the payload stands, up to the first flaw; offsets may have gaps."""
-    return locate_in_c(payload, count) if IS_COMPILED else locate_in_python(payload, count)
-
-
-def locate_in_c(payload: Buffer, count: int) -> tuple[Flaw, list[Place]]:
-    flaw, places = _records.locate(payload, count)
-    return Flaw(flaw), places
+    least = most = null_keys = position = 0
+    for index in range(count):
+        try:
+            place = read_place(payload, position, index if consecutive else None, max_headers)
+        except FlawFound as found:
+            return _flawed(found.flaw, index)
+        least = place[4] if index == 0 else min(least, place[4])
+        most = place[4] if index == 0 else max(most, place[4])
+        null_keys += place[7] < 0
+        position = place[3]
+    if position < len(payload):
+        return _flawed(Flaw.LEFT_OVER, max(count, 0))
+    return Walked(Flaw.NONE, max(count, 0), least, most, null_keys)
 
 
 def locate_in_python(payload: Buffer, count: int) -> tuple[Flaw, list[Place]]:
-    return _locate(payload, count, False)
-
-
-def _locate(payload: Buffer, count: int, consecutive: bool) -> tuple[Flaw, list[Place]]:
-    position, end = 0, len(payload)
+    """Where each of `count` records that fill the payload stands, up to the first flaw; offsets may have gaps."""
     places: list[Place] = []
-    for index in range(count):
-        if position == end:
-            return Flaw.TOO_FEW, places
+    position = 0
+    for _ in range(count):
         try:
-            place = _walk_record(payload, position, end, index if consecutive else None)
-        except BadVarint:
-            return Flaw.NUMBER, places
-        except _Found as found:
+            places.append(read_place(payload, position))
+        except FlawFound as found:
             return found.flaw, places
-        places.append(place)
-        position = place[3]
-    return (Flaw.NONE if position == end else Flaw.LEFT_OVER), places
+        position = places[-1][3]
+    return (Flaw.NONE if position == len(payload) else Flaw.LEFT_OVER), places
+
+
+def read_place(payload: Buffer, position: int, expected: int | None = None, max_headers: int = 0) -> Place:
+    """Where the parts of the record at `position` stand; its offset delta must be the `expected` one, if there is one.
+
+    Raises `FlawFound`.
+    """
+    if position == len(payload):
+        raise FlawFound(Flaw.TOO_FEW)
+    try:
+        return _walk_record(payload, position, len(payload), expected, max_headers)
+    except BadVarint:
+        raise FlawFound(Flaw.NUMBER) from None
 
 
 def _flawed(flaw: Flaw, index: int) -> Walked:
     return Walked(flaw, index, 0, 0, 0)
 
 
-def _walk_record(payload: Buffer, start: int, payload_end: int, expected: int | None) -> Place:
+def _walk_record(payload: Buffer, start: int, payload_end: int, expected: int | None, max_headers: int) -> Place:
     length, body = read_varint(payload, start, payload_end)
     if not 1 <= length <= payload_end - body:
-        raise _Found(Flaw.LENGTH)
+        raise FlawFound(Flaw.LENGTH)
     end = body + length
     timestamp_delta, rest = read_varint(payload, body + 1, end, VARLONG)
     offset_delta, position = read_varint(payload, rest, end)
     if expected is not None and offset_delta != expected:
-        raise _Found(Flaw.OFFSET)
+        raise FlawFound(Flaw.OFFSET)
     key_length, position = _skip_field(payload, position, end, least=-1, flaw=Flaw.KEY)
     key = position - max(key_length, 0)
     value_length, position = _skip_field(payload, position, end, least=-1, flaw=Flaw.VALUE)
-    if _skip_headers(payload, position, end) != end:
-        raise _Found(Flaw.SIZE)
+    if _skip_headers(payload, position, end, max_headers) != end:
+        raise FlawFound(Flaw.SIZE)
     return start, body, rest, end, timestamp_delta, offset_delta, key, key_length, value_length
 
 
-def _skip_headers(payload: Buffer, position: int, end: int) -> int:
+def _skip_headers(payload: Buffer, position: int, end: int, most: int) -> int:
     count, position = read_varint(payload, position, end)
     if not 0 <= count <= end - position:
-        raise _Found(Flaw.HEADER_COUNT)
+        raise FlawFound(Flaw.HEADER_COUNT)
+    if most and count > most:
+        raise FlawFound(Flaw.HEADERS)
     for _ in range(count):
         _, position = _skip_field(payload, position, end, least=0, flaw=Flaw.HEADER)
         _, position = _skip_field(payload, position, end, least=-1, flaw=Flaw.HEADER)
@@ -147,5 +157,5 @@ def _skip_headers(payload: Buffer, position: int, end: int) -> int:
 def _skip_field(payload: Buffer, position: int, end: int, *, least: int, flaw: Flaw) -> tuple[int, int]:
     length, position = read_varint(payload, position, end)
     if not least <= length <= end - position:
-        raise _Found(flaw)
+        raise FlawFound(flaw)
     return length, position + max(length, 0)

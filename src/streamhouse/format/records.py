@@ -1,26 +1,41 @@
 """Records: what is inside a batch, for the paths that must look.
 
 Data path   wire -> check_batch -> **validate_records** -> broker; Kafka's fetch never comes here
-            broker.records -> **encode_batch** -> append; stored batch -> **decode_batch** -> HTTP, gRPC
+            broker.records -> **encode_batch** -> append; stored batch -> **iterate_batch** -> HTTP, gRPC
 Owns        judging, reading and building the records of a batch; lookup of a record by time
-Leaves      the header to `format.batch`, codecs to `format.compression`, the walk itself to `format.record_walk`, the
-            bytes of records to `format.record_codec`
+Leaves      the header to `format.batch`, codecs to `format.compression` and `format.decompression`, the walk itself to
+            `format.record_walk`, the bytes of records to `format.record_codec`
+
+Whatever reads records does it here, or from what `stored_payload` gives. Records become objects a few at a time, when
+they are asked for: two bytes of a payload may be a header, which takes a hundred as an object.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from streamhouse.errors import CorruptBatch, InvalidRecord
 from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, pack_batch, read_header, seal
-from streamhouse.format.compression import Codec, compress, decompress
-from streamhouse.format.record_codec import Origin, SchemaIds, decode, encode, scan_schema_ids
-from streamhouse.format.record_walk import Flaw, Place, locate, walk
+from streamhouse.format.compression import Codec, compress
+from streamhouse.format.decompression import decompress
+from streamhouse.format.record_codec import Origin, Part, SchemaIds, decode, encode, find_time, scan_schema_ids
+from streamhouse.format.record_walk import Flaw, walk
 from streamhouse.model.record import NewRecord, StoredRecord
 
 NO_PRODUCER: Final = -1
 NO_EPOCH: Final = -1
+
+MAX_RECORD_HEADERS: Final = 10_000
+"""Headers that a record may have to be read here, unless the reader says otherwise."""
+
+MAX_BATCH_RECORDS: Final = 1_000_000
+"""Records that a produced batch may have, unless the caller says otherwise."""
+
+CHUNK_RECORDS: Final = 1000
+CHUNK_BYTES: Final = 64 * 1024
+"""Of a batch so much becomes objects at a time, one record at least."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _MAGIC: Final = 2
@@ -50,6 +65,7 @@ _FLAW_TEXTS: Final = {
     Flaw.HEADER: "a header's length is impossible",
     Flaw.SIZE: "a record's fields don't fill it",
     Flaw.RANGE: "an offset or a timestamp leaves 64 bits",
+    Flaw.HEADERS: "more headers than a record may have",
 }
 
 
@@ -72,11 +88,31 @@ class RecordsSummary(NamedTuple):
     null_keys: int
 
 
-def validate_records(batch: Buffer, header: BatchHeader, *, limit_bytes: int) -> RecordsSummary:
-    """Raise `CorruptBatch` or `InvalidRecord` unless the payload is exactly the records that the header promises."""
-    walked = walk(stored_payload(batch, header, limit_bytes), header.record_count)
+def validate_records(
+    batch: Buffer,
+    header: BatchHeader,
+    *,
+    limit_bytes: int,
+    max_records: int = MAX_BATCH_RECORDS,
+    max_headers: int = MAX_RECORD_HEADERS,
+) -> RecordsSummary:
+    """Raise `CorruptBatch` or `InvalidRecord` unless the payload is exactly the records that the header promises, and
+    these are no more than `max_records` with no more than `max_headers` each."""
+    check_record_count(header, max_records)
+    return validate_payload(stored_payload(batch, header, limit_bytes), header, max_headers=max_headers)
+
+
+def check_record_count(header: BatchHeader, max_records: int) -> None:
+    """Raise `InvalidRecord` for a batch of too many records."""
+    if header.record_count > max_records:
+        raise InvalidRecord(f"too many records in a batch; records={header.record_count} limit={max_records}")
+
+
+def validate_payload(payload: Buffer, header: BatchHeader, *, max_headers: int) -> RecordsSummary:
+    """As `validate_records`, for records that were decompressed."""
+    walked = walk(payload, header.record_count, max_headers=max_headers)
     if walked.flaw:
-        raise InvalidRecord(f"records are malformed; record={walked.record} why={_FLAW_TEXTS[walked.flaw]}")
+        raise _refused(walked.flaw, walked.record, max_headers)
     if header.is_log_append_time:
         return RecordsSummary(header.max_timestamp_ms, header.max_timestamp_ms, walked.null_keys)
     earliest = header.base_timestamp_ms + walked.min_timestamp_delta
@@ -116,23 +152,36 @@ def encode_batch(
     return batch
 
 
-def decode_batch(batch: Buffer, *, limit_bytes: int, from_offset: int = 0) -> list[StoredRecord]:
-    """The records of a stored batch from an offset on; what follows the batch is not read. Control batches have none.
+def iterate_batch(
+    batch: Buffer, *, limit_bytes: int, from_offset: int = 0, max_headers: int = MAX_RECORD_HEADERS
+) -> Iterator[StoredRecord]:
+    """The records of a stored batch from an offset on, made as they are asked for; what follows the batch is not read.
+    Control batches have none.
 
-    Raises `CorruptBatch` where they aren't what the header promises, `InvalidRecord` where they are above the limit.
+    Raises `CorruptBatch` where they aren't what the header promises, after those before it, and `InvalidRecord` where
+    they are above the limits. The batch is decompressed when the first record is asked for.
     """
     header = read_header(batch)
     if header.is_control or not header.record_count:
-        return []
-    return _decoded(batch, header, limit_bytes, from_offset)
+        return
+    yield from _decoded(batch, header, limit_bytes, from_offset, max_headers)
+
+
+def decode_batch(batch: Buffer, *, limit_bytes: int, from_offset: int = 0) -> list[StoredRecord]:
+    """As `iterate_batch`, all of them."""
+    return list(iterate_batch(batch, limit_bytes=limit_bytes, from_offset=from_offset))
 
 
 def schema_ids(batch: Buffer, header: BatchHeader, *, limit_bytes: int, part: Literal["key", "value"]) -> SchemaIds:
     """Which schemas the keys or the values of a produced batch say they are written with; nulls need none."""
-    payload = stored_payload(batch, header, limit_bytes)
+    return schema_ids_in(stored_payload(batch, header, limit_bytes), header, part=part)
+
+
+def schema_ids_in(payload: Buffer, header: BatchHeader, *, part: Literal["key", "value"]) -> SchemaIds:
+    """As `schema_ids`, for records that were decompressed."""
     flaw, index, found = scan_schema_ids(payload, header.record_count, of_key=part == "key")
     if flaw:
-        raise InvalidRecord(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}")
+        raise _refused(flaw, index)
     return found
 
 
@@ -142,10 +191,16 @@ def read_records(batch: Buffer, *, limit_bytes: int) -> list[Record]:
 
 
 def find_records(
-    batch: Buffer, header: BatchHeader, matches: Callable[[Record], bool], *, among: int, limit_bytes: int
+    batch: Buffer,
+    header: BatchHeader,
+    matches: Callable[[Record], bool],
+    *,
+    among: int,
+    limit_bytes: int,
+    max_headers: int = MAX_RECORD_HEADERS,
 ) -> list[int]:
-    """Positions of the matching ones among the first records of a batch; slow."""
-    first = _decoded(batch, header, limit_bytes)[:among]
+    """Positions of the matching ones among the first records of a batch; no others are looked at. Slow."""
+    first = islice(_decoded(batch, header, limit_bytes, max_headers=max_headers), among)
     return [position for position, record in enumerate(first) if matches(_seen(record))]
 
 
@@ -157,10 +212,13 @@ def first_record_at(
     if header.is_log_append_time and header.record_count == header.last_offset_delta + 1:
         at_or_after = header.max_timestamp_ms >= timestamp_ms and from_offset < header.end
         return (max(header.base_offset, from_offset), header.max_timestamp_ms) if at_or_after else None
-    for record in _decoded(batch, header, limit_bytes, from_offset):
-        if record.timestamp_ms >= timestamp_ms:
-            return record.offset, record.timestamp_ms
-    return None
+    payload = stored_payload(batch, header, limit_bytes)
+    flaw, index, found = find_time(
+        payload, header.record_count, _origin(header), from_offset=from_offset, timestamp_ms=timestamp_ms
+    )
+    if flaw:
+        raise malformed(flaw, index)
+    return found
 
 
 def build_batch(
@@ -204,25 +262,37 @@ def malformed(flaw: Flaw, index: int) -> CorruptBatch:
     return CorruptBatch(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}")
 
 
-def located_payload(batch: Buffer, header: BatchHeader, *, limit_bytes: int) -> tuple[memoryview, list[Place]]:
-    """The decompressed records of a stored batch, and where each of them stands."""
-    if not header.record_count:
-        return memoryview(b""), []
-    payload = stored_payload(batch, header, limit_bytes)
-    flaw, places = locate(payload, header.record_count)
-    if flaw:
-        raise malformed(flaw, len(places))
-    return memoryview(payload), places
+def _refused(flaw: Flaw, index: int, max_headers: int = 0) -> InvalidRecord:
+    """What to say of a produced batch whose record `index` is not one."""
+    limit = f" limit={max_headers}" if flaw is Flaw.HEADERS else ""
+    return InvalidRecord(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}{limit}")
 
 
-def _decoded(batch: Buffer, header: BatchHeader, limit_bytes: int, from_offset: int = _MIN_LONG) -> list[StoredRecord]:
+def _origin(header: BatchHeader) -> Origin:
     append_time_ms = header.max_timestamp_ms if header.is_log_append_time else None
-    origin = Origin(header.base_offset, header.base_timestamp_ms, append_time_ms)
+    return Origin(header.base_offset, header.base_timestamp_ms, append_time_ms)
+
+
+def _decoded(
+    batch: Buffer,
+    header: BatchHeader,
+    limit_bytes: int,
+    from_offset: int = _MIN_LONG,
+    max_headers: int = MAX_RECORD_HEADERS,
+) -> Iterator[StoredRecord]:
+    origin, count = _origin(header), header.record_count
     payload = stored_payload(batch, header, limit_bytes)
-    flaw, index, records = decode(payload, header.record_count, origin, from_offset=from_offset)
-    if flaw:
-        raise malformed(flaw, index)
-    return records
+    index = position = 0
+    while True:
+        part = Part(position, index, CHUNK_RECORDS, CHUNK_BYTES, max_headers)
+        flaw, index, records, position = decode(payload, count, origin, from_offset=from_offset, part=part)
+        yield from records
+        if flaw is Flaw.HEADERS:
+            raise InvalidRecord(f"a record has too many headers to be read; record={index} limit={max_headers}")
+        if flaw:
+            raise malformed(flaw, index)
+        if index >= count:
+            return
 
 
 def _seen(record: StoredRecord) -> Record:
