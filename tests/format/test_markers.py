@@ -53,3 +53,10 @@ def test_records_that_look_like_a_marker_are_none() -> None:
     record = Record(key=b"\0\0\0\1", value=b"\0\0\0\0\0\x09")
     with pytest.raises(CorruptBatch):
         read_marker(build_batch([record], producer_id=1, producer_epoch=0, is_transactional=True))
+
+
+def test_a_compressed_control_batch_is_no_marker() -> None:
+    record = Record(key=bytes(4), value=bytes(6))
+    packed = build_batch([record], codec=4, producer_id=1, producer_epoch=0, is_transactional=True, is_control=True)
+    with pytest.raises(CorruptBatch, match="compressed"):
+        read_marker(packed)

@@ -10,8 +10,7 @@ Whoever knows is asked, and a marker may come while it answers: then the answer 
 again.
 """
 
-import asyncio
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
@@ -26,25 +25,38 @@ from streamhouse.errors import (
     StreamhouseError,
 )
 from streamhouse.format.batch import BatchHeader, Buffer, check_batch, correct_max_timestamp, read_header
-from streamhouse.format.records import RecordsSummary, find_records, validate_records
+from streamhouse.format.record_codec import SchemaIds
+from streamhouse.format.records import (
+    RecordsSummary,
+    check_record_count,
+    find_records,
+    schema_ids_in,
+    stored_payload,
+    validate_payload,
+)
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.schema import Check
 from streamhouse.model.topic import RecordPart
 from streamhouse.model.transaction import ProducerIdentity
 
+from .decoder import Stored
 from .ground import Ground
 from .log import PartitionLog, Placed
 from .rules import Breach, find_breach
 from .schemas.validation import SchemaCheck
-
-INLINE_BYTES: Final = 256 * 1024
-"""Compressed batches above this are opened for validation in a thread, below it on the event loop."""
 
 JUDGED_RECORDS: Final = 10_000
 """Of a batch that breaks a rule so many records are looked at one by one; librdkafka's batches are no longer."""
 
 VERIFICATIONS: Final = 3
 """So often is asked whether a transaction is under way while markers of its producer come; then the client asks."""
+
+
+class Inspection(NamedTuple):
+    """What the records of a batch say, and the schema ids that its topic asks for."""
+
+    summary: RecordsSummary
+    schema_ids: Mapping[RecordPart, SchemaIds]
 
 
 class FirstBatch(NamedTuple):
@@ -83,6 +95,7 @@ class Appending:
         self._open_log = ground.leading.open_log
         self._tenure = ground.succession.current
         self._budget = ground.budget
+        self._decoder = ground.decoder
         self._traffic = ground.traffic
         # Alone, an agent has refused itself whatever was refused.
         self._settle_s = 0.0 if doors.alone else doors.settings.producers.settle_s
@@ -100,11 +113,13 @@ class Appending:
             if len(data) > opened.config.max_message_bytes:
                 raise RecordTooLarge(name, size_bytes=len(data), limit_bytes=opened.config.max_message_bytes)
             header = check_batch(data)
-            summary = await self._validate(data, header)
+            summary, schema_ids = await self._inspect(data, header, opened.config.schema_checks)
+            if header.codec:  # it was opened in a thread, which takes time
+                opened = await self._open_log(name)
             if (breach := find_breach(summary, opened.config, now_ms=self._doors.clock.now_ms())) is not None:
                 raise await self._bad_records(name, data, header, breach)
-            if opened.config.schema_checks:
-                await self._check_schemas(name, data, header, opened.config.schema_checks)
+            if schema_ids:
+                await self._check_schemas(name, data, header, opened.config.schema_checks, schema_ids)
             if summary.max_timestamp_ms != header.max_timestamp_ms:
                 header = correct_max_timestamp(data, summary.max_timestamp_ms)
             if not self._budget.fits_freely(len(data)):
@@ -209,19 +224,31 @@ class Appending:
         first = self._refusals.since(opened.name, header, now=now)
         return self._settle_s > 0 and (first is None or now < first + self._settle_s)
 
-    async def _validate(self, data: memoryview, header: BatchHeader) -> RecordsSummary:
-        limit = self._settings.max_decompressed_bytes
-        if header.codec == 0 or len(data) <= INLINE_BYTES:
-            return validate_records(data, header, limit_bytes=limit)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, lambda: validate_records(data, header, limit_bytes=limit))
+    async def _inspect(self, data: memoryview, header: BatchHeader, checked: Iterable[RecordPart]) -> Inspection:
+        """Raise for records that aren't what the header says, or more than a batch may have."""
+        check_record_count(header, self._settings.max_batch_records)
+        parts, max_headers = tuple(checked), self._settings.max_record_headers
+
+        def inspect(limit_bytes: int) -> Inspection:
+            payload = stored_payload(data, header, limit_bytes)
+            summary = validate_payload(payload, header, max_headers=max_headers)
+            return Inspection(summary, {part: schema_ids_in(payload, header, part=part) for part in parts})
+
+        return await self._decoder.run(Stored(header.codec, len(data)), inspect)
 
     async def _check_schemas(
-        self, name: TopicPartition, data: memoryview, header: BatchHeader, checks: Mapping[RecordPart, Check]
+        self,
+        name: TopicPartition,
+        data: memoryview,
+        header: BatchHeader,
+        checks: Mapping[RecordPart, Check],
+        found: Mapping[RecordPart, SchemaIds],
     ) -> None:
         """Raise for records without the schema ids that their topic asks for."""
-        for part, check in checks.items():
-            breach = await self._schema_check.find_breach(name.topic, data, header, part=part, check=check)
+        for part, ids in found.items():
+            if (check := checks.get(part)) is None:
+                continue
+            breach = await self._schema_check.find_breach(name.topic, ids, part=part, check=check)
             if breach is not None:
                 raise await self._bad_records(name, data, header, breach)
 
@@ -229,12 +256,15 @@ class Appending:
         self, name: TopicPartition, data: memoryview, header: BatchHeader, breach: Breach
     ) -> BadRecords:
         """The refusal of a batch that breaks a rule, with the records to blame."""
-        limit_bytes = self._settings.max_decompressed_bytes
+        max_headers = self._settings.max_record_headers
 
-        def blame() -> list[int]:
-            return find_records(data, header, breach.is_broken_by, among=JUDGED_RECORDS, limit_bytes=limit_bytes)
+        def blame(limit_bytes: int) -> list[int]:
+            is_broken = breach.is_broken_by
+            return find_records(
+                data, header, is_broken, among=JUDGED_RECORDS, limit_bytes=limit_bytes, max_headers=max_headers
+            )
 
-        to_blame = await asyncio.get_running_loop().run_in_executor(None, blame)
+        to_blame = await self._decoder.run(Stored(header.codec, len(data)), blame, inline_bytes=0)
         return breach.error(f"{breach.text} partition={name}", records=to_blame)
 
 

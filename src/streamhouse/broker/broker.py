@@ -73,6 +73,7 @@ class Broker:
 
         ground = lay_ground(doors, obey=self._obey)
         self.traffic, self.budget, self.reader = ground.traffic, ground.budget, ground.reader
+        self.decoder = ground.decoder
         self.catalogue, self.cluster = ground.catalogue, ground.cluster
         self._succession, self._leading = ground.succession, ground.leading
 
@@ -86,7 +87,7 @@ class Broker:
 
         # Reading: what this agent leads, and how far groups have read it.
         self._fetcher = Fetcher(ground)
-        self.offsets = Offsets(doors.settings.producers, reader=self.reader, metadata=doors.metadata)
+        self.offsets = Offsets(self.decoder, reader=self.reader, metadata=doors.metadata)
         self.groups = Groups(doors, catalogue=self.catalogue, tenancy=self._current, cluster=self.cluster)
 
         # Both, whoever leads: for HTTP and gRPC; and what jobs read without us.
@@ -157,6 +158,7 @@ class Broker:
                     task.cancel()
         finally:
             await self.records.aclose()
+            self.decoder.close()
             await self.reader.aclose()
 
     async def _serve(self, tenure: Tenure) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from .budget import MemoryBudget
 from .catalogue import Catalogue
 from .cluster.cluster import Cluster
+from .decoder import Decoder
 from .doors import Doors
 from .leading import Leading
 from .reading.reader import SegmentReader
@@ -20,12 +21,14 @@ from .traffic import Traffic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """The world; what is counted; what fits into memory; what is stored; which topics there are; who is there; which
-    batches were refused for now; under which session this agent acts; which partitions it leads."""
+    """The world; what is counted; what fits into memory; where batches are opened; what is stored; which topics there
+    are; who is there; which batches were refused for now; under which session this agent acts; which partitions it
+    leads."""
 
     doors: Doors
     traffic: Traffic
     budget: MemoryBudget
+    decoder: Decoder
     reader: SegmentReader
     catalogue: Catalogue
     cluster: Cluster
@@ -37,6 +40,7 @@ class Ground:
 def lay_ground(doors: Doors, *, obey: Callable[[], None]) -> Ground:
     """`obey` is called when other settings hold."""
     budget = MemoryBudget(doors.settings.buffer, clock=doors.clock)
+    decoder = Decoder(doors.settings.decoder, producers=doors.settings.producers, clock=doors.clock)
     reader = SegmentReader(doors.settings.fetch, objects=doors.objects, metadata=doors.metadata, clock=doors.clock)
     catalogue, cluster = Catalogue(doors, obey=obey), Cluster(doors)
     reader.damage.name_of = catalogue.name_of
@@ -49,6 +53,7 @@ def lay_ground(doors: Doors, *, obey: Callable[[], None]) -> Ground:
         doors=doors,
         traffic=Traffic(),
         budget=budget,
+        decoder=decoder,
         reader=reader,
         catalogue=catalogue,
         cluster=cluster,

@@ -157,6 +157,13 @@ class BrokerMetrics(Collector):
         budget = self._broker.budget
         yield GaugeMetricFamily("streamhouse_buffer_bytes", "Records not yet in a segment.", budget.used_bytes)
         yield GaugeMetricFamily("streamhouse_buffer_pressure", "Share of the memory budget in use.", budget.pressure)
+        decoder = self._broker.decoder.budget
+        about = "Memory for large batches that are being decompressed."
+        yield GaugeMetricFamily("streamhouse_decoder_bytes", about, decoder.used_bytes)
+        yield GaugeMetricFamily("streamhouse_decoder_waiting", "Requests that wait for such memory.", decoder.waiting)
+        yield _counter(
+            "refused_decodes", "Requests refused because batches could not be decompressed in time.", decoder.refused
+        )
         tenure = self._broker.tenure
         if tenure is not None:
             yield GaugeMetricFamily("streamhouse_wal_bytes", "Bytes in the write-ahead log.", tenure.wal.size_bytes)

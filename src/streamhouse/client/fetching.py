@@ -9,6 +9,7 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from aiokafka.errors import for_code
@@ -19,16 +20,20 @@ from streamhouse.errors import CorruptBatch, StreamhouseError, Unavailable
 from streamhouse.format.batch import HEADER_BYTES, read_header
 from streamhouse.format.isolation import NONE_ABORTED, Aborted
 from streamhouse.format.markers import read_marker
-from streamhouse.format.records import decode_batch
+from streamhouse.format.records import iterate_batch
+from streamhouse.model.record import StoredRecord
 from streamhouse.model.transaction import AbortedTransaction
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
+READ_RECORDS: Final = 1000
+"""Records that are made of a batch at a time."""
 NOWHERE: Final = 2**63 - 1
 _PREFIX: Final = struct.Struct(">qi")
 
 
 class Chunk:
-    """Batches of a partition, opened one by one as records are taken: opening all at once would hold up the loop.
+    """Batches of a partition, opened one by one as records are taken, a few records at a time: opening all at once
+    would hold up the loop.
 
     `next_offset` is where the partition goes on behind them, which is further on where compaction left gaps.
     """
@@ -47,6 +52,8 @@ class Chunk:
         self._void = void
         self.next_offset = max([asked_from, *(read_header(batch).end for batch in self._batches)])
         self.size_bytes = sum(map(len, self._batches))
+        self._opened: Iterator[StoredRecord] | None = None
+        self._opened_end = asked_from
         self._records: list[Record] = []
         self._given = 0
         self._behind = asked_from  # the end of what was opened
@@ -56,7 +63,7 @@ class Chunk:
 
     @property
     def is_done(self) -> bool:
-        return not self._batches and self._given == len(self._records)
+        return not self._batches and self._opened is None and self._given == len(self._records)
 
     @property
     def position(self) -> int:
@@ -68,20 +75,31 @@ class Chunk:
         taken: list[Record] = []
         while len(taken) < most and not self.is_done:
             if self._given == len(self._records):
-                self._open(self._batches.popleft())
+                self._read_on()
             piece = self._records[self._given : self._given + most - len(taken)]
             self._given += len(piece)
             taken += piece
         return taken
 
-    def _open(self, batch: memoryview) -> None:
+    def _read_on(self) -> None:
+        """The next records of the batch that is open, or of the next one."""
+        source = self._opened or self._open(self._batches.popleft())
         place: tuple[str, int] = (self.topic, self.partition)
         make = tuple.__new__  # as `Record(…)`, without a call in Python for each
+        self._opened, self._given, self._records = None, 0, []
+        self._records = [make(Record, place + each) for each in islice(source, READ_RECORDS)]
+        if len(self._records) == READ_RECORDS:
+            self._opened = source
+            self._behind = self._records[-1].offset + 1
+        else:
+            self._behind = max(self._behind, self._opened_end)
+
+    def _open(self, batch: memoryview) -> Iterator[StoredRecord]:
         header = read_header(batch)
-        is_void = header.is_transactional and self._void.voids(header.producer_id, header.base_offset)
-        stored = [] if is_void else decode_batch(batch, limit_bytes=MAX_BATCH_BYTES, from_offset=self.asked_from)
-        self._records, self._given = [make(Record, place + each) for each in stored], 0
-        self._behind = max(self._behind, header.end)
+        self._opened_end = header.end
+        if header.is_transactional and self._void.voids(header.producer_id, header.base_offset):
+            return iter(())
+        return iterate_batch(batch, limit_bytes=MAX_BATCH_BYTES, from_offset=self.asked_from)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -345,6 +345,27 @@ class ProducerSettings(Section, frozen=True, kw_only=True):
         int,
         about("runs, newest first, whose producers' state is tried when that of the newest one is missing", gt=0),
     ] = 100
+    max_batch_records: Annotated[int, about("records that one batch may have; larger batches are refused", gt=0)] = (
+        1_000_000
+    )
+    max_record_headers: Annotated[
+        int, about("headers that one record may have; batches with more are refused, and can't be read over HTTP", gt=0)
+    ] = 10_000
+
+
+class DecoderSettings(Section, frozen=True, kw_only=True):
+    memory_bytes: Annotated[
+        int, about("memory for large batches that are decompressed, over all requests; further ones wait", gt=0)
+    ] = 512 * MIB
+    threads: Annotated[
+        int, about("threads that decompress ordinary batches, and as many others for large ones", gt=0)
+    ] = 2
+    max_waiting: Annotated[
+        int, about("requests that wait for their batches to be decompressed; more are refused", gt=0)
+    ] = 1000
+    max_wait_s: Annotated[
+        float, about("longest time a batch waits to be decompressed before it is refused, for now", gt=0)
+    ] = 10.0
 
 
 class RecordSettings(Section, frozen=True, kw_only=True):
@@ -463,6 +484,7 @@ class Settings(Section, frozen=True, kw_only=True):
     integrity: IntegritySettings = IntegritySettings()
     compaction: CompactionSettings = CompactionSettings()
     producers: ProducerSettings = ProducerSettings()
+    decoder: DecoderSettings = DecoderSettings()
     records: RecordSettings = RecordSettings()
     peers: PeerSettings = PeerSettings()
     groups: GroupSettings = GroupSettings()

@@ -556,7 +556,7 @@ PyObject *records_find_time(PyObject *Py_UNUSED(module), PyObject *args)
 /* --- schema ids ----------------------------------------------------------------------------------------------- */
 
 /* More ids than a batch may have; slots are a power of two, and many more than ids. */
-enum { MOST_IDS = 1000, ID_SLOTS = 4096 };
+enum { MOST_IDS = 2000, ID_SLOTS = 8192 };
 
 typedef struct {
     int count, most, is_cut;

@@ -135,6 +135,12 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return BatchHeader(fields[0], size_bytes, *fields[2:])
 
 
+def codec_of(batch: Buffer) -> int:
+    """The codec of a batch whose header is there."""
+    attributes: int = batch[_ATTRIBUTES_AT + 1]
+    return attributes & _CODEC_MASK
+
+
 def pack_batch(header: BatchHeader, stored: Buffer) -> bytearray:
     """A batch with these fields, and `stored` behind them as it is; size and checksum follow from that."""
     batch = bytearray(HEADER_BYTES)

@@ -54,6 +54,8 @@ def marker_batch(marker: Marker, *, now_ms: int) -> bytearray:
 def read_marker(batch: Buffer) -> Marker:
     """What a control batch says; raises `CorruptBatch` for one that is no marker."""
     header = read_header(batch)
+    if header.codec:  # nobody writes such ones, and whoever replays a log doesn't decompress on the way
+        raise CorruptBatch(f"a marker is compressed; codec={header.codec}")
     records = read_records(batch, limit_bytes=MARKER_RECORD_BYTES) if header.is_control else []
     if len(records) != 1:
         raise CorruptBatch(f"not a marker; control={header.is_control} records={len(records)}")

@@ -29,7 +29,7 @@ _MIN_LONG: Final = -(2**63)
 _MAX_LONG: Final = 2**63 - 1
 _MAX_INT: Final = 2**31 - 1
 
-MAX_SCHEMA_IDS: Final = 1000
+MAX_SCHEMA_IDS: Final = 2000
 """Different schema ids that are looked for in one batch; no more than `MOST_IDS` in `_record_codec.c`."""
 
 

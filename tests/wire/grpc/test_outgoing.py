@@ -18,7 +18,7 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.wire.grpc.consuming import ConsumeStream
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
-from streamhouse.wire.grpc.outgoing import Piece, Room, fill_batches, fill_records, piece_of, while_room
+from streamhouse.wire.grpc.outgoing import Opening, Piece, Room, fill_batches, fill_records, piece_of, while_room
 from streamhouse.wire.grpc.reading import Reading
 from streamhouse.wire.grpc.subscription import Subscription
 from tests.contracts.clocks import ManualClock
@@ -47,7 +47,7 @@ def a_piece(*sizes: int, offset: int = 0, codec: Codec = Codec.NONE) -> Piece:
 
 def filled(pieces: "deque[Piece] | list[Piece]", room: Room) -> pb.ConsumeResponse:
     response = pb.ConsumeResponse()
-    fill_records(response, while_room(pieces, room), room, limit_bytes=LIMIT_BYTES)
+    fill_records(response, while_room(pieces, room), room, Opening(LIMIT_BYTES))
     return response
 
 
@@ -218,6 +218,10 @@ class FakeReading:
         ]
 
 
+async def made(pieces: Sequence[Piece], room: Room) -> bytes:
+    return filled(list(pieces), room).SerializeToString()
+
+
 def cut_short(data: bytes) -> bytes:
     return data[:-5]
 
@@ -234,10 +238,7 @@ async def test_a_batch_that_can_not_be_opened_is_told_once_and_its_partition_is_
     async def send(message: bytes) -> None:
         sent.append(pb.ConsumeResponse.FromString(message))
 
-    def fill(pieces: Sequence[Piece], room: Room) -> pb.ConsumeResponse:
-        return filled(list(pieces), room)
-
-    stream = ConsumeStream(cast(Reading, reading), ManualClock(), send, fill, pb.ConsumeResponse)
+    stream = ConsumeStream(cast(Reading, reading), ManualClock(), send, made, pb.ConsumeResponse)
     for name in (NAME, OTHER):
         stream._wishes.subscribe(name, 0)
     serving = asyncio.ensure_future(stream._serve())
@@ -271,9 +272,7 @@ async def test_bytes_that_are_no_batches_are_told_once_too() -> None:
     async def send(message: bytes) -> None:
         sent.append(pb.ConsumeResponse.FromString(message))
 
-    stream = ConsumeStream(
-        cast(Reading, reading), ManualClock(), send, lambda pieces, room: filled(list(pieces), room), pb.ConsumeResponse
-    )
+    stream = ConsumeStream(cast(Reading, reading), ManualClock(), send, made, pb.ConsumeResponse)
     for name in (NAME, OTHER):
         stream._wishes.subscribe(name, 0)
     serving = asyncio.ensure_future(stream._serve())

@@ -5,14 +5,14 @@ Owns        ListOffsets and OffsetForLeaderEpoch as promises
 Leaves      record timestamps inside a batch to `format.records`
 """
 
-import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Final, NamedTuple
 
+from streamhouse.broker.decoder import Decoder, Stored
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.wal.base import Buffer
-from streamhouse.config import ProducerSettings
-from streamhouse.format.batch import spans
+from streamhouse.format.batch import read_header
 from streamhouse.format.records import first_record_at
 from streamhouse.model.segment import Run
 from streamhouse.stores.metadata.base import MetadataStore
@@ -30,8 +30,8 @@ class FoundOffset(NamedTuple):
 
 
 class Offsets:
-    def __init__(self, settings: ProducerSettings, *, reader: SegmentReader, metadata: MetadataStore) -> None:
-        self._limit_bytes = settings.max_decompressed_bytes
+    def __init__(self, decoder: Decoder, *, reader: SegmentReader, metadata: MetadataStore) -> None:
+        self._decoder = decoder
         self._reader = reader
         self._metadata = metadata
 
@@ -124,16 +124,16 @@ class Offsets:
         return None
 
     async def _in_batches(self, batches: Iterable[Buffer], from_offset: int, timestamp_ms: int) -> FoundOffset | None:
-        """Open batches, one after the other, until a record fits. In a thread: they may have to be decompressed."""
-        loop = asyncio.get_running_loop()
+        """Open batches, one after the other, until a record fits."""
         for batch in batches:
-            if spans(batch)[0].end <= from_offset:
+            header = read_header(batch)
+            if header.end <= from_offset:
                 continue
-            found = await loop.run_in_executor(None, self._open, batch, from_offset, timestamp_ms)
-            if found is not None:
-                return found
+            seek = partial(_first_record, batch, from_offset, timestamp_ms)
+            if (found := await self._decoder.run(Stored(header.codec, header.size_bytes), seek)) is not None:
+                return FoundOffset(*found)
         return None
 
-    def _open(self, batch: Buffer, from_offset: int, timestamp_ms: int) -> FoundOffset | None:
-        found = first_record_at(batch, timestamp_ms, from_offset=from_offset, limit_bytes=self._limit_bytes)
-        return FoundOffset(found[0], found[1]) if found is not None else None
+
+def _first_record(batch: Buffer, from_offset: int, timestamp_ms: int, limit_bytes: int) -> tuple[int, int] | None:
+    return first_record_at(batch, timestamp_ms, from_offset=from_offset, limit_bytes=limit_bytes)

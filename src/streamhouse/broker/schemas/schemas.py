@@ -46,7 +46,7 @@ class Schemas:
         self._settings = doors.settings.schemas
         self.library = Library(doors)
         self._registration = Registration(doors, self.library)
-        self.check = SchemaCheck(doors, self.library)
+        self.check = SchemaCheck(self.library)
 
     def __repr__(self) -> str:
         return f"<Schemas {self.library!r}>"

@@ -2,33 +2,25 @@
 
 Data path   appending -> **validation** (ids in memory), before a log sees the batch
 Owns        what an id must be, known or of the topic's subject, and which records are to blame
-Leaves      finding ids in a batch to `format.records`, memory and the store to `library`
+Leaves      finding ids in a batch to `appending`, memory and the store to `library`
 
 Ids that are in memory cost no wait. One that isn't is asked for, however often it comes: it may have been registered
 through another agent a moment ago. Of many in one batch, those that were never given to any schema are told by one
 question, so that a batch full of nonsense costs no more than a good one.
 """
 
-import asyncio
 from collections.abc import Callable, Collection
 from typing import Final
 
-from streamhouse.broker.doors import Doors
 from streamhouse.broker.rules import Breach
 from streamhouse.errors import InvalidRecord
-from streamhouse.format.batch import BatchHeader
-from streamhouse.format.record_codec import SchemaIds
-from streamhouse.format.records import Record, schema_ids
+from streamhouse.format.record_codec import MAX_SCHEMA_IDS, SchemaIds
+from streamhouse.format.records import Record
 from streamhouse.format.schemas.framing import schema_id_of
 from streamhouse.model.schema import DEFAULT_CONTEXT, Check, Subject
 from streamhouse.model.topic import RecordPart
 
 from .library import Library
-
-INLINE_BYTES: Final = 256 * 1024
-"""Compressed batches above this are opened in a thread."""
-
-"""A zero byte and the id."""
 
 FEW: Final = 8
 """Ids up to which each is asked for by itself."""
@@ -38,18 +30,17 @@ NAMED_IDS: Final = 5
 
 
 class SchemaCheck:
-    def __init__(self, doors: Doors, library: Library) -> None:
-        self._limit_bytes = doors.settings.producers.max_decompressed_bytes
+    def __init__(self, library: Library) -> None:
         self._library = library
 
     def __repr__(self) -> str:
         return f"<SchemaCheck {self._library!r}>"
 
-    async def find_breach(
-        self, topic: str, data: memoryview, header: BatchHeader, *, part: RecordPart, check: Check
-    ) -> Breach | None:
+    async def find_breach(self, topic: str, found: SchemaIds, *, part: RecordPart, check: Check) -> Breach | None:
         """What is wrong with the schema ids of the keys or the values of a batch; None when nothing is."""
-        found = await self._find_ids(data, header, part)
+        if found.is_cut:
+            text = f"more schema ids of {part}s than a batch may have; limit={MAX_SCHEMA_IDS}"
+            return Breach(InvalidRecord, text, no_record)
         if found.unframed is not None:
             text = f"a {part} does not begin with a schema id; record={found.unframed} check={check}"
             return Breach(InvalidRecord, text, without_id(part))
@@ -61,14 +52,6 @@ class SchemaCheck:
         where = f"the subject {subject}" if check is Check.SUBJECT else "the registry"
         text = f"schema ids of {part}s are not known to {where}; ids={named} record={found.ids[strangers[0]]}"
         return Breach(InvalidRecord, text, with_ids(part, frozenset(strangers)))
-
-    async def _find_ids(self, data: memoryview, header: BatchHeader, part: RecordPart) -> SchemaIds:
-        if header.codec == 0 or len(data) <= INLINE_BYTES:
-            return schema_ids(data, header, limit_bytes=self._limit_bytes, part=part)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            None, lambda: schema_ids(data, header, limit_bytes=self._limit_bytes, part=part)
-        )
 
     async def _strangers(self, ids: Collection[int], subject: Subject, check: Check) -> list[int]:
         library = self._library
@@ -85,6 +68,11 @@ class SchemaCheck:
         if len(ids) <= FEW or (last := await self._library.last_id(DEFAULT_CONTEXT)) is None:
             return ()
         return frozenset(each for each in ids if not 1 <= each <= last)
+
+
+def no_record(record: Record) -> bool:
+    """Recognises none: all of them together are to blame."""
+    return False
 
 
 def without_id(part: RecordPart) -> Callable[[Record], bool]:

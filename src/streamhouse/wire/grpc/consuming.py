@@ -10,20 +10,20 @@ client that doesn't read costs what one read may bring, and no more.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from streamhouse.broker.reading.fetch import Fetched
 from streamhouse.clock import Clock
-from streamhouse.errors import Retriable, Stopping, StreamhouseError
+from streamhouse.errors import Overloaded, Retriable, Stopping, StreamhouseError
 from streamhouse.model.names import TopicPartition
 
 from .calls import Call, Send
 from .errors import as_message
 from .generated import streamhouse_pb2 as pb
-from .outgoing import Piece, Room, fill_batches, fill_records, piece_of, while_room
+from .outgoing import Opening, Piece, Room, fill_batches, fill_records, piece_of, while_room
 from .positions import find_starts
-from .reading import IN_THREAD_FROM_BYTES, Reading
+from .reading import INLINE_BYTES, Reading
 from .requests import number_of, partition_of
 from .subscription import Subscription
 
@@ -43,39 +43,45 @@ class Consuming:
         self._clock = clock
 
     async def consume(self, requests: AsyncIterator[tuple[pb.ConsumeRequest, Call]], send: Send) -> None:
-        limit_bytes = self._reading.limit_bytes
+        async def make(pieces: Sequence[Piece], room: Room) -> bytes:
+            def fill(opening: Opening) -> bytes:
+                response = pb.ConsumeResponse()
+                fill_records(response, while_room(pieces, room), room, opening)
+                return response.SerializeToString()
 
-        def fill(pieces: Sequence[Piece], room: Room) -> Response:
-            response = pb.ConsumeResponse()
-            fill_records(response, while_room(pieces, room), room, limit_bytes=limit_bytes)
-            return response
+            return await self._reading.open(pieces, fill)
 
-        await ConsumeStream(self._reading, self._clock, send, fill, pb.ConsumeResponse).run(requests)
+        await ConsumeStream(self._reading, self._clock, send, make, pb.ConsumeResponse).run(requests)
 
     async def consume_batches(self, requests: AsyncIterator[tuple[pb.ConsumeBatchesRequest, Call]], send: Send) -> None:
-        def fill(pieces: Sequence[Piece], room: Room) -> Response:
-            response = pb.ConsumeBatchesResponse()
-            fill_batches(response, while_room(pieces, room), room)
-            return response
+        async def make(pieces: Sequence[Piece], room: Room) -> bytes:
+            def fill() -> bytes:
+                response = pb.ConsumeBatchesResponse()
+                fill_batches(response, while_room(pieces, room), room)
+                return response.SerializeToString()
 
-        await ConsumeStream(self._reading, self._clock, send, fill, pb.ConsumeBatchesResponse).run(requests)
+            if sum(map(len, pieces[0].batches)) < INLINE_BYTES:
+                return fill()
+            return await asyncio.get_running_loop().run_in_executor(None, fill)
+
+        await ConsumeStream(self._reading, self._clock, send, make, pb.ConsumeBatchesResponse).run(requests)
 
 
 class ConsumeStream:
-    """One stream. `fill` makes a message of what was read; `empty` is one that only tells errors."""
+    """One stream. `make` makes a message of what was read; `empty` is one that only tells errors."""
 
     def __init__(
         self,
         reading: Reading,
         clock: Clock,
         send: Send,
-        fill: Callable[[Sequence[Piece], Room], Response],
+        make: Callable[[Sequence[Piece], Room], Awaitable[bytes]],
         empty: Callable[[], Response],
     ) -> None:
         self._reading = reading
         self._clock = clock
         self._send = send
-        self._fill = fill
+        self._make = make
         self._empty = empty
         settings = reading.settings
         self._wishes = Subscription(max_partitions=settings.max_positions, message_bytes=settings.fetch_bytes)
@@ -178,12 +184,11 @@ class ConsumeStream:
         wishes, room = self._wishes, self._wishes.room()
         records, size_bytes = room.records, room.size_bytes
         before = {each.name: each.next_offset for each in pieces}
-        if sum(map(len, pieces[0].batches)) < IN_THREAD_FROM_BYTES:
-            message = self._fill(pieces, room).SerializeToString()
-        else:
-            message = await asyncio.get_running_loop().run_in_executor(
-                None, lambda: self._fill(pieces, room).SerializeToString()
-            )
+        try:
+            message = await self._make(pieces, room)
+        except Overloaded:
+            await self._clock.sleep(RETRY_S)
+            return
         wishes.spent(records=records - room.records, size_bytes=size_bytes - room.size_bytes)
         for each in pieces:
             if each.next_offset != before[each.name] and wishes.is_at(each.name, before[each.name]):

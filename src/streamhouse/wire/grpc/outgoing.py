@@ -4,7 +4,8 @@ Data path   broker.records.read -> **outgoing** -> messages to the client
 Owns        how much goes into one message, where reading goes on behind it, what waits for the next message
 Leaves      reading to the broker, batches to `format`, credit to `subscription`
 
-Batches are opened one at a time, when their turn comes: what waits is no larger than it was read, but for one batch.
+Batches are opened one at a time, when their turn comes, and only as far as `OPENED_BYTES` and `OPENED_OBJECTS`: what
+waits for a client is no larger than it was read, but for that. A batch that has more is opened again for the rest.
 All of it is plain and synchronous, so that it can be done in a thread.
 """
 
@@ -12,16 +13,35 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Final, NamedTuple
 
+from streamhouse.broker.decoder import Stored, stored_in
 from streamhouse.broker.reading.fetch import Fetched
-from streamhouse.errors import Retriable, StreamhouseError
-from streamhouse.format.batch import spans
-from streamhouse.format.records import decode_batch
+from streamhouse.errors import BatchTooLarge, Retriable, StreamhouseError
+from streamhouse.format.batch import read_header, spans
+from streamhouse.format.records import MAX_RECORD_HEADERS, iterate_batch
+from streamhouse.format.rewriting import batches_of
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
 
 from .errors import as_message
 from .generated import streamhouse_pb2 as pb
+
+MESSAGE_OBJECTS: Final = 100_000
+"""Records and headers that one message may have, however small they are."""
+
+OPENED_BYTES: Final = 4 * 1024 * 1024
+OPENED_OBJECTS: Final = 20_000
+"""Of a batch so many bytes, and so many records and headers, are opened at a time; one record at least."""
+
+
+class Opening(NamedTuple):
+    """How far batches may be opened: bytes of each, and headers of a record. With `may_grow` a batch that is larger may
+    be opened at the next try; otherwise it can't be."""
+
+    limit_bytes: int
+    max_headers: int = MAX_RECORD_HEADERS
+    may_grow: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,14 +50,20 @@ class Room:
 
     records: int
     size_bytes: int
+    objects: int = MESSAGE_OBJECTS
 
     @property
     def is_full(self) -> bool:
-        return self.records <= 0 or self.size_bytes <= 0
+        return self.records <= 0 or self.size_bytes <= 0 or self.objects <= 0
 
-    def take(self, records: int, size_bytes: int) -> None:
+    def take(self, records: int, size_bytes: int, headers: int = 0) -> None:
         self.records -= records
         self.size_bytes -= size_bytes
+        self.objects -= records + headers
+
+    def close(self) -> None:
+        """Nothing more may go into the message."""
+        self.objects = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +75,7 @@ class Piece:
     high_watermark: int
     log_start: int
     batches: deque[memoryview]
+    stored: Stored
     opened: list[StoredRecord] = field(default_factory=list)
     opened_end: int = 0
     error: StreamhouseError | None = None
@@ -57,23 +84,36 @@ class Piece:
     def is_sent(self) -> bool:
         return not self.batches and not self.opened
 
-    def take_records(self, room: Room, *, limit_bytes: int) -> Iterator[StoredRecord]:
+    def take_records(self, room: Room, opening: Opening) -> Iterator[StoredRecord]:
         """Records for one message, as many as it has room for, and one at least."""
         while not room.is_full and not self.is_sent:
             if not self.opened:
-                self._open(limit_bytes)
+                self._open(opening)
                 continue
             count, size_bytes = fitting(self.opened, room)
-            yield from self.opened[:count]
-            room.take(count, size_bytes)
+            taken = self.opened[:count]
+            yield from taken
+            room.take(count, size_bytes, sum(len(record.headers) for record in taken))
             self.opened = self.opened[count:]
             self.next_offset = self.opened[0].offset if self.opened else self.opened_end
 
-    def _open(self, limit_bytes: int) -> None:
-        batch = self.batches.popleft()
-        self.opened_end = spans(batch)[0].end
-        self.opened = decode_batch(batch, limit_bytes=limit_bytes, from_offset=self.next_offset)
-        if not self.opened:
+    def _open(self, opening: Opening) -> None:
+        """Raises before any record is taken out of a batch."""
+        batch = self.batches[0]
+        self.opened_end = read_header(batch).end
+        records = iterate_batch(
+            batch,
+            limit_bytes=opening.limit_bytes,
+            from_offset=self.next_offset,
+            max_headers=opening.max_headers,
+        )
+        opened, is_whole = _some(records)
+        self.opened = opened
+        if is_whole:
+            self.batches.popleft()
+        else:
+            self.opened_end = opened[-1].offset + 1
+        if not opened:
             self.next_offset = max(self.next_offset, self.opened_end)
 
     def take_batches(self, room: Room) -> Iterator[bytes]:
@@ -94,25 +134,34 @@ class Piece:
 
 def piece_of(found: Fetched, offset: int) -> Piece:
     """What was read from `offset` on."""
+    batches = [batch for buffer in found.records for batch in batches_of(buffer)]
     return Piece(
         name=found.name,
         next_offset=offset,
         high_watermark=found.high_watermark,
         log_start=found.log_start,
-        batches=deque(_split(found)),
+        batches=deque(batches),
+        stored=stored_in(batches),
     )
 
 
-def _split(found: Fetched) -> Iterator[memoryview]:
-    for buffer in found.records:
-        whole = memoryview(buffer)
-        for span in spans(whole):
-            yield whole[span.position : span.position + span.size_bytes]
+def _some(records: Iterator[StoredRecord]) -> tuple[list[StoredRecord], bool]:
+    """The first records, no more than are opened at a time, and whether these are all."""
+    some: list[StoredRecord] = []
+    size_bytes = objects = 0
+    for record in records:
+        some.append(record)
+        size_bytes += _size_bytes(record)
+        objects += 1 + len(record.headers)
+        if size_bytes >= OPENED_BYTES or objects >= OPENED_OBJECTS:
+            return some, False
+    return some, True
 
 
 def fitting(records: list[StoredRecord], room: Room) -> tuple[int, int]:
     """How many of the first records fit, and their bytes; the last one may go beyond."""
-    among = records[: room.records] if room.records < len(records) else records
+    most = min(room.records, room.objects)
+    among = records[:most] if most < len(records) else records
     total = 0
     for count, total in enumerate(accumulate(map(_size_bytes, among)), start=1):
         if total >= room.size_bytes:
@@ -127,9 +176,13 @@ def _size_bytes(record: StoredRecord) -> int:
 
 
 def fill_records(
-    response: pb.FetchResponse | pb.ConsumeResponse, pieces: Iterable[Piece], room: Room, *, limit_bytes: int
+    response: pb.FetchResponse | pb.ConsumeResponse, pieces: Iterable[Piece], room: Room, opening: Opening
 ) -> None:
-    """Put into the response what it has room for, one entry per piece; a piece that can't be opened says why."""
+    """Put into the response what it has room for, one entry per piece; a piece that can't be opened says why.
+
+    Raises `BatchTooLarge` where nothing could be put into it, and a batch may be opened at the next try.
+    """
+    records = room.records
     for piece in pieces:
         topic, partition = piece.name
         part = response.partitions.add(
@@ -137,15 +190,20 @@ def fill_records(
         )
         add = part.records.add
         try:
-            for offset, timestamp_ms, key, value, headers in piece.take_records(room, limit_bytes=limit_bytes):
+            for offset, timestamp_ms, key, value, headers in piece.take_records(room, opening):
                 made = add(offset=offset, timestamp_ms=timestamp_ms, key=key, value=value)
                 if headers:
                     made.headers.extend([pb.Header(key=name, value=content) for name, content in headers])
         except StreamhouseError as error:
-            piece.fail(error)
-            part.error.CopyFrom(as_message(error))
-            if not isinstance(error, Retriable) and piece.opened_end > piece.next_offset:
-                part.error.message += f"; to go on behind what can't be read, read from offset={piece.opened_end}"
+            if not (isinstance(error, BatchTooLarge) and opening.may_grow):
+                piece.fail(error)
+                part.error.CopyFrom(as_message(error))
+                if not isinstance(error, Retriable) and piece.opened_end > piece.next_offset:
+                    part.error.message += f"; to go on behind what can't be read, read from offset={piece.opened_end}"
+            elif room.records == records:
+                raise
+            else:
+                room.close()  # it begins the next message
         part.next_offset = piece.next_offset
 
 

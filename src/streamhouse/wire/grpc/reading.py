@@ -5,11 +5,11 @@ Owns        how much is read and how long is waited; where messages are made: la
 Leaves      what a message holds to `outgoing`, streams to `consuming`
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.decoder import stored_together
 from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.config import GrpcSettings
 from streamhouse.errors import StreamhouseError
@@ -18,13 +18,13 @@ from streamhouse.model.names import TopicPartition
 from .calls import Call
 from .errors import as_message
 from .generated import streamhouse_pb2 as pb
-from .outgoing import Room, fill_batches, fill_records, piece_of
+from .outgoing import Opening, Piece, Room, fill_batches, fill_records, piece_of
 from .positions import find_starts
 from .requests import number_of
 from .subscription import UNLIMITED
 
-IN_THREAD_FROM_BYTES: Final = 64 * 1024
-"""A message that is made of more is made in a thread: it may have to be decompressed."""
+INLINE_BYTES: Final = 64 * 1024
+"""A message is made on the event loop of no more than this, and only if nothing of it is compressed."""
 
 OF_DEADLINE: Final = 0.8
 """Share of the time that is left to a call after which it stops waiting for records and answers."""
@@ -38,17 +38,30 @@ class Reading:
     def __init__(self, settings: GrpcSettings, broker: Broker) -> None:
         self.settings = settings
         self.broker = broker
-        self.limit_bytes = broker.settings.producers.max_decompressed_bytes
 
     async def fetch(self, request: pb.FetchRequest, call: Call) -> pb.FetchResponse:
         room = Room(
             records=number_of(request.max_records, "max_records") or UNLIMITED, size_bytes=self._max_bytes(request)
         )
         wants, found, failed = await self._read(request, call)
-        response = pb.FetchResponse()
         pieces = [piece_of(each, wants[each.name]) for each in found if each.error is None]
-        await in_thread_if_large(found, lambda: fill_records(response, pieces, room, limit_bytes=self.limit_bytes))
-        return _with_errors(response, failed)
+
+        def fill(opening: Opening) -> pb.FetchResponse:
+            response = pb.FetchResponse()
+            fill_records(response, pieces, room, opening)
+            return response
+
+        return _with_errors(await self.open(pieces, fill), failed)
+
+    async def open(self, pieces: Iterable[Piece], work: Callable[[Opening], T]) -> T:
+        """What `work` makes of the batches of pieces. Raises `Overloaded` where there is no memory for it now."""
+        decoder = self.broker.decoder
+        stored = stored_together(piece.stored for piece in pieces)
+
+        def act(limit_bytes: int) -> T:
+            return work(Opening(limit_bytes, decoder.max_headers, may_grow=limit_bytes < decoder.limit_bytes))
+
+        return await decoder.run(stored, act, inline_bytes=INLINE_BYTES)
 
     async def fetch_batches(self, request: pb.FetchBatchesRequest, call: Call) -> pb.FetchBatchesResponse:
         room = Room(records=UNLIMITED, size_bytes=self._max_bytes(request))
@@ -82,12 +95,6 @@ class Reading:
     ) -> list[Fetched]:
         wanted = [Wanted(name, offset, max_bytes) for name, offset in wants.items()]
         return await self.broker.records.read(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
-
-
-async def in_thread_if_large(found: Sequence[Fetched], work: Callable[[], T]) -> T:
-    if sum(each.size_bytes for each in found) < IN_THREAD_FROM_BYTES:
-        return work()
-    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 def _with_errors(response: Response, failed: Mapping[TopicPartition, StreamhouseError]) -> Response:

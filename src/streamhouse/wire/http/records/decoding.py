@@ -2,20 +2,25 @@
 
 Data path   broker.records -> **decoding** -> payloads
 Owns        where a reader goes on after what it was given
-Leaves      bytes inside a batch to `format.records`
-
-What is compressed and not small is opened in a thread: the event loop has other things to do.
+Leaves      bytes inside a batch to `format.records`, threads and memory to `broker.decoder`
 """
 
-import asyncio
+from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
+from streamhouse.broker.decoder import Decoder, stored_in
 from streamhouse.broker.reading.fetch import Fetched
-from streamhouse.format.batch import read_header, spans
-from streamhouse.format.records import decode_batch
+from streamhouse.format.batch import read_header
+from streamhouse.format.records import iterate_batch
+from streamhouse.format.rewriting import batches_of
 from streamhouse.model.record import StoredRecord
 
-THREAD_FROM_BYTES: Final = 16 * 1024
+INLINE_BYTES: Final = 16 * 1024
+"""So much that isn't compressed becomes records on the event loop."""
+
+MAX_HEADERS: Final = 100_000
+"""Headers of all records that are given at once; those of one record may be more."""
 
 
 class Taken(NamedTuple):
@@ -28,31 +33,40 @@ class Taken(NamedTuple):
     """Whether a limit ended it, and not the batches."""
 
 
-async def take(
-    fetched: Fetched, *, offset: int, limit: int, max_bytes: int, limit_bytes: int, at_least_one: bool = True
-) -> Taken:
-    """The first records from `offset` on: at most `limit`, and no more than `max_bytes` of them, but one if it must."""
-    if _is_heavy(fetched):
-        return await asyncio.to_thread(_take, fetched, offset, limit, max_bytes, limit_bytes, at_least_one)
-    return _take(fetched, offset, limit, max_bytes, limit_bytes, at_least_one)
+class Limits(NamedTuple):
+    """At most `records`, and no more than `size_bytes` of them, but one if it must."""
+
+    records: int
+    size_bytes: int
+    at_least_one: bool = True
 
 
-def _is_heavy(fetched: Fetched) -> bool:
-    return fetched.size_bytes > THREAD_FROM_BYTES and any(read_header(buffer).codec for buffer in fetched.records)
+async def take(decoder: Decoder, fetched: Fetched, *, offset: int, limits: Limits) -> Taken:
+    """The first records from `offset` on. Raises `Overloaded` where they can't be decompressed now."""
+    batches = [batch for buffer in fetched.records for batch in batches_of(buffer)]
+    work = partial(_take, batches, offset, limits, decoder.max_headers)
+    return await decoder.run(stored_in(batches), work, inline_bytes=INLINE_BYTES)
 
 
-def _take(fetched: Fetched, offset: int, limit: int, max_bytes: int, limit_bytes: int, at_least_one: bool) -> Taken:
+def _take(batches: Sequence[memoryview], offset: int, limits: Limits, max_headers: int, limit_bytes: int) -> Taken:
     found: list[StoredRecord] = []
-    size = 0
-    for buffer in fetched.records:
-        view = memoryview(buffer)
-        for span in spans(buffer):
-            batch = view[span.position : span.position + span.size_bytes]
-            for record in decode_batch(batch, limit_bytes=limit_bytes, from_offset=offset):
-                own = len(record.value or b"") + len(record.key or b"")
-                if len(found) >= limit or (size + own > max_bytes and (found or not at_least_one)):
-                    return Taken(found, record.offset, size, is_full=True)
-                found.append(record)
-                size += own
-            offset = max(offset, span.end)
+    size = headers = 0
+    for batch in batches:
+        records = iterate_batch(batch, limit_bytes=limit_bytes, from_offset=offset, max_headers=max_headers)
+        for record in records:
+            own = size_of(record)
+            headers += len(record.headers)
+            is_beyond = size + own > limits.size_bytes or headers > MAX_HEADERS
+            if len(found) >= limits.records or (is_beyond and (found or not limits.at_least_one)):
+                return Taken(found, record.offset, size, is_full=True)
+            found.append(record)
+            size += own
+        offset = max(offset, read_header(batch).end)
     return Taken(found, offset, size, is_full=False)
+
+
+def size_of(record: StoredRecord) -> int:
+    """The bytes of a record's key, value and headers."""
+    _, _, key, value, headers = record
+    size = len(key or b"") + len(value or b"")
+    return size + sum(len(name) + len(content or b"") for name, content in headers) if headers else size

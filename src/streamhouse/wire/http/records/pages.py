@@ -18,7 +18,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
 
-from .decoding import take
+from .decoding import Limits, take
 from .tail import Piece, Tail
 
 
@@ -49,12 +49,10 @@ async def partition_page(
     found = await fetch(broker, name, offset, max_bytes=max_bytes, max_wait_s=max_wait_s)
     while True:
         taken = await take(
+            broker.decoder,
             found,
             offset=offset,
-            limit=limit - len(records),
-            max_bytes=max_bytes,
-            limit_bytes=broker.settings.producers.max_decompressed_bytes,
-            at_least_one=not records,
+            limits=Limits(limit - len(records), max_bytes, at_least_one=not records),
         )
         records += taken.records
         max_bytes -= taken.size_bytes

@@ -19,7 +19,7 @@ from streamhouse.model.record import StoredRecord
 from streamhouse.model.topic import Topic
 
 from .cursor import read_cursor, write_cursor
-from .decoding import take
+from .decoding import Limits, take
 
 PAUSE_S: Final = 0.25
 """Between looks at partitions that nobody leads just now."""
@@ -85,13 +85,7 @@ class Tail:
             return await self._lost(item, fetched.error)
         if not fetched.records:
             return None
-        taken = await take(
-            fetched,
-            offset=item.offset,
-            limit=limit,
-            max_bytes=max_bytes,
-            limit_bytes=self._broker.settings.producers.max_decompressed_bytes,
-        )
+        taken = await take(self._broker.decoder, fetched, offset=item.offset, limits=Limits(limit, max_bytes))
         return Piece(number, taken.records, taken.next_offset, taken.size_bytes, taken.is_full)
 
     async def _lost(self, item: Wanted, error: Exception) -> Piece | None:
