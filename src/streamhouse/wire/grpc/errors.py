@@ -44,6 +44,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.UnsupportedFormat: grpc.StatusCode.INVALID_ARGUMENT,
     errors.BadRecords: grpc.StatusCode.INVALID_ARGUMENT,
     errors.InvalidRecord: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.BatchTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
     errors.InvalidTimestamp: grpc.StatusCode.INVALID_ARGUMENT,
     errors.RecordTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
     errors.UnsupportedCompression: grpc.StatusCode.INVALID_ARGUMENT,

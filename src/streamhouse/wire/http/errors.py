@@ -54,6 +54,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.UnsupportedFormat: 422,
     errors.BadRecords: 422,
     errors.InvalidRecord: 422,
+    errors.BatchTooLarge: 422,
     errors.InvalidTimestamp: 422,
     errors.RecordTooLarge: 413,
     errors.UnsupportedCompression: 422,

@@ -142,6 +142,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.UnsupportedFormat: ErrorCode.INVALID_RECORD,
     errors.BadRecords: ErrorCode.INVALID_RECORD,
     errors.InvalidRecord: ErrorCode.INVALID_RECORD,
+    errors.BatchTooLarge: ErrorCode.INVALID_RECORD,
     errors.InvalidSchema: ErrorCode.INVALID_REQUEST,
     errors.InvalidRecordValue: ErrorCode.INVALID_RECORD,
     errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
