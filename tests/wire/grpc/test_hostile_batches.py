@@ -116,7 +116,7 @@ def memory_mib(pid: int, field: str) -> int:
 def hostile_batches() -> list[bytearray]:
     """As large as the agent opens them, and as small as they are sent; snappy makes 21 bytes of one at most."""
     expanding = [
-        hostile_batch(codec, kind, size_bytes=63 * MIB, timestamp_ms=FAR_AHEAD_MS)
+        hostile_batch(codec, kind, size_bytes=31 * MIB, timestamp_ms=FAR_AHEAD_MS)
         for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
         for kind in (MANY_HEADERS, ONE_VALUE)
     ]
@@ -124,11 +124,11 @@ def hostile_batches() -> list[bytearray]:
         hostile_batch(Codec.SNAPPY, kind, size_bytes=12 * MIB, timestamp_ms=FAR_AHEAD_MS)
         for kind in (MANY_HEADERS, ONE_VALUE)
     ]
-    return expanding + snappy + [hostile_batch(Codec.ZSTD, MANY_RECORDS, size_bytes=4 * MIB, timestamp_ms=FAR_AHEAD_MS)]
+    return expanding + snappy + [hostile_batch(Codec.ZSTD, MANY_RECORDS, size_bytes=2 * MIB, timestamp_ms=FAR_AHEAD_MS)]
 
 
 async def test_others_are_not_disturbed_by_batches_that_expand(tmp_path: Path) -> None:
-    limits = ("producers.max_decompressed_bytes=67108864", "decoder.memory_bytes=134217728")
+    limits = ("producers.max_decompressed_bytes=33554432", "decoder.memory_bytes=67108864")
     flags = [part for limit in limits for part in ("--set", limit)]
     batches = hostile_batches()
     with LiveAgent(tmp_path / "data", *flags, grpc=True) as agent:
@@ -166,11 +166,11 @@ async def test_others_are_not_disturbed_by_batches_that_expand(tmp_path: Path) -
     assert watching.cancelled()
     assert witness.rounds > 3
     assert witness.longest_s < 5
-    assert grown_mib < 400
+    assert grown_mib < 250
 
 
 async def test_stored_batches_that_expand_are_read_in_bounded_memory(tmp_path: Path) -> None:
-    stored = hostile_batch(Codec.ZSTD, MANY_RECORDS, size_bytes=7 * MIB)
+    stored = hostile_batch(Codec.ZSTD, MANY_RECORDS, size_bytes=3 * MIB)
     with LiveAgent(tmp_path / "data", grpc=True) as agent:
         kafka = await Client.connect(*kafka_of(agent.bootstrap))
         await create_topic(kafka, "orders", partitions=1)
