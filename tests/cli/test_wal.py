@@ -1,14 +1,16 @@
-"""wal inspect."""
+"""wal inspect, wal damaged, wal discard."""
 
 import json
 import uuid
 from pathlib import Path
 
+import httpx
 import pytest
 
 from streamhouse.format.wal import FileHeader, WalEntry, encode_entry, encode_file_header
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from tests.cli.conftest import Run
+from tests.cli.fakes import World
 
 TOPIC = TopicId(uuid.UUID(int=5))
 MARK = b"12345678"
@@ -83,3 +85,61 @@ def test_damage_in_the_middle_is_a_failure(run: Run, folder: Path) -> None:
 def test_an_empty_folder_has_no_files(run: Run, tmp_path: Path) -> None:
     assert run("wal", "inspect", str(tmp_path)).stdout == f"no WAL files in {tmp_path}\n"
     assert json.loads(run("wal", "inspect", str(tmp_path), "--json").stdout) == {"files": []}
+
+
+# --- damaged logs
+
+SESSION = "s-" + "a" * 32
+LOG = {
+    "session": SESSION,
+    "kind": "object",
+    "where": f"wal/{SESSION}/",
+    "files": 76,
+    "bytes": 1000,
+    "loss": True,
+    "found_at_ms": 1_700_000_000_000,
+    "losses": 1,
+    "places": ["10@missing"],
+    "partitions": [
+        {
+            "topic": "orders",
+            "topic_id": str(TOPIC),
+            "partition": 0,
+            "epoch": 3,
+            "gaps": [[30, 33]],
+            "skipped": [],
+            "unpublished": [],
+        }
+    ],
+}
+
+
+@pytest.fixture
+def deleted(world: World) -> list[str]:
+    found: list[str] = []
+
+    def delete(request: httpx.Request) -> httpx.Response:
+        found.append(f"{request.method} {request.url.path}")
+        return httpx.Response(200, json={"files": 77})
+
+    world.http["/v1/damaged-logs"] = lambda request: httpx.Response(200, json={"logs": [LOG]})
+    world.http[f"/v1/damaged-logs/{SESSION}"] = delete
+    return found
+
+
+def test_damaged_logs_are_shown_with_what_was_lost(run: Run, deleted: list[str]) -> None:
+    text = run("wal", "damaged").stdout
+    assert SESSION in text
+    assert "10@missing" in text
+    assert "[30, 33)" in text
+    assert json.loads(run("wal", "damaged", "--json").stdout) == {"logs": [LOG]}
+
+
+def test_a_damaged_log_is_discarded_after_its_contents_were_shown_and_confirmed(run: Run, deleted: list[str]) -> None:
+    refused = run("wal", "discard", SESSION, stdin="n\n")
+    assert refused.exit_code != 0
+    assert "[30, 33)" in refused.stdout
+    assert deleted == []
+    assert run("wal", "discard", SESSION, stdin="y\n").exit_code == 0
+    assert json.loads(run("wal", "discard", SESSION, "--yes", "--json").stdout) == {"session": SESSION, "files": 77}
+    assert deleted == [f"DELETE /v1/damaged-logs/{SESSION}"] * 2

@@ -148,6 +148,25 @@ class ReplacementContract(MetadataScene):
             assert found is not None
             assert (found.epoch, found.end) == (epoch, end)
 
+    async def test_a_gap_between_runs_may_stay_and_no_other_may_come(self, ready: MetadataStore) -> None:
+        """A lost disk, or a damaged log, leaves one: with its recovery the partition goes on further up."""
+        [state] = await lead(ready, ALICE, part(0))
+        claim = await ready.claim_recovery(ALICE, by=BOB, proven_dead=True)
+        assert claim is not None
+        first = commit_of("a", run_of(state, 0, 10, "a"))
+        await ready.finish_recovery(ALICE, claim, [first], continue_at={part(0): 100, part(1): 50})
+        assert (await state_of(ready, part(1))).flushed_end == 0  # not held, not moved
+        [state] = await lead(ready, BOB, part(0))
+        assert state.flushed_end == 100
+        await ready.commit_segments(BOB, [commit_of("b", run_of(state, 100, 110, "b"))])
+        old = await rows(ready)
+        assert await spans(ready, part(0)) == [(0, 10), (100, 110)]
+        for end, base in ((9, 100), (10, 101)):
+            with pytest.raises(Internal, match=r"hole|other"):
+                await ready.replace_runs(BOB, old, commit_of("k", replace(old[0], end=end), replace(old[1], base=base)))
+        assert await ready.replace_runs(BOB, old, commit_of("k", *old))
+        assert await spans(ready, part(0)) == [(0, 10), (100, 110)]
+
     async def test_what_no_caller_may_ask_is_refused(self, ready: MetadataStore) -> None:
         old = await published(ready, 10, 20, 30)
         run = old[0]

@@ -32,14 +32,23 @@ MARK = bytes.fromhex("a1b2c3d4e5f60718")
 SEAL = Seal(session=SESSION, sequence=7, by="s-ffffffffffffffffffffffffffffffff", at_ms=1_700_000_000_000)
 
 
-def object_of(entries: list[WalEntry], *, session: SessionId = SESSION, sequence: int = 7) -> bytes:
+def object_of(
+    entries: list[WalEntry], *, session: SessionId = SESSION, sequence: int = 7, durable_below: int | None = None
+) -> bytes:
     body = bytearray()
     for entry in entries:
         header, batch = encode_entry(entry, mark=MARK, position=COPY_BYTES + len(body))
         body += header + batch
     size = len(body) + 2 * COPY_BYTES
     copy = encode_header(
-        ObjectHeader(session=session, sequence=sequence, mark=MARK, entries=len(entries), size_bytes=size)
+        ObjectHeader(
+            session=session,
+            sequence=sequence,
+            mark=MARK,
+            entries=len(entries),
+            size_bytes=size,
+            durable_below=durable_below,
+        )
     )
     return copy + body + copy
 
@@ -64,9 +73,23 @@ def test_a_window_is_such_an_object_whatever_the_sizes_of_its_batches() -> None:
         window = Window(SESSION, 7, mark=MARK, loop=loop)
         for entry in entries:
             window.add([entry])
-        assert b"".join(window.body()) == object_of(entries)
+        assert b"".join(window.body(durable_below=3)) == object_of(entries, durable_below=3)
         assert window.size_bytes == len(object_of(entries))
     loop.close()
+
+
+@pytest.mark.parametrize("durable_below", [None, 0, 1, 7, 2**64 - 2])
+def test_an_object_says_below_which_number_all_were_durable(durable_below: int | None) -> None:
+    data = memoryview(object_of(SMALL[:1], durable_below=durable_below))
+    assert read_object(data, session=SESSION, sequence=7).durable_below == durable_below
+
+
+def test_an_object_of_an_earlier_release_is_read_and_does_not_say_so() -> None:
+    """Its header ends with zeros where later ones have the number."""
+    data = object_of(SMALL[:1])
+    assert data[COPY_BYTES - 8 : COPY_BYTES] == bytes(8)
+    found = read_object(memoryview(data), session=SESSION, sequence=7)
+    assert (len(found.entries), found.durable_below) == (1, None)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.text(max_size=200))

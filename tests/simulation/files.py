@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from streamhouse.broker.wal.files import AppendFile, LockedError
+from streamhouse.broker.wal.files import UNREADABLE, AppendFile, LockedError, Span
 from streamhouse.format.batch import Buffer
 
 _SECTOR_BYTES = 512
@@ -82,6 +82,7 @@ class SimFiles:
         self._is_dead = False
         self._full_after: int | None = None
         self._syncs_that_fail = 0
+        self._bad_sectors: dict[Path, list[Span]] = {}
         self.writes = 0
         self.syncs = 0
 
@@ -129,6 +130,10 @@ class SimFiles:
         content.sync()
         self._disk.contents[path] = content
 
+    def spoil(self, path: Path, start: int, end: int) -> None:
+        """The disk does not give these bytes of a file back any more."""
+        self._bad_sectors.setdefault(path, []).append(Span(start, end))
+
     def _call(self, what: str) -> None:
         self._wait(what)
         self._check_alive()
@@ -165,6 +170,22 @@ class SimFiles:
         if path not in self._disk.contents:
             raise FileNotFoundError(path)
         return bytes(self._disk.contents[path].cached)
+
+    def read_around(self, path: Path) -> tuple[bytes, Sequence[Span]]:
+        data = bytearray(self.read(path))
+        holes = [Span(start, min(end, len(data))) for start, end in self._bad_sectors.get(path, ())]
+        for start, end in holes:
+            data[start:end] = UNREADABLE * (end - start)
+        return bytes(data), holes
+
+    def size(self, path: Path) -> int:
+        return len(self.read(path))
+
+    def move(self, directory: Path, names: Sequence[str], to: Path) -> None:
+        self._call("move")
+        for name in names:
+            if (content := self._disk.contents.pop(directory / name, None)) is not None:
+                self._disk.contents[to / name] = content
 
     def list(self, path: Path) -> list[str]:
         self._call("list")

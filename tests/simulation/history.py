@@ -211,6 +211,9 @@ class History:
         end = header.base_offset + header.record_count
         if header.base_offset < at and not (at == offset < end):
             self.violated(f"offsets went back in a read; {log.name} from={offset} at={at} base={header.base_offset}")
+        if not header.record_count:  # it takes readers over offsets that a damaged log may have given away
+            self._passed_over(log, at, gap_end := header.base_offset + header.last_offset_delta + 1)
+            return gap_end
         self._passed_over(log, at, header.base_offset)
         if header.is_control:
             self._marked(log, header.base_offset, read_marker(batch))

@@ -13,7 +13,7 @@ from typing import Any, Final
 from crc32c import crc32c
 
 from streamhouse.broker import flush
-from streamhouse.broker.cluster import recovery
+from streamhouse.broker.cluster import publication
 from streamhouse.broker.flush import Flusher
 from streamhouse.broker.log import PartitionLog, Placed
 from streamhouse.broker.maintenance.collector import Collector
@@ -81,7 +81,7 @@ def high_watermark_moved_before_the_commit(patch: Patch) -> None:
 
 
 def dedupe_state_lost_in_recovery(patch: Patch) -> None:
-    rescue = recovery._Rescue
+    rescue = publication._PartitionRecovery
 
     def run_input(self: Any, *, now: Any) -> Any:
         return replace(original(self, now=now), producers=encode_producers([]))
@@ -96,7 +96,7 @@ def dedupe_state_of_recovered_entries_lost(patch: Patch) -> None:
         self.next_offset = entry.end
         return 1
 
-    patch.setattr(recovery._Rescue, "take", take)
+    patch.setattr(publication._PartitionRecovery, "take", take)
 
 
 def acknowledged_though_the_wal_failed(patch: Patch) -> None:
@@ -160,21 +160,21 @@ def log_not_sealed(patch: Patch) -> None:
 
 
 def recovery_ignores_the_wal(patch: Patch) -> None:
-    async def publish(self: Any, reading: Any, held: Any) -> tuple[Sequence[Any], int]:
-        return [], 0
+    async def publish(self: Any, reading: Any, held: Any) -> Sequence[Any]:
+        return []
 
-    patch.setattr(recovery._Publication, "publish", publish)
+    patch.setattr(publication.Publication, "publish", publish)
 
 
 def wal_removed_before_the_recovery_is_finished(patch: Patch) -> None:
-    publish = recovery._Publication.publish
+    publish = publication.Publication.publish
 
     async def early(self: Any, reading: Any, held: Any) -> Any:
         result = await publish(self, reading, held)
         await reading.remove()
         return result
 
-    patch.setattr(recovery._Publication, "publish", early)
+    patch.setattr(publication.Publication, "publish", early)
 
 
 def stopped_without_flush(patch: Patch) -> None:

@@ -27,6 +27,7 @@ from .appending import Appending, ProduceTransaction
 from .closing import LeftBehind
 from .cluster.checkup import Checkup
 from .cluster.cluster import Leader
+from .cluster.damaged_logs import DamagedLogs
 from .cluster.following import Following
 from .cluster.moves import Moves, within
 from .cluster.oversight import Oversight
@@ -120,7 +121,10 @@ class Broker:
         # Asking and changing, for operators; definitions that Spark works with.
         self.administration = Administration(ground)
         self.oversight = Oversight(ground)
-        self.checkup = Checkup(ground, not_ready=self.not_ready, object_check=self.object_check)
+        self.damaged_logs = DamagedLogs(doors)
+        self.checkup = Checkup(
+            ground, not_ready=self.not_ready, object_check=self.object_check, damaged_logs=self.damaged_logs
+        )
         self.tables = Tables(doors, catalogue=self.catalogue)
         self.pipelines = Pipelines(doors, catalogue=self.catalogue)
         self.supervision = Supervision(doors)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from streamhouse.config import FlushSettings, Settings
-from streamhouse.errors import Internal, LeaseLost, Stopping, Unavailable
+from streamhouse.errors import Internal, LeaseLost, SessionLost, Stopping, Unavailable
 from streamhouse.format.keys import segment_key
 from streamhouse.format.producers import encode_producers
 from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
@@ -290,6 +290,7 @@ class Flusher:
                 if len(kept) == len(commit.runs):
                     raise
                 await self._stubbornly(self._require_session)
+                await self._stubbornly(partial(self._require_given_up, [t for t in taken if t.log.partition in lost]))
                 for share in taken:
                     if share.log.partition in lost:
                         await self._dropped(share.log, error)
@@ -301,6 +302,20 @@ class Flusher:
         """Raise `SessionLost` when not one lease is gone but all: then what is buffered belongs to the recoverer, who
         reads it in the WAL, and nothing of it may be dropped."""
         await self._doors.metadata.renew_session(self._session_id, self._doors.settings.lease.life_ms)
+
+    async def _require_given_up(self, refused: Sequence[_Taken]) -> None:
+        """Raise `SessionLost` when a run was refused though its lease is still ours: then the rows are not what this
+        session left there, and its log may be the only copy of what it acknowledged."""
+        held = {state.partition: state for state in await self._doors.metadata.held_by(self._session_id)}
+        for share in refused:
+            state = held.get(share.log.partition)
+            if state is not None and state.epoch == share.log.epoch:
+                why = (
+                    f"a segment was refused though the lease is ours; partition={share.log.name} epoch={state.epoch} "
+                    f"flushed_end={state.flushed_end} expected={share.log.flushed_end}"
+                )
+                log.error("the session ends and leaves its log: rows and log differ", extra={"why": why})
+                raise SessionLost(self._session_id, why=why)
 
     async def _settle(self, commit: SegmentCommit, published: list[_Taken]) -> None:
         """The segment holds it now: let go of tail, memory and WAL."""

@@ -47,6 +47,7 @@ class BrokerMetrics(Collector):
         yield _counter("fetched_bytes", "Bytes of batches handed to readers.", traffic.fetched_bytes)
         yield _counter("refused_appends", "Appends refused because memory was full.", self._broker.budget.refused)
         yield _counter("recovered_records", "Records recovered from dead sessions.", self._broker.recovered.records)
+        yield from self._damaged_logs()
         yield from self._returns()
         yield from self._forwarding()
         collector = self._broker.collector
@@ -108,6 +109,13 @@ class BrokerMetrics(Collector):
         yield GaugeMetricFamily(
             "streamhouse_transactions_open", "Open transactions in the partitions that this agent leads.", opened
         )
+
+    def _damaged_logs(self) -> Iterable[Metric]:
+        recovered = self._broker.recovered + self._broker.rescue.recovered
+        logs = "Write-ahead logs of dead sessions in which something was lost; they are kept."
+        yield _counter("damaged_logs", logs, recovered.damaged_logs)
+        places = "Places of write-ahead logs that may have held acknowledged records, and could not be read."
+        yield _counter("wal_losses", places, recovered.losses)
 
     def _returns(self) -> Iterable[Metric]:
         returns, rescued = self._broker.returns, self._broker.rescue.recovered

@@ -16,6 +16,7 @@ import msgspec
 
 from streamhouse.client.nouns import (
     AgentStatus,
+    DamagedLog,
     Examination,
     PartitionStatus,
     Segment,
@@ -91,6 +92,14 @@ class _Transactions(msgspec.Struct):
 
 class _Agents(msgspec.Struct):
     agents: list[AgentStatus]
+
+
+class _DamagedLogs(msgspec.Struct):
+    logs: list[DamagedLog]
+
+
+class _Discarded(msgspec.Struct):
+    files: int
 
 
 class _Partitions(msgspec.Struct):
@@ -203,6 +212,15 @@ class Http:
     async def examine(self, *, local: bool = False) -> Examination:
         """What the agent says about its health, and, unless `local`, about what all agents share."""
         return await self._get("/v1/doctor", {"local": int(local)}, Examination)
+
+    async def damaged_logs(self) -> list[DamagedLog]:
+        """The write-ahead logs that are kept because something in them was lost, as far as this agent sees them."""
+        return (await self._get("/v1/damaged-logs", {}, _DamagedLogs)).logs
+
+    async def discard_log(self, session: str) -> int:
+        """Delete one of them; returns how many files or objects went."""
+        path = f"/v1/damaged-logs/{quote(session, safe='')}"
+        return self._decoded(await self.ask("DELETE", path), path, _Discarded).files
 
     # --- transactions
 

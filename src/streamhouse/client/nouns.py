@@ -267,6 +267,34 @@ class Finding(Struct, frozen=True, kw_only=True):
     figures: dict[str, float] = {}
 
 
+class PartitionLoss(Struct, frozen=True, kw_only=True):
+    """Offsets of a partition that a damaged log has lost, as [first, end): `gaps` held records; `skipped` may have, and
+    the partition goes on above them; `unpublished` are in the log and in no segment."""
+
+    topic: str | None
+    topic_id: str
+    partition: int
+    epoch: int
+    gaps: list[list[int]] = []
+    skipped: list[list[int]] = []
+    unpublished: list[list[int]] = []
+
+
+class DamagedLog(Struct, frozen=True, kw_only=True):
+    """A write-ahead log that is kept because something in it was lost, as `GET /v1/damaged-logs` tells it."""
+
+    session: str
+    kind: str
+    where: str
+    files: int
+    bytes: int
+    loss: bool
+    found_at_ms: int | None
+    losses: int
+    places: list[str]
+    partitions: list[PartitionLoss]
+
+
 class Examination(Struct, frozen=True, kw_only=True):
     """What an agent says about itself and about the stores that all share, as `GET /v1/doctor` tells it."""
 

@@ -52,6 +52,7 @@ from .leases import (
     SessionLost,
     SessionSealed,
     UnknownAgent,
+    UnknownDamagedLog,
     UnknownLeaderEpoch,
 )
 from .pipelines import (
@@ -243,6 +244,7 @@ __all__ = [
     "Unavailable",
     "UnknownAgent",
     "UnknownCommit",
+    "UnknownDamagedLog",
     "UnknownLeaderEpoch",
     "UnknownMember",
     "UnknownPipeline",

@@ -74,6 +74,13 @@ class UnknownAgent(Rejected):
         super().__init__(f"unknown agent; node={node_id}")
 
 
+class UnknownDamagedLog(Rejected):
+    """No damaged write-ahead log of this session is kept here."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"no damaged write-ahead log is kept; session={session_id}")
+
+
 class FencedLeaderEpoch(Rejected):
     """The client knows an older leader epoch than the agent: it must refresh its metadata."""
 

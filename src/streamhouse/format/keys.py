@@ -20,6 +20,7 @@ PLACED_PREFIX: Final = "placed/"
 GENERATIONS_PREFIX: Final = "generations/"
 CLUSTER_KEY: Final = "cluster/id"
 """The object that names the cluster whose records these are."""
+DAMAGED_PREFIX: Final = "damaged/"
 
 MAX_SEQUENCE: Final = 2**64 - 1
 MAX_EPOCH: Final = 2**63 - 1
@@ -107,6 +108,22 @@ def parse_generation_key(key: str) -> int | None:
     """Which generation the key names; None for any other key."""
     tail = key.removeprefix(GENERATIONS_PREFIX)
     return int(tail) if tail != key and _NUMBER.fullmatch(tail) and 0 < int(tail) <= MAX_EPOCH else None
+
+
+def damage_report_key(session_id: SessionId, number: int) -> str:
+    """The report on a session's damaged WAL; while there is one, nothing of that WAL is deleted."""
+    return DAMAGED_PREFIX + _tail(session_id, number)
+
+
+def damage_report_prefix(session_id: SessionId) -> str:
+    """What all reports on the session's WAL begin with, and no other's."""
+    _require_session(session_id)
+    return f"{DAMAGED_PREFIX}{session_id}/"
+
+
+def parse_damage_report_key(key: str) -> ObjectName | None:
+    """On whose WAL the key names a report; None for any other key."""
+    return _parse(DAMAGED_PREFIX, key)
 
 
 def _require_session(session_id: SessionId) -> None:

@@ -32,7 +32,10 @@ _HEADER: Final = struct.Struct(f">8sHI{MARK_BYTES}sQIQB")
 # magic, version, CRC | sequence, time, length of the session id, length of the sealer's name
 _SEAL: Final = struct.Struct(">8sHIQQBB")
 _CRC_AT: Final = 10
-MAX_SESSION_BYTES: Final = COPY_BYTES - _HEADER.size
+# The last bytes of a copy, which objects of earlier releases filled with zeros: one more than `durable_below`.
+_DURABLE: Final = struct.Struct(">Q")
+_DURABLE_AT: Final = COPY_BYTES - _DURABLE.size
+MAX_SESSION_BYTES: Final = _DURABLE_AT - _HEADER.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,9 @@ class ObjectHeader:
     entries: int
     size_bytes: int
     """Of the whole object."""
+    durable_below: int | None = None
+    """All objects of the session with a lower number than this were durable when this one was sent; None in objects of
+    releases that did not write it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +63,20 @@ class Seal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalObject:
-    """What an object holds for whoever asks for this session and sequence, and what of it can't be used."""
+    """What an object holds for whoever asks for this session and sequence, and what of it can't be used, by
+    position."""
 
-    entries: Sequence[WalEntry]
-    damage: Sequence[Damage]
+    items: Sequence[Found | Damage]
+    durable_below: int | None = None
+    """As in the header; None also where no header can be read."""
+
+    @property
+    def entries(self) -> Sequence[WalEntry]:
+        return [item.entry for item in self.items if isinstance(item, Found)]
+
+    @property
+    def damage(self) -> Sequence[Damage]:
+        return [item for item in self.items if isinstance(item, Damage)]
 
 
 def encode_header(header: ObjectHeader) -> bytes:
@@ -69,8 +85,8 @@ def encode_header(header: ObjectHeader) -> bytes:
     if len(session) > MAX_SESSION_BYTES or len(header.mark) != MARK_BYTES:
         raise ValueError(f"wal object header does not fit; session={header.session} mark_bytes={len(header.mark)}")
     fields = (header.mark, header.sequence, header.entries, header.size_bytes, len(session))
-    blank = (_HEADER.pack(DATA_MAGIC, VERSION, 0, *fields) + session).ljust(COPY_BYTES, b"\0")
-    return _with_crc(blank)
+    blank = (_HEADER.pack(DATA_MAGIC, VERSION, 0, *fields) + session).ljust(_DURABLE_AT, b"\0")
+    return _with_crc(blank + _DURABLE.pack(0 if header.durable_below is None else header.durable_below + 1))
 
 
 def decode_header(copy: memoryview) -> ObjectHeader | None:
@@ -79,20 +95,33 @@ def decode_header(copy: memoryview) -> ObjectHeader | None:
         return None
     _, _, _, mark, sequence, entries, size_bytes, length = _HEADER.unpack_from(copy)
     session = SessionId(bytes(copy[_HEADER.size : _HEADER.size + length]).decode())
-    return ObjectHeader(session=session, sequence=sequence, mark=mark, entries=entries, size_bytes=size_bytes)
+    (durable,) = _DURABLE.unpack_from(copy, _DURABLE_AT)
+    return ObjectHeader(
+        session=session,
+        sequence=sequence,
+        mark=mark,
+        entries=entries,
+        size_bytes=size_bytes,
+        durable_below=durable - 1 if durable else None,
+    )
 
 
 def read_object(data: memoryview, *, session: SessionId, sequence: int) -> WalObject:
     """The entries of the object that was found under this name. Another's object has none: it is damage as a whole."""
-    header = decode_header(data[:COPY_BYTES]) or decode_header(data[-COPY_BYTES:])
-    if header is None or (header.session, header.sequence) != (session, sequence):
-        return WalObject(entries=(), damage=(Damage(0, len(data), tail=True),))
-    found = list(scan_entries(data[: header.size_bytes - COPY_BYTES], start=COPY_BYTES, mark=header.mark))
-    entries = [item.entry for item in found if isinstance(item, Found)]
-    damage = [item for item in found if isinstance(item, Damage)]
-    if not damage and len(entries) != header.entries:  # cut between two entries
-        damage.append(Damage(len(data), header.size_bytes - len(data), tail=True))
-    return WalObject(entries=entries, damage=damage)
+    header = find_header(data[:COPY_BYTES], data[-COPY_BYTES:], session=session, sequence=sequence)
+    if header is None:
+        return WalObject(items=(Damage(0, len(data), tail=True),))
+    items = list(scan_entries(data[: header.size_bytes - COPY_BYTES], start=COPY_BYTES, mark=header.mark))
+    is_whole = all(isinstance(item, Found) for item in items)
+    if is_whole and len(items) != header.entries:  # cut between two entries
+        items.append(Damage(len(data), header.size_bytes - len(data), tail=True))
+    return WalObject(items=items, durable_below=header.durable_below)
+
+
+def find_header(first: memoryview, last: memoryview, *, session: SessionId, sequence: int) -> ObjectHeader | None:
+    """The header from whichever copy is whole; None where neither is, or where it is another object's."""
+    header = decode_header(first) or decode_header(last)
+    return header if header is not None and (header.session, header.sequence) == (session, sequence) else None
 
 
 def encode_seal(seal: Seal) -> bytes:

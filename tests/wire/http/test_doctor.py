@@ -64,6 +64,7 @@ async def test_a_healthy_agent_has_nothing_to_complain_about(broker: Broker, htt
         "memory",
         "open transactions",
         "readable",
+        "damaged log files",
         "identity",
         "sessions",
         "leases",
@@ -71,6 +72,7 @@ async def test_a_healthy_agent_has_nothing_to_complain_about(broker: Broker, htt
         "segments",
         "orphans",
         "write-ahead log",
+        "damaged log objects",
         "disks",
         "transactions",
     ]

@@ -17,6 +17,7 @@ from streamhouse.format.keys import SEGMENTS_PREFIX, WAL_PREFIX, parse_segment_k
 from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import ObjectMeta
 
+from .damaged_logs import DamagedLogs
 from .oversight import Condition, condition_of
 from .verdicts import (
     LATE_WARNING_S,
@@ -24,6 +25,7 @@ from .verdicts import (
     HeldBack,
     Verdict,
     judge_clock,
+    judge_damaged_logs,
     judge_disks,
     judge_doomed,
     judge_flush,
@@ -49,7 +51,14 @@ PROOF_PREFIX: Final = "proof/"
 
 
 class Checkup:
-    def __init__(self, ground: Ground, *, not_ready: Callable[[], str | None], object_check: ObjectCheck) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        *,
+        not_ready: Callable[[], str | None],
+        object_check: ObjectCheck,
+        damaged_logs: DamagedLogs,
+    ) -> None:
         self._doors = ground.doors
         self._catalogue = ground.catalogue
         self._budget = ground.budget
@@ -58,6 +67,7 @@ class Checkup:
         self._not_ready = not_ready
         self._damage = ground.reader.damage
         self._object_check = object_check
+        self._damaged_logs = damaged_logs
 
     def __repr__(self) -> str:
         return f"<Checkup of {self._doors.kafka}>"
@@ -73,6 +83,7 @@ class Checkup:
             _tried("memory", self._memory()),
             _tried("open transactions", self._held_back()),
             _tried("readable", self._readable()),
+            _tried("damaged log files", self._damaged("damaged log files", "disk")),
         )
 
     async def shared(self) -> Sequence[Check]:
@@ -85,6 +96,7 @@ class Checkup:
             _tried("segments", self._segments()),
             _tried("orphans", self._orphans()),
             _tried("write-ahead log", self._wal_objects()),
+            _tried("damaged log objects", self._damaged("damaged log objects", "object")),
             _tried("disks", self._disks()),
             _tried("transactions", self._late()),
         )
@@ -167,6 +179,10 @@ class Checkup:
 
     def _held(self, each: UnsoundObject) -> str:
         return f"{described(each.ranges, self._catalogue.name_of)} {each.stored.key}"
+
+    async def _damaged(self, name: str, kind: str) -> Check:
+        logs = await self._damaged_logs.list(kind)
+        return judge_damaged_logs(name, {each.kept.session_id: each.is_loss for each in logs})
 
     # --- what all share
 

@@ -2,40 +2,33 @@
 
 Data path   dead session's WAL -> **recovery** -> object store, then one metadata transaction that publishes and
             frees the leases
-Owns        which entries count: those of the lease's epoch, at and above the flushed end
-Leaves      claims to the metadata store, reading and locking of the dead WAL to `wal`
+Owns        the order of steps: claim, read, keep what is damaged, publish and end, remove
+Leaves      claims to the metadata store, reading and locking of the dead WAL to `wal`, which entries count and what is
+            lost to `publication`
 
 Exactly one agent finishes a recovery, because the claim's number is checked in the transaction that ends it. Whoever
 dies half-way leaves objects that nobody refers to, and the next claim begins again.
+
+A log in which something was lost is kept, with a report, before anything of it is published: whoever dies in between,
+or removes logs of ended sessions, leaves it alone.
 """
 
-import asyncio
 import logging
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Final
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 
 from streamhouse.broker.doors import Doors
-from streamhouse.broker.producers import ProducerTable
 from streamhouse.broker.reading.reader import SegmentReader
-from streamhouse.broker.reading.snapshots import load_producers
-from streamhouse.broker.store_time import AgreedTime
-from streamhouse.broker.wal.base import Buffer, WalEntry, WalReading
-from streamhouse.errors import LeaseLost, Misconfigured, SessionLost, StreamhouseError
-from streamhouse.format.batch import BatchHeader, read_header
-from streamhouse.format.keys import segment_key
-from streamhouse.format.producers import encode_producers
-from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
-from streamhouse.model.lease import PartitionState, Session
+from streamhouse.broker.wal.base import DamageReport, WalReading
+from streamhouse.errors import LeaseLost, Misconfigured, SessionLost
+from streamhouse.format.loss_report import LossReport, PartitionLoss, encode_report
+from streamhouse.model.lease import Session
 from streamhouse.model.names import PartitionId, SessionId
-from streamhouse.model.segment import SegmentCommit, SegmentObject
-from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.model.segment import SegmentCommit
+
+from .publication import Publication
 
 log = logging.getLogger(__name__)
-
-RECOVERED_SEQUENCES: Final = 10**18
-"""Recovered segments of a session are numbered from here, above all that it wrote while it lived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +39,10 @@ class Recovered:
     records: int = 0
     skipped_entries: int = 0
     abandoned_sessions: int = 0
+    damaged_logs: int = 0
+    """Logs in which something was lost; they are kept."""
+    losses: int = 0
+    """Places in them that may have held acknowledged records."""
 
     def __add__(self, other: "Recovered") -> "Recovered":
         return Recovered(
@@ -53,55 +50,9 @@ class Recovered:
             records=self.records + other.records,
             skipped_entries=self.skipped_entries + other.skipped_entries,
             abandoned_sessions=self.abandoned_sessions + other.abandoned_sessions,
+            damaged_logs=self.damaged_logs + other.damaged_logs,
+            losses=self.losses + other.losses,
         )
-
-
-@dataclass(slots=True, kw_only=True)
-class _Rescue:
-    """One partition during a recovery."""
-
-    state: PartitionState
-    next_offset: int
-    base: int
-    batches: list[Buffer] = field(default_factory=list)
-    placed: list[tuple[BatchHeader, int, Buffer]] = field(default_factory=list)
-    producers: ProducerTable | None = None
-    """As they stood at `base`; known when the first segment is made."""
-
-    def wants(self, entry: WalEntry) -> bool:
-        return entry.epoch == self.state.epoch and entry.base >= self.next_offset
-
-    def take(self, entry: WalEntry) -> int:
-        """Keep the entry's batch; a gap before it (a damaged entry) stays a gap. Returns the records gained."""
-        header = read_header(entry.batch)
-        self.placed.append((header, entry.base, entry.batch))
-        self.batches.append(entry.batch)
-        self.next_offset = entry.end
-        return header.record_count
-
-    def run_input(self, *, now: AgreedTime) -> RunInput:
-        assert self.producers is not None
-        self.producers.replay(self.placed, now_ms=now.later_ms)
-        return RunInput(
-            partition=self.state.partition,
-            epoch=self.state.epoch,
-            base=self.base,
-            end=self.next_offset,
-            batches=self.batches,
-            producers=encode_producers(self.producers.entries(now_ms=now.earlier_ms)),
-        )
-
-    def take_aborted(self) -> tuple[AbortedTransaction, ...]:
-        """What is aborted in the run that was just made."""
-        assert self.producers is not None
-        aborted = tuple(self.producers.aborted)
-        self.producers.aborted.clear()
-        return aborted
-
-    def published(self) -> None:
-        self.base = self.next_offset
-        self.batches = []
-        self.placed = []
 
 
 class Recovery:
@@ -164,16 +115,54 @@ class Recovery:
                 f"a dead session's write-ahead log can't be read here; session={dead} wal={session.wal}"
             )
         async with wals.read(dead, start=session.wal_start) as reading:
-            rescue = _Publication(self._doors, dead, claim, self._reader)
-            commits, records = await rescue.publish(reading, held)
-            await self._finish(dead, claim, commits)
+            publication = Publication(self._doors, dead, claim, self._reader)
+            commits = await publication.publish(reading, held)
             damage = reading.damage
+            continue_at = publication.continue_at(damage.losses)
+            is_damaged = await self._keep_damaged(session, claim, reading, publication, continue_at)
+            await self._finish(dead, claim, commits, continue_at)
             await reading.remove()
-        log.info(
-            "session recovered",
-            extra={"session": dead, "records": records, "skipped": damage.skipped, "cut_bytes": damage.cut_bytes},
+        fields = {"session": dead, "records": publication.records}
+        log.info("session recovered", extra={**fields, "skipped": damage.skipped, "cut_bytes": damage.cut_bytes})
+        return Recovered(
+            sessions=1,
+            records=publication.records,
+            skipped_entries=damage.skipped,
+            damaged_logs=int(is_damaged),
+            losses=damage.losses,
         )
-        return Recovered(sessions=1, records=records, skipped_entries=damage.skipped)
+
+    async def _keep_damaged(
+        self,
+        dead: Session,
+        claim: int,
+        reading: WalReading,
+        publication: Publication,
+        continue_at: Mapping[PartitionId, int],
+    ) -> bool:
+        """Keep a log that is not wholly published, and say what is lost; whether acknowledged records may be."""
+        damage, unpublished = reading.damage, await publication.unpublished()
+        if damage.is_clean and not unpublished and not publication.has_gaps:
+            return False
+        # Somebody with a newer claim may have finished and removed objects while we read: then nothing is damaged.
+        if (await self._claimed(dead.session_id)).claim != claim:
+            raise SessionLost(dead.session_id, why="somebody else recovers it")
+        report = LossReport(
+            session=dead.session_id,
+            kind=dead.wal,
+            found_by=self._by,
+            found_at_ms=self._doors.clock.now_ms(),
+            losses=damage.losses,
+            missing=damage.missing,
+            skipped=damage.skipped,
+            cut=damage.cut,
+            unreadable_bytes=damage.unreadable_bytes,
+            places=damage.places,
+            partitions=list(publication.lost(continue_at, unpublished)),
+        )
+        await reading.keep(encode_report(report), number=claim)
+        _log_report(report, damage)
+        return report.is_loss
 
     async def _claimed(self, dead: SessionId) -> Session:
         for session in (await self._doors.metadata.roll_call()).sessions:
@@ -194,14 +183,18 @@ class Recovery:
         else:
             await self._doors.wals.remove(dead)
 
-    async def _finish(self, dead: SessionId, claim: int, commits: Sequence[SegmentCommit]) -> None:
-        """Publish and end; without the partitions whose topic was deleted in the meantime."""
+    async def _finish(
+        self, dead: SessionId, claim: int, commits: Sequence[SegmentCommit], continue_at: Mapping[PartitionId, int]
+    ) -> None:
+        """Publish and end; without the partitions whose topic was deleted in the meantime. Raises where the dead
+        session still holds one whose guard failed: then its log is the only copy, and stays for another try."""
         while True:
             try:
-                return await self._doors.metadata.finish_recovery(dead, claim, commits)
+                return await self._doors.metadata.finish_recovery(dead, claim, commits, continue_at=continue_at)
             except LeaseLost as error:
+                held = {state.partition for state in await self._doors.metadata.held_by(dead)}
                 kept = _without(commits, set(error.partitions))
-                if kept == commits:
+                if kept == commits or held.intersection(error.partitions):
                     raise
                 commits = kept
 
@@ -211,76 +204,24 @@ def _without(commits: Sequence[SegmentCommit], lost: Container[object]) -> list[
     return [commit for commit in kept if commit.runs]
 
 
-class _Publication:
-    """The segments of one recovery."""
-
-    def __init__(self, doors: Doors, dead: SessionId, claim: int, reader: SegmentReader) -> None:
-        self._doors = doors
-        self._dead = dead
-        self._reader = reader
-        # Each claim numbers from its own start, so that a recoverer who died half-way is never collided with.
-        self._sequence = RECOVERED_SEQUENCES + claim * 10**9
-        self._commits: list[SegmentCommit] = []
-
-    async def publish(self, reading: WalReading, held: Sequence[PartitionState]) -> tuple[Sequence[SegmentCommit], int]:
-        states = {state.partition: state for state in held}
-        rescues: dict[PartitionId, _Rescue] = {}
-        size = records = 0
-        async for entry in reading.entries():
-            state = states.get(entry.partition)
-            if state is None or entry.epoch != state.epoch or entry.base < state.flushed_end:
-                continue
-            rescue = rescues.get(entry.partition)
-            if rescue is None:
-                rescue = _Rescue(state=state, next_offset=state.flushed_end, base=state.flushed_end)
-                rescues[entry.partition] = rescue
-            if not rescue.wants(entry):
-                continue
-            records += rescue.take(entry)
-            size += len(entry.batch)
-            if size >= self._doors.settings.flush.segment_bytes:
-                await self._put(list(rescues.values()))
-                size = 0
-        await self._put(list(rescues.values()))
-        return self._commits, records
-
-    async def _know_producers(self, rescues: Sequence[_Rescue]) -> None:
-        unknown = {rescue.state.partition: rescue for rescue in rescues if rescue.producers is None}
-        tables = await load_producers(
-            {at: rescue.state.flushed_end for at, rescue in unknown.items()},
-            self._doors.settings.producers,
-            metadata=self._doors.metadata,
-            reader=self._reader,
-            log_starts={at: rescue.state.log_start for at, rescue in unknown.items()},
-            now_ms=self._doors.agreed_time().later_ms,
-        )
-        for partition, table in tables.items():
-            if isinstance(table, StreamhouseError):
-                raise table
-            unknown[partition].producers = table
-
-    async def _put(self, rescues: Sequence[_Rescue]) -> None:
-        full = [rescue for rescue in rescues if rescue.batches]
-        if not full:
-            return
-        await self._know_producers(full)
-        now = self._doors.agreed_time()
-        encode = partial(_encode, full, now=now, block_bytes=self._doors.settings.flush.block_bytes)
-        encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
-        self._sequence += 1
-        key = segment_key(self._dead, self._sequence)
-        await self._doors.objects.put_new(key, encoded.body)
-        self._commits.append(
-            SegmentCommit(
-                segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now.later_ms),
-                runs=tuple(layout.run(key) for layout in encoded.layouts),
-                aborted={rescue.state.partition: each for rescue in full if (each := rescue.take_aborted())},
-            )
-        )
-        for rescue in full:
-            rescue.published()
+def _log_report(report: LossReport, damage: DamageReport) -> None:
+    fields = {"session": report.session, "places": ",".join(report.places), "do": "streamhouse wal damaged"}
+    if not report.is_loss:
+        log.warning("write-ahead log has a torn end, and is kept", extra={**fields, "cut_bytes": damage.cut_bytes})
+        return
+    log.error(
+        "write-ahead log is damaged: what is intact was recovered, and the log is kept",
+        extra={**fields, "missing": report.missing, "skipped": report.skipped, "partitions": len(report.partitions)},
+    )
+    for each in report.partitions:
+        log.error("offsets of a partition are lost", extra={"session": report.session, **_fields(each)})
 
 
-def _encode(full: Sequence[_Rescue], *, now: AgreedTime, block_bytes: int) -> EncodedSegment:
-    """In a thread: many small batches take long to replay and to encode."""
-    return encode_segment([rescue.run_input(now=now) for rescue in full], block_bytes=block_bytes)
+def _fields(loss: PartitionLoss) -> Mapping[str, object]:
+    return {
+        "topic_id": loss.topic_id,
+        "partition": loss.partition,
+        "gaps": ",".join(f"[{first},{end})" for first, end in loss.gaps),
+        "skipped": ",".join(f"[{first},{end})" for first, end in loss.skipped),
+        "unpublished": ",".join(f"[{first},{end})" for first, end in loss.unpublished),
+    }

@@ -61,6 +61,6 @@ class Rescue:
     async def _recover(self, recovery: Recovery, dead: Session) -> None:
         try:
             self.recovered += await recovery.recover(dead, may_abandon=self._is_past_hope(dead))
-        except StreamhouseError as error:
+        except (StreamhouseError, OSError) as error:
             log.warning("session not recovered yet", extra={"session": dead.session_id, "why": str(error)})
         self._cluster.ask()

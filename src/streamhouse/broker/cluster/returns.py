@@ -25,6 +25,7 @@ from streamhouse.broker.wal.base import WalEntry
 from streamhouse.broker.wal.recovery import DiskWalReading, DiskWals
 from streamhouse.errors import NotLeader, StreamhouseError
 from streamhouse.format.batch import as_new, read_header
+from streamhouse.format.loss_report import LossReport, encode_report
 from streamhouse.model.lease import AbandonedRange
 from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.topic import Topic
@@ -128,6 +129,8 @@ class Returns:
             work.skipped_records = 0
             if await self._return_file(reading, name, work, own):
                 self.skipped_records += work.skipped_records
+                if reading.is_damaged(name):
+                    await self._keep(session_id, reading, own)
                 await reading.remove_file(name)
             else:
                 is_complete = False
@@ -139,6 +142,22 @@ class Returns:
         await reading.remove()
         del self._acknowledged[session_id], self._fates[session_id]
         return True
+
+    async def _keep(self, session_id: SessionId, reading: DiskWalReading, own: SessionId) -> None:
+        """What can't be read may be repaired from a copy: the file stays on this disk, with a report."""
+        now_ms, damage = self._doors.clock.now_ms(), reading.damage
+        report = LossReport(
+            session=session_id,
+            kind="disk",
+            found_by=own,
+            found_at_ms=now_ms,
+            losses=damage.losses,
+            skipped=damage.skipped,
+            cut=damage.cut,
+            unreadable_bytes=damage.unreadable_bytes,
+            places=damage.places,
+        )
+        await reading.keep(encode_report(report), number=now_ms)
 
     async def _return_file(self, reading: DiskWalReading, name: str, work: _Return, own: SessionId) -> bool:
         """Whether everything in the file that counts is acknowledged by those who lead now."""

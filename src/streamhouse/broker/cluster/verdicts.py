@@ -277,5 +277,19 @@ def judge_wal_objects(*, objects: int, size_bytes: int, more: bool, of_dead: int
     return Check(name="write-ahead log", verdict=Verdict.OK, text=text, figures=figures)
 
 
+def judge_damaged_logs(name: str, logs: Mapping[SessionId, bool]) -> Check:
+    """`logs` are those that are kept, each with whether acknowledged records may be lost."""
+    lost = sorted(session for session, is_loss in logs.items() if is_loss)
+    figures = {"logs": len(logs), "lost": len(lost)}
+    if not logs:
+        return Check(name=name, verdict=Verdict.OK, text="none is kept", figures=figures)
+    do = "streamhouse wal damaged shows what, streamhouse wal discard deletes one"
+    if lost:
+        text = f"acknowledged records may be lost: the logs of {', '.join(lost[:10])} are damaged, and kept; {do}"
+        return Check(name=name, verdict=Verdict.FAILURE, text=text, figures=figures)
+    text = f"{len(logs)} with a torn end, as a loss of power leaves it, are kept; {do}"
+    return Check(name=name, verdict=Verdict.WARNING, text=text, figures=figures)
+
+
 def _is_dead(session: Session, roll: RollCall) -> bool:
     return condition_of(session, now_ms=roll.now_ms) in (Condition.EXPIRED, Condition.RECOVERING)

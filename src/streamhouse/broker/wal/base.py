@@ -16,7 +16,7 @@ from streamhouse.format.batch import Buffer
 from streamhouse.format.wal import WalEntry
 from streamhouse.model.names import PartitionId, SessionId
 
-__all__ = ["Buffer", "DamageReport", "Wal", "WalCosts", "WalEntry", "WalReading", "WalRecovery"]
+__all__ = ["Buffer", "DamageReport", "KeptLog", "Wal", "WalCosts", "WalEntry", "WalReading", "WalRecovery"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,8 @@ class Wal(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamageReport:
-    """What a reading could not use: `skipped` between good entries, `cut` at the end of a file."""
+    """What a reading could not use: `skipped` between good entries, `cut` at the end of a file, `missing` objects that
+    were durable once and are not there any more."""
 
     files: int = 0
     entries: int = 0
@@ -119,12 +120,32 @@ class DamageReport:
     skipped_bytes: int = 0
     cut: int = 0
     cut_bytes: int = 0
+    missing: int = 0
+    unreadable_bytes: int = 0
+    """Bytes that the disk did not give back."""
+    losses: int = 0
+    """Places that may have held acknowledged entries: all of the above but the torn end of a log that was being
+    written. It grows in the order of the log, while the log is read."""
     places: tuple[str, ...] = ()
-    """The first of them, as `file@position+length`."""
+    """The first of them, as `file@position+length`, or `file@missing`."""
 
     @property
     def is_clean(self) -> bool:
-        return not (self.skipped or self.cut)
+        return not (self.skipped or self.cut or self.missing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLog:
+    """A damaged log that is kept until an operator discards it."""
+
+    session_id: SessionId
+    kind: str
+    where: str
+    """The folder, or the prefix of its objects."""
+    files: int
+    size_bytes: int
+    report: bytes
+    """The newest report on it: JSON."""
 
 
 class WalReading(Protocol):
@@ -139,8 +160,13 @@ class WalReading(Protocol):
         """What was found so far; complete when `entries` is exhausted."""
         ...
 
+    async def keep(self, report: bytes, *, number: int) -> None:
+        """Keep all of this log, from now on and durably, with a report on why; a higher number is a newer report."""
+        ...
+
     async def remove(self) -> None:
-        """Delete the log durably: everything in it is published elsewhere."""
+        """Delete the log durably: everything in it is published elsewhere. One that is damaged, as far as it was read,
+        or is to be kept, is set aside instead."""
         ...
 
 
@@ -158,7 +184,16 @@ class WalRecovery(Protocol):
         ...
 
     async def remove(self, session: SessionId) -> None:
-        """Delete the session's log durably; a missing one is fine."""
+        """Delete the session's log durably, or set it aside where it is to be kept; a missing one is fine."""
+        ...
+
+    async def kept(self) -> Sequence[KeptLog]:
+        """The damaged logs that are kept."""
+        ...
+
+    async def discard(self, session: SessionId) -> int:
+        """Delete a log that is kept, and its reports; returns how many files or objects went. The caller has made sure
+        that the session is over and that an operator asked for it."""
         ...
 
     async def collect(self, ended: Callable[[SessionId], bool], *, now_ms: int) -> int:

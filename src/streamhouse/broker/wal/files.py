@@ -8,11 +8,13 @@ All calls block and are made from worker threads only. Trouble of the disk is th
 Simulations put a disk behind this door that loses power, tears writes, fills up and fails to sync.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.format.batch import Buffer
@@ -21,6 +23,18 @@ from streamhouse.format.batch import Buffer
 _MAX_BUFFERS: Final = 1024
 # macOS has no fdatasync.
 _datasync: Final = getattr(os, "fdatasync", os.fsync)
+
+
+UNREADABLE: Final = b"\xff"
+"""What stands for a byte that the disk does not give back: zeros would pass for space that was never written."""
+PAGE_BYTES: Final = 4096
+
+
+class Span(NamedTuple):
+    """Bytes [start, end) of a file."""
+
+    start: int
+    end: int
 
 
 class LockedError(StreamhouseError):
@@ -69,6 +83,14 @@ class Files(Protocol):
         """The whole file."""
         ...
 
+    def read_around(self, path: Path) -> tuple[bytes, Sequence[Span]]:
+        """The whole file, and which spans of it the disk does not give back: those are filled with `UNREADABLE`."""
+        ...
+
+    def size(self, path: Path) -> int:
+        """Bytes in the file."""
+        ...
+
     def list(self, path: Path) -> list[str]:
         """Names in the directory, sorted; `FileNotFoundError` or `NotADirectoryError` when it is none."""
         ...
@@ -79,6 +101,11 @@ class Files(Protocol):
 
     def remove_dir(self, path: Path) -> None:
         """Remove an empty directory; durable on return; a missing one is fine."""
+        ...
+
+    def move(self, directory: Path, names: Sequence[str], to: Path) -> None:
+        """Move these files, where they exist, into another directory of the same disk; durable on return. After an
+        error any of them may have been moved."""
         ...
 
     def create_locked(self, path: Path) -> Lock:
@@ -113,12 +140,34 @@ class LocalFiles:
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
 
+    def read_around(self, path: Path) -> tuple[bytes, Sequence[Span]]:
+        try:
+            return path.read_bytes(), ()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _read_pages(fd, os.fstat(fd).st_size)
+        finally:
+            os.close(fd)
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
     def list(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))
 
     def remove(self, directory: Path, names: Sequence[str]) -> None:
         for name in names:
             (directory / name).unlink(missing_ok=True)
+        _sync_dir(directory)
+
+    def move(self, directory: Path, names: Sequence[str], to: Path) -> None:
+        for name in names:
+            with suppress(FileNotFoundError):
+                (directory / name).rename(to / name)
+        _sync_dir(to)
         _sync_dir(directory)
 
     def remove_dir(self, path: Path) -> None:
@@ -152,6 +201,27 @@ class LocalFiles:
             os.close(fd)
             raise
         return _LocalLock(fd)
+
+
+def _read_pages(fd: int, size: int) -> tuple[bytes, Sequence[Span]]:
+    """Page by page: one that the disk does not give back costs itself and no other."""
+    data, holes = bytearray(), list[Span]()
+    for start in range(0, size, PAGE_BYTES):
+        length = min(PAGE_BYTES, size - start)
+        try:
+            page = os.pread(fd, length, start)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            page = UNREADABLE * length
+            if holes and holes[-1].end == start:
+                holes[-1] = Span(holes[-1].start, start + length)
+            else:
+                holes.append(Span(start, start + length))
+        data += page
+        if len(page) < length:  # somebody cut the file meanwhile
+            break
+    return bytes(data), holes
 
 
 class _LocalFile:

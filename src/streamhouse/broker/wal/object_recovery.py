@@ -2,18 +2,22 @@
 
 Data path   death -> **recovery** (read numbers in order, seal the first that is missing) -> broker publishes
 Owns        reading a log to its end; making that end final; what of a log may be deleted
-Leaves      who is dead, who may recover and where reading begins to the metadata store; bytes to `format.wal_object`
+Leaves      who is dead, who may recover and where reading begins to the metadata store; bytes to `format.wal_object`;
+            logs that are kept to `object_keeping`
 
 Fencing by collision: names are written create-only, so at the first missing number either the seal stands, and every
 later PUT of the session fails there, or a late PUT stands, and it is part of the log. One seal is enough, because the
 session acknowledges in the order of its numbers. A seal outlives everybody who could write below its prefix: it is
 deleted by `collect` alone (decision 0009).
+
+A missing number that was durable once (`object_gaps`) is not the end but damage: reading goes on behind it, and
+nothing of the log is deleted until an operator says so.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,12 +27,15 @@ from typing import Final
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
 from streamhouse.errors import StreamhouseError, Unavailable
-from streamhouse.format.keys import wal_key, wal_prefix
+from streamhouse.format.keys import parse_wal_key, wal_key, wal_prefix
+from streamhouse.format.wal import Found
 from streamhouse.format.wal_object import SEAL_BYTES, Seal, WalObject, decode_seal, encode_seal, read_object
 from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore
 
-from .base import DamageReport, WalEntry
+from .base import DamageReport, KeptLog, WalEntry
+from .object_gaps import objects_above
+from .object_keeping import discard_log, is_kept, keep_log, kept_logs, kept_sessions
 from .object_removal import delete_all
 from .object_sweep import collect_leftovers
 from .objects import ObjectWal
@@ -40,6 +47,8 @@ PIECE_BYTES: Final = 4 * 1024 * 1024
 _READS: Final = 3
 """What is damaged is read so often before it is believed: a wrong bit may have come on the way."""
 _SEALINGS: Final = 5
+_LOST: Final = WalObject(items=())
+"""Stands for an object that was durable once and is not there any more."""
 _MAX_PLACES: Final = 100
 
 
@@ -83,10 +92,18 @@ class ObjectWals:
         finally:
             await reading.aclose()
 
-    async def remove(self, session: SessionId) -> None:
-        """Delete the session's data, never its seals. What can't be deleted now is left to `collect`."""
+    async def remove(self, session: SessionId, *, below: int | None = None) -> None:
+        """Delete the session's data, never its seals, and nothing of a log that is kept. What can't be deleted now is
+        left to `collect`; so is what has a number of `below` or above."""
         try:
-            keys = [meta.key async for meta in self.objects.list(wal_prefix(session)) if meta.size_bytes > SEAL_BYTES]
+            if await is_kept(self.objects, session):
+                return
+            keys = [
+                meta.key
+                async for meta in self.objects.list(wal_prefix(session))
+                if meta.size_bytes > SEAL_BYTES
+                and (below is None or (name := parse_wal_key(meta.key)) is None or name.sequence < below)
+            ]
         except StreamhouseError as error:
             log.warning("wal objects not removed", extra={"session": session, "why": str(error)})
             return
@@ -97,10 +114,24 @@ class ObjectWals:
         self, ended: Callable[[SessionId], bool], *, now_ms: int, older_than_s: float | None = None
     ) -> int:
         """Delete everything, seals too, of sessions that ended and have written nothing for so long; returns how many
-        objects went. `ended` must be true only of sessions that the metadata store knows to be over for good."""
+        objects went. `ended` must be true only of sessions that the metadata store knows to be over for good. Logs that
+        are kept stay."""
         age_s = self._settings.seal_retention_s if older_than_s is None else older_than_s
         before_ms = now_ms - round(age_s * 1000)
-        return await collect_leftovers(self.objects, ended, before_ms=before_ms, at_once=self._settings.deletes)
+        kept = await kept_sessions(self.objects)
+        return await collect_leftovers(
+            self.objects,
+            lambda session: session not in kept and ended(session),
+            before_ms=before_ms,
+            at_once=self._settings.deletes,
+        )
+
+    async def kept(self) -> Sequence[KeptLog]:
+        return await kept_logs(self.objects)
+
+    async def discard(self, session: SessionId) -> int:
+        """Seals stay, for `collect`."""
+        return await discard_log(self.objects, session, at_once=self._settings.deletes)
 
 
 class ObjectWalReading:
@@ -113,6 +144,11 @@ class ObjectWalReading:
         self._start = start
         self._ahead: deque[asyncio.Task[bytes | None]] = deque()
         self._damage = DamageReport()
+        self._durable_below = start
+        """Below it everything was durable once, as far as anything that was read says."""
+        self._is_kept = False
+        self._end: int | None = None
+        """Above it nothing may be deleted: what is there can't say whether it was acknowledged."""
 
     def __repr__(self) -> str:
         return f"<ObjectWalReading {self._session} start={self._start} read={self._damage.files}>"
@@ -121,8 +157,14 @@ class ObjectWalReading:
     def damage(self) -> DamageReport:
         return self._damage
 
+    async def keep(self, report: bytes, *, number: int) -> None:
+        await keep_log(self._objects, self._session, report, number=number)
+        self._is_kept = True
+
     async def remove(self) -> None:
-        await self._wals.remove(self._session)
+        """A damaged log stays where it is."""
+        if not self._is_kept and self._damage.is_clean:
+            await self._wals.remove(self._session, below=self._end)
 
     async def aclose(self) -> None:
         """Nothing is read ahead any more."""
@@ -137,25 +179,45 @@ class ObjectWalReading:
         sequence = self._start
         while (found := await self._next(sequence)) is not None:
             self._count(sequence, found)
-            for entry in found.entries:
-                yield entry
+            for item in found.items:
+                if isinstance(item, Found):
+                    yield item.entry
+                else:
+                    self._damage = replace(self._damage, losses=self._damage.losses + 1)
             sequence += 1
 
     async def _next(self, sequence: int) -> WalObject | None:
-        """The object of this number; None when the log ends before it, for ever."""
+        """The object of this number, `_LOST` where it was durable and is gone; None when the log ends before it, for
+        ever."""
         for number in range(sequence + len(self._ahead), sequence + self._wals.read_ahead + 1):
             self._ahead.append(asyncio.create_task(self._first_piece(number), name=f"wal-read-{number}"))
         piece = await self._ahead.popleft()
         if piece is None:
-            # What was read ahead may be out of date: only a create tells whether the name is still free.
-            piece = await self._seal(sequence)
-        if piece is None:
-            return None
+            # What was read ahead may be out of date: only a create tells whether the name is still free, and only
+            # another look whether what was durable is gone.
+            is_lost = await self._was_durable(sequence)
+            piece = await (self._first_piece(sequence) if is_lost else self._seal(sequence))
+            if piece is None:
+                return _LOST if is_lost else None
         found = await self._read(sequence, piece)
         if isinstance(found, Seal):
+            if await self._was_durable(sequence):
+                return _LOST  # whoever sealed took the gap for the end
             log.info("wal was sealed before", extra={"session": self._session, "sequence": sequence, "by": found.by})
             return None
+        self._durable_below = max(self._durable_below, found.durable_below or 0)
         return found
+
+    async def _was_durable(self, sequence: int) -> bool:
+        """Whether the session had an object of this number, and may have acknowledged it."""
+        if sequence >= self._durable_below:
+            above = await objects_above(self._objects, self._session, sequence)
+            self._durable_below = max(self._durable_below, above.durable_below)
+            if not above.is_complete and sequence >= self._durable_below:
+                self._end = sequence
+                fields = {"session": self._session, "sequence": sequence}
+                log.warning("wal objects behind a gap are left: they don't say whether they count", extra=fields)
+        return sequence < self._durable_below
 
     async def _seal(self, sequence: int) -> bytes | None:
         """End the log here, unless somebody was faster: then the first piece of what he wrote."""
@@ -206,16 +268,21 @@ class ObjectWalReading:
         return await asyncio.get_running_loop().run_in_executor(None, read)
 
     def _count(self, sequence: int, found: WalObject) -> None:
-        report = self._damage
+        report, is_lost = self._damage, found is _LOST
         places = [f"{sequence}@{damage.position}+{damage.length}" for damage in found.damage]
+        if is_lost:
+            places.append(f"{sequence}@missing")
         self._damage = replace(
             report,
-            files=report.files + 1,
+            files=report.files + (not is_lost),
             entries=report.entries + len(found.entries),
             skipped=report.skipped + len(found.damage),
             skipped_bytes=report.skipped_bytes + sum(damage.length for damage in found.damage),
+            missing=report.missing + is_lost,
+            losses=report.losses + is_lost,
             places=(*report.places, *islice(places, _MAX_PLACES - len(report.places))),
         )
         if places:
             fields = {"session": self._session, "sequence": sequence, "entries": len(found.entries)}
-            log.warning("wal object damaged", extra={**fields, "places": ",".join(places[:_MAX_PLACES])})
+            what = "wal object missing" if is_lost else "wal object damaged"
+            log.error(what, extra={**fields, "places": ",".join(places[:_MAX_PLACES])})

@@ -98,8 +98,8 @@ class Window:
         self._small.clear()
         self._small_bytes = 0
 
-    def body(self) -> Sequence[Buffer]:
-        """The whole object; nothing may be added any more."""
+    def body(self, *, durable_below: int) -> Sequence[Buffer]:
+        """The whole object; nothing may be added any more. It says that all below `durable_below` are durable."""
         header = encode_header(
             ObjectHeader(
                 session=self._session,
@@ -107,6 +107,7 @@ class Window:
                 mark=self._mark,
                 entries=self.entries,
                 size_bytes=self.size_bytes,
+                durable_below=durable_below,
             )
         )
         self._join()

@@ -209,8 +209,9 @@ class ObjectWal:
     def _send(self, window: Window) -> None:
         self._sent_at = self._clock.monotonic()
         self._unacknowledged.append(window)
+        body = window.body(durable_below=self._ledger.durable_below)
         upload = self._loop.create_task(
-            self._uploader.upload(window.sequence, window.body()), name=f"wal-upload-{window.sequence}"
+            self._uploader.upload(window.sequence, body), name=f"wal-upload-{window.sequence}"
         )
         self._uploads[upload] = None
         upload.add_done_callback(partial(self._uploaded, window))

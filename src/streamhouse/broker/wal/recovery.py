@@ -2,12 +2,13 @@
 
 Data path   start -> **recovery** (lock, read, scan) -> broker publishes what is missing -> **remove**
 Owns        who is dead (a log whose lock can be taken), reading a log while holding its lock, the damage report
-Leaves      what an entry looks like and what is damage to `format.wal`; epochs and offsets to the broker
+Leaves      what an entry looks like and what is damage to `format.wal`; epochs and offsets to the broker; damaged logs
+            that are kept to `disk_keeping`
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import islice
@@ -17,8 +18,9 @@ from typing import Final, TypeVar
 from streamhouse.format.wal import Damage, Found, scan
 from streamhouse.model.names import SessionId
 
-from .base import DamageReport, WalEntry
-from .files import Files, Lock, LockedError
+from .base import DamageReport, KeptLog, WalEntry
+from .disk_keeping import discard_log, is_kept, kept_logs, set_aside, write_report
+from .files import Files, Lock, LockedError, Span
 from .folder import remove_folder
 from .ledger import LOCK_NAME, is_session_name, parse_file_name, session_dir
 
@@ -60,10 +62,10 @@ class DiskWals:
 
     @asynccontextmanager
     async def read(self, session: SessionId, *, start: int = 0) -> AsyncIterator["DiskWalReading"]:
-        directory = session_dir(self._root, session)
+        session_dir(self._root, session)  # raises for what can't name one
         lock = await _in_thread(lambda: self._take(session))
         try:
-            yield DiskWalReading(session, directory, self._files, exists=lock is not None)
+            yield DiskWalReading(session, self._root, self._files, exists=lock is not None)
         finally:
             if lock is not None:
                 await _in_thread(lock.release)
@@ -75,6 +77,13 @@ class DiskWals:
     async def collect(self, ended: Callable[[SessionId], bool], *, now_ms: int) -> int:
         """Nothing: a log on disk is removed as a whole, or not at all."""
         return 0
+
+    async def kept(self) -> Sequence[KeptLog]:
+        return await _in_thread(lambda: kept_logs(self._files, self._root))
+
+    async def discard(self, session: SessionId) -> int:
+        session_dir(self._root, session)
+        return await _in_thread(lambda: discard_log(self._files, self._root, session))
 
     def _take(self, session: SessionId) -> Lock | None:
         """The session's lock, or None where no log is: a directory without lock and files is only being born."""
@@ -94,12 +103,14 @@ class DiskWals:
 class DiskWalReading:
     """A dead session's log under our lock; implements `WalReading`."""
 
-    def __init__(self, session: SessionId, directory: Path, files: Files, *, exists: bool) -> None:
+    def __init__(self, session: SessionId, root: Path, files: Files, *, exists: bool) -> None:
         self._session = session
-        self._directory = directory
+        self._root = root
+        self._directory = session_dir(root, session)
         self._files = files
         self._exists = exists
         self._damage = DamageReport()
+        self._damaged: set[str] = set()
 
     @property
     def damage(self) -> DamageReport:
@@ -115,6 +126,10 @@ class DiskWalReading:
         """The log's files, in order."""
         return await _in_thread(self._file_names)
 
+    def is_damaged(self, name: str) -> bool:
+        """Whether something in a file that was read can't be used."""
+        return name in self._damaged
+
     async def entries_in(self, name: str) -> AsyncIterator[WalEntry]:
         """The good entries of one file."""
         before = self._damage
@@ -124,18 +139,25 @@ class DiskWalReading:
         self._report(name, before)
 
     async def remove_file(self, name: str) -> None:
-        """Delete one file durably: everything in it is published elsewhere."""
-        await _in_thread(lambda: self._files.remove(self._directory, [name]))
+        """Delete one file durably: everything in it is published elsewhere. A damaged one is set aside."""
+        if name in self._damaged:
+            await _in_thread(lambda: set_aside(self._files, self._root, self._session, [name]))
+        else:
+            await _in_thread(lambda: self._files.remove(self._directory, [name]))
 
     async def _entries_of(self, name: str) -> AsyncIterator[WalEntry]:
         """One file is in memory at a time, and one bounded list of its entries."""
-        data = await _in_thread(lambda: self._files.read(self._directory / name))
+        data, holes = await _in_thread(lambda: self._files.read_around(self._directory / name))
+        unreadable = sum(hole.end - hole.start for hole in holes)
+        self._damage = replace(self._damage, unreadable_bytes=self._damage.unreadable_bytes + unreadable)
         found = scan(memoryview(data))
         while some := await _in_thread(lambda: list(islice(found, _ENTRIES_AT_A_TIME))):
             self._damage = _add(self._damage, name, some)
             for item in some:
                 if isinstance(item, Found):
                     yield item.entry
+                elif _is_loss(item, holes):
+                    self._damage = replace(self._damage, losses=self._damage.losses + 1)
 
     def _file_names(self) -> list[str]:
         if not self._exists:
@@ -153,14 +175,33 @@ class DiskWalReading:
             "skipped": now.skipped - before.skipped,
             "skipped_bytes": now.skipped_bytes - before.skipped_bytes,
             "cut_bytes": now.cut_bytes - before.cut_bytes,
+            "unreadable_bytes": now.unreadable_bytes - before.unreadable_bytes,
             "places": ",".join(now.places[len(before.places) :]),
         }
-        log.warning("wal file damaged", extra=fields)
+        self._damaged.add(name)
+        log.log(logging.ERROR if now.losses > before.losses else logging.WARNING, "wal file damaged", extra=fields)
+
+    async def keep(self, report: bytes, *, number: int) -> None:
+        await _in_thread(lambda: write_report(self._files, self._root, self._session, report, number=number))
 
     async def remove(self) -> None:
         if self._exists:
             self._exists = False
-            await _in_thread(lambda: remove_folder(self._files, self._directory))
+            await _in_thread(self._remove)
+
+    def _remove(self) -> None:
+        if self._damaged or is_kept(self._files, self._root, self._session):
+            names = [name for name in self._files.list(self._directory) if parse_file_name(name) is not None]
+            set_aside(self._files, self._root, self._session, names)
+        remove_folder(self._files, self._directory)
+
+
+def _is_loss(damage: Damage, holes: Sequence[Span]) -> bool:
+    """Whether acknowledged entries may have stood there. A loss of power may tear the end of a file, also of one that
+    has a successor; not its beginning, nor what the disk does not give back."""
+    end = damage.position + damage.length
+    is_unreadable = any(hole.start < end and damage.position < hole.end for hole in holes)
+    return not damage.tail or damage.position == 0 or is_unreadable
 
 
 def _add(report: DamageReport, name: str, items: list[Found | Damage]) -> DamageReport:

@@ -237,8 +237,16 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         """The partitions whose lease this session holds."""
         ...
 
-    async def finish_recovery(self, dead: SessionId, claim: int, commits: Sequence[SegmentCommit]) -> None:
-        """Publish what was recovered, free the dead session's leases and end it, together.
+    async def finish_recovery(
+        self,
+        dead: SessionId,
+        claim: int,
+        commits: Sequence[SegmentCommit],
+        *,
+        continue_at: Mapping[PartitionId, int] | None = None,
+    ) -> None:
+        """Publish what was recovered, free the dead session's leases and end it, together. The partitions in
+        `continue_at` go on there, if that is above their end: offsets below it may have been given to lost records.
 
         Raise `SessionLost` if the claim is not the newest, and `LeaseLost` naming the partitions whose guard failed, as
         `commit_segments` does (their topic was deleted meanwhile: leave them out and finish again). Repeating a finish

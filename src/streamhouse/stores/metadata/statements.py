@@ -62,6 +62,7 @@ class Statements:
     pin_partition: str
     reserve_offsets: str
     skip_reserved: str
+    skip_lost: str
     advance_flushed_end: str
     advance_log_start: str
     shrink_partition: str

@@ -145,8 +145,16 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
     async def held_by(self, session_id: SessionId) -> Sequence[PartitionState]:
         return await self._engine.look(partial(sessions.held_by, session_id=session_id))
 
-    async def finish_recovery(self, dead: SessionId, claim: int, commits: Sequence[SegmentCommit]) -> None:
-        await self._engine.write(partial(sessions.finish_recovery, dead=dead, claim=claim, commits=commits))
+    async def finish_recovery(
+        self,
+        dead: SessionId,
+        claim: int,
+        commits: Sequence[SegmentCommit],
+        *,
+        continue_at: Mapping[PartitionId, int] | None = None,
+    ) -> None:
+        work = partial(sessions.finish_recovery, dead=dead, claim=claim, commits=commits, continue_at=continue_at or {})
+        await self._engine.write(work)
 
     async def forget_sessions(self, older_than_ms: int, limit: int) -> int:
         return await self._engine.write(partial(sessions.forget_sessions, older_than_ms=older_than_ms, limit=limit))

@@ -68,6 +68,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.NotReserved: grpc.StatusCode.UNAVAILABLE,
     errors.PartitionHeld: grpc.StatusCode.UNAVAILABLE,
     errors.UnknownAgent: grpc.StatusCode.NOT_FOUND,
+    errors.UnknownDamagedLog: grpc.StatusCode.NOT_FOUND,
     errors.FencedLeaderEpoch: grpc.StatusCode.ABORTED,
     errors.UnknownLeaderEpoch: grpc.StatusCode.ABORTED,
     # groups

@@ -25,6 +25,7 @@ from .routes import (
     agents,
     cluster,
     commits,
+    damaged_logs,
     doctor,
     documents,
     groups,
@@ -71,6 +72,7 @@ def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "
         *agents.operations(broker),
         *cluster.operations(broker, cluster_id=cluster_id, grpc=grpc),
         *doctor.operations(broker),
+        *damaged_logs.operations(broker),
         *health.operations(broker, registry),
     ]
     declared += documents.operations(declared)

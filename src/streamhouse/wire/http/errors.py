@@ -78,6 +78,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.NotReserved: 503,
     errors.PartitionHeld: 503,
     errors.UnknownAgent: 404,
+    errors.UnknownDamagedLog: 404,
     errors.FencedLeaderEpoch: 422,
     errors.UnknownLeaderEpoch: 422,
     # groups

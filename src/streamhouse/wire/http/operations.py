@@ -27,6 +27,7 @@ QUERY_PATTERN: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z"
 HOLD_PATTERN: Final = r"^[0-9a-f]{32}\Z"
 TABLE_PATTERN: Final = r"^[A-Za-z0-9._-]{1,249}\Z"
 PIPELINE_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z"
+SESSION_PATTERN: Final = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}\Z"
 PROCESS_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9._:@-]{0,199}\Z"
 
 
@@ -45,6 +46,7 @@ PATH_PARAMETERS: Final[Mapping[str, Any]] = {
         str, Meta(description="a consumer group's name", min_length=1, max_length=1000, examples=["billing"])
     ],
     "node": Annotated[int, Meta(description="an agent's number", ge=0, le=MAX_INT, examples=[1])],
+    "session": Annotated[str, Meta(description="a session's id", pattern=SESSION_PATTERN, examples=["s-" + "0" * 32])],
     "query": Annotated[str, Meta(description="a query's id, a UUID in lower case", pattern=QUERY_PATTERN)],
     "hold": Annotated[str, Meta(description="a hold's id, 32 hex digits", pattern=HOLD_PATTERN)],
     "table": Annotated[str, Meta(description="a table's name", pattern=TABLE_PATTERN, examples=["orders"])],

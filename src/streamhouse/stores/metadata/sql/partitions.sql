@@ -65,6 +65,11 @@ WHERE topic_id = :topic_id AND partition = :partition AND holder = :holder AND r
 -- Nobody ever uses what a dead session had reserved: its leases' logs go on behind it.
 UPDATE partitions SET flushed_end = reserved_until WHERE holder = :holder AND reserved_until > flushed_end;
 
+-- name: skip_lost
+-- Nobody ever uses offsets that a dead session may have given to records which its damaged log has lost.
+UPDATE partitions SET flushed_end = :continue_at
+WHERE topic_id = :topic_id AND partition = :partition AND holder = :holder AND flushed_end < :continue_at;
+
 -- name: advance_flushed_end
 -- Publish offsets under the guard of promise 4: the lease's holder, its epoch and the expected next offset.
 UPDATE partitions SET flushed_end = :flushed_end, size_bytes = size_bytes + :added_bytes

@@ -111,9 +111,17 @@ async def claim_recovery(tx: Transaction, dead: SessionId, by: SessionId, proven
     return int(row["claim"])
 
 
-async def finish_recovery(tx: Transaction, dead: SessionId, claim: int, commits: Sequence[SegmentCommit]) -> None:
+async def finish_recovery(
+    tx: Transaction,
+    dead: SessionId,
+    claim: int,
+    commits: Sequence[SegmentCommit],
+    continue_at: Mapping[PartitionId, int],
+) -> None:
     if await is_still_to_do(tx, dead, claim):
         await publish(tx, dead, commits, may_publish=True)
+        skipped = ({**partition_params(p), "holder": dead, "continue_at": end} for p, end in continue_at.items())
+        await tx.change_each(tx.sql.skip_lost, skipped)
         await free_and_end(tx, dead)
 
 

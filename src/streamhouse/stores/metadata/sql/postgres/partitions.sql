@@ -35,6 +35,14 @@ FROM unnest(:topic_id::text[], :partition::integer[], :holder::text[], :reserved
 WHERE p.topic_id = new.topic_id AND p.partition = new.partition
   AND p.holder = new.holder AND p.reserved_until < new.reserved_until;
 
+-- name: skip_lost
+-- Nobody ever uses offsets that a dead session may have given to records which its damaged log has lost.
+UPDATE partitions AS p SET flushed_end = new.continue_at
+FROM unnest(:topic_id::text[], :partition::integer[], :holder::text[], :continue_at::bigint[])
+    AS new (topic_id, partition, holder, continue_at)
+WHERE p.topic_id = new.topic_id AND p.partition = new.partition
+  AND p.holder = new.holder AND p.flushed_end < new.continue_at;
+
 -- name: advance_flushed_end
 -- Publish offsets of many partitions under the guard of promise 4: holder, epoch and expected next offset.
 UPDATE partitions AS p SET flushed_end = new.flushed_end, size_bytes = p.size_bytes + new.added_bytes

@@ -1,0 +1,67 @@
+"""Loss report: what a recovery could not read of a session's write-ahead log, as JSON, for operators.
+
+Data path   recovery of a damaged log -> **encode** -> kept beside the log -> **decode** -> doctor, commands
+Owns        the fields, both directions; they stand in `docs/formats/wal.md`
+Leaves      where reports are kept to `broker.wal`
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLoss:
+    """Offsets of one partition: `gaps` hold records that are gone; `skipped` may have held some, and nobody knows how
+    many, so the partition goes on above them; `unpublished` are in this log and in no segment."""
+
+    topic_id: str
+    partition: int
+    epoch: int
+    gaps: Sequence[tuple[int, int]] = ()
+    skipped: Sequence[tuple[int, int]] = ()
+    unpublished: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossReport:
+    session: str
+    kind: str
+    found_by: str
+    found_at_ms: int
+    losses: int
+    """Places that may have held acknowledged entries; 0 where only the end was torn, as a loss of power leaves it."""
+    missing: int = 0
+    skipped: int = 0
+    cut: int = 0
+    unreadable_bytes: int = 0
+    places: Sequence[str] = ()
+    partitions: Sequence[PartitionLoss] = ()
+
+    @property
+    def is_loss(self) -> bool:
+        return bool(self.losses or self.partitions)
+
+
+def encode_report(report: LossReport) -> bytes:
+    return json.dumps({"version": VERSION, **asdict(report)}, indent=1).encode()
+
+
+def decode_report(data: bytes) -> LossReport | None:
+    """The report; None for what is none, or of a later version."""
+    try:
+        fields: Any = json.loads(data)
+        if fields.pop("version") != VERSION:
+            return None
+        partitions = [_partition(each) for each in fields.pop("partitions")]
+        return LossReport(**fields, partitions=partitions)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _partition(fields: dict[str, Any]) -> PartitionLoss:
+    ranges = {name: [(first, end) for first, end in fields.pop(name)] for name in ("gaps", "skipped", "unpublished")}
+    return PartitionLoss(**{**fields, **ranges})
