@@ -429,6 +429,7 @@ class FakeDoors(Doors):
             ClusterReady(
                 agents=tuple(
                     RunningAgent(
+                        node=3 + n,
                         pid=100 + n,
                         kafka=Address("127.0.0.1", 19_092 + n),
                         http=Address("127.0.0.1", 80 + n),

@@ -58,8 +58,8 @@ def test_scripts_get_one_line_and_nothing_else(run: Run) -> None:
     assert json.loads(result.stdout) == {
         "bootstrap": "127.0.0.1:19092,127.0.0.1:19093",
         "agents": [
-            {"pid": 100, "kafka": "127.0.0.1:19092", "http": "127.0.0.1:80", "grpc": "127.0.0.1:19190"},
-            {"pid": 101, "kafka": "127.0.0.1:19093", "http": "127.0.0.1:81", "grpc": "127.0.0.1:19191"},
+            {"node": 3, "pid": 100, "kafka": "127.0.0.1:19092", "http": "127.0.0.1:80", "grpc": "127.0.0.1:19190"},
+            {"node": 4, "pid": 101, "kafka": "127.0.0.1:19093", "http": "127.0.0.1:81", "grpc": "127.0.0.1:19191"},
         ],
         "postgres": "postgresql://ann:secret@127.0.0.1:15432/postgres",
         "s3": "http://127.0.0.1:18333",

@@ -56,13 +56,13 @@ def test_a_group_is_described_with_members_offsets_and_lag(run: Run, busy: World
         ["state", "Stable"],
         ["protocol", "range"],
         ["members", "2"],
-        ["lag", "10"],
+        ["lag", "30"],
     ]
     assert lines[6:10] == [
         ["topic", "partition", "committed", "end", "lag", "member"],
         ["orders", "0", "10", "20", "10", "ann-1"],
         ["orders", "1", "20", "20", "0", "ben-1"],
-        ["orders", "2", "-", "25", "-", "ann-1"],
+        ["orders", "2", "-", "25", "20", "ann-1"],
     ]
     assert lines[11:] == [
         ["member", "client", "host", "partitions"],
@@ -71,9 +71,19 @@ def test_a_group_is_described_with_members_offsets_and_lag(run: Run, busy: World
     ]
 
 
+def test_partitions_without_a_commit_count_also_where_nobody_reads_them_now(run: Run, billing: World) -> None:
+    told = json.loads(run("groups", "describe", "billing", "--json").stdout)
+    assert told["lag"] == 30
+    assert [(each["committed"], each["lag"], each["member"]) for each in told["partitions"]] == [
+        (10, 10, None),
+        (20, 0, None),
+        (None, 20, None),
+    ]
+
+
 def test_a_description_as_json(run: Run, busy: World) -> None:
     told = json.loads(run("groups", "describe", "billing", "--json").stdout)
-    assert (told["group"], told["state"], told["protocol"], told["lag"]) == ("billing", "Stable", "range", 10)
+    assert (told["group"], told["state"], told["protocol"], told["lag"]) == ("billing", "Stable", "range", 30)
     assert told["members"][1] == {
         "member": "ben-1",
         "client": "ben",
@@ -85,7 +95,7 @@ def test_a_description_as_json(run: Run, busy: World) -> None:
         "partition": 2,
         "committed": None,
         "end": 25,
-        "lag": None,
+        "lag": 20,
         "member": "ann-1",
     }
 

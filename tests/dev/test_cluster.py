@@ -108,9 +108,14 @@ def test_a_cluster_ends_with_its_command_and_comes_back_with_its_records(run: Ca
     assert first.end(signal.SIGTERM) == 0
     second = run(*LEASE, "--restart")
     assert consumed(second) == sorted(WORDS)
-    os.kill(second.ready["agents"][0]["pid"], signal.SIGKILL)
-    assert "agent 1" in second.news()
-    assert "agent 1 is started again" in second.news()
+    victim = second.ready["agents"][0]
+    listed = json.loads(streamhouse("agents", "list", "--json", "--http", victim["http"]))["agents"]
+    assert {each["kafka"]: each["node"] for each in listed} == {
+        each["kafka"]: each["node"] for each in second.ready["agents"]
+    }
+    os.kill(victim["pid"], signal.SIGKILL)
+    assert f"agent {victim['node']}, pid {victim['pid']}, ended" in second.news()
+    assert "is started again" in second.news()
     assert consumed(second) == sorted(WORDS)
     assert second.end(signal.SIGKILL) == -signal.SIGKILL
 

@@ -116,6 +116,7 @@ def print_line(ready: "ClusterReady") -> None:
                 "bootstrap": ready.bootstrap,
                 "agents": [
                     {
+                        "node": agent.node,
                         "pid": agent.pid,
                         "kafka": str(agent.kafka),
                         "http": str(agent.http),
@@ -135,8 +136,8 @@ def show(ready: "ClusterReady") -> None:
     say()
     columns = [Column("agent", style="cyan"), Column("Kafka"), Column("HTTP"), Column("gRPC"), Column("pid", "right")]
     rows = [
-        [str(number), str(agent.kafka), f"http://{agent.http}", str(agent.grpc or "off"), str(agent.pid)]
-        for number, agent in enumerate(ready.agents, start=1)
+        [str(agent.node), str(agent.kafka), f"http://{agent.http}", str(agent.grpc or "off"), str(agent.pid)]
+        for agent in ready.agents
     ]
     print_table(columns, rows, indent=2)
     say()

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from streamhouse.client.consumer import Consumer
     from streamhouse.client.fleet import Fleet
     from streamhouse.client.group_consumer import GroupConsumer
+    from streamhouse.client.group_lag import Standing
     from streamhouse.client.groups import Groups
     from streamhouse.client.http import Http
+    from streamhouse.client.nouns import Group
     from streamhouse.client.producer import Producer, ProducerSettings
     from streamhouse.client.schemas import Schemas
     from streamhouse.client.serde import SchemaReader, Write
@@ -69,6 +71,11 @@ class Doors:
         from streamhouse.client.consumer import Consumer
 
         return Consumer(bootstrap, topic, starts=starts)
+
+    async def standings(self, admin: "Admin", group: "Group") -> "list[Standing]":
+        from streamhouse.client.group_lag import standings
+
+        return await standings(admin, self.groups(admin), group)
 
     def groups(self, admin: "Admin") -> "Groups":
         from streamhouse.client.groups import Groups

@@ -17,11 +17,12 @@ from streamhouse.cli.options import AsJson, Bootstrap, GroupName, Yes, bootstrap
 from streamhouse.cli.output import Column, print_facts, print_json, print_table, say
 from streamhouse.cli.resets import Move, Target, parse_target, parse_topics, plan
 from streamhouse.cli.words import count
-from streamhouse.client.nouns import LATEST, Group, Place
+from streamhouse.client.nouns import Group, Place
 from streamhouse.errors import NonEmptyGroup
 
 if TYPE_CHECKING:
     from streamhouse.client.admin import Admin
+    from streamhouse.client.group_lag import Standing
 
 app = group("List, describe, reset and delete consumer groups.")
 
@@ -54,7 +55,8 @@ async def _list(doors: Doors, bootstrap: str) -> list[Group]:
     "describe",
     cls=HelpfulCommand,
     help=described(
-        "Show a group's members, what each one reads, and how far behind the group is.",
+        "Show a group's members, what each one reads, and how far behind the group is. Where it has committed nothing,"
+        " its lag counts from the log's start.",
         "streamhouse groups describe billing",
         "streamhouse groups describe billing --json",
     ),
@@ -68,28 +70,13 @@ def describe(context: typer.Context, name: GroupName, bootstrap: Bootstrap = Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Where a group stands in a partition. `committed` is None when it never was there."""
-
-    place: Place
-    committed: int | None
-    end: int
-    member_id: str | None
-
-    @property
-    def lag(self) -> int | None:
-        """Records that are still to be read; nobody knows before the first commit."""
-        return None if self.committed is None else max(self.end - self.committed, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Described:
     group: Group
-    standings: list[Standing]
+    standings: "list[Standing]"
 
     @property
     def lag(self) -> int:
-        return sum(standing.lag or 0 for standing in self.standings)
+        return sum(standing.lag for standing in self.standings)
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -152,25 +139,17 @@ class _Described:
         print_table(columns, rows)
 
 
-def _row(each: Standing) -> list[str]:
+def _row(each: "Standing") -> list[str]:
     committed = "-" if each.committed is None else str(each.committed)
-    lag = "-" if each.lag is None else count(each.lag)
-    return [each.place.topic, str(each.place.partition), committed, str(each.end), lag, each.member_id or "-"]
+    lag, member = count(each.lag), each.member_id or "-"
+    return [each.place.topic, str(each.place.partition), committed, str(each.end), lag, member]
 
 
 async def _describe(doors: Doors, bootstrap: str, name: str) -> _Described:
     async with doors.admin(bootstrap) as admin:
         groups = doors.groups(admin)
         described_group = await groups.describe(name)
-        committed = await groups.committed(name)
-        readers = {place: member.member_id for member in described_group.members for place in member.assigned}
-        places = sorted({*committed, *readers})
-        ends = await _offsets(admin, places, LATEST)
-        standings = [
-            Standing(place=each, committed=committed.get(each), end=ends[each], member_id=readers.get(each))
-            for each in places
-        ]
-        return _Described(group=described_group, standings=standings)
+        return _Described(group=described_group, standings=await doors.standings(admin, described_group))
 
 
 async def _offsets(admin: "Admin", places: Iterable[Place], at: int) -> dict[Place, int]:

@@ -6,11 +6,11 @@ Leaves      which requests answer to `admin`, `groups` and `http`
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from streamhouse.client.admin import Admin
+from streamhouse.client.group_lag import standings
 from streamhouse.client.groups import Groups
 from streamhouse.client.http import Http
 from streamhouse.client.nouns import (
@@ -142,15 +142,11 @@ class ConsumerGroups:
         return await self._asked(lambda groups: groups.committed(group))
 
     async def lag(self, group: str) -> dict[Place, int]:
-        """How many offsets a group is behind, where it has committed; topics that are gone are left out."""
+        """How many offsets a group is behind, in all partitions of topics in which it has committed or that its members
+        read: from the log's start where nothing was committed. Topics that are gone are left out."""
         admin = await self._admin()
-        committed = await self.committed(group)
-        ends: dict[Place, int] = {}
-        for name in sorted({place.topic for place in committed}):
-            with suppress(UnknownTopic):
-                found = await admin.offsets(await admin.topic(name), LATEST)
-                ends |= {Place(name, number): end for number, end in found.items()}
-        return {place: max(0, ends[place] - offset) for place, offset in committed.items() if place in ends}
+        found = await standings(admin, Groups(admin), await self.get(group))
+        return {each.place: each.lag for each in found}
 
     async def reset(self, group: str, topic: str, to: Start = "earliest") -> dict[Place, int]:
         """Move a group without members to other offsets of a topic; returns them. Raises `NonEmptyGroup`."""

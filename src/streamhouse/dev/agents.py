@@ -6,6 +6,7 @@ Leaves      the process to `children`, everything else to the agent
 URLs go through the environment, for a command line is seen by everybody on the machine, and they may hold a password.
 """
 
+import json
 import sys
 import urllib.error
 import urllib.request
@@ -70,6 +71,17 @@ class LocalAgent:
 
     def wait_until_ready(self) -> None:
         self.child.wait_until(lambda: is_ready(self.plan.http), what="become ready")
+
+
+def node_ids(http: Address) -> dict[str, int]:
+    """The numbers of the agents that live, as `agents list` shows them, by where they serve Kafka; nothing where the
+    agent that is asked doesn't answer."""
+    try:
+        with _DIRECT.open(f"http://{http}/v1/agents", timeout=2) as answer:
+            agents = json.load(answer)["agents"]
+    except (urllib.error.URLError, OSError, ValueError):
+        return {}
+    return {each["kafka"]: each["node"] for each in agents if each["state"] in ("live", "draining")}
 
 
 def is_ready(http: Address) -> bool:

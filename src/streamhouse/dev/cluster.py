@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from streamhouse.config import Address, load_settings
-from streamhouse.dev.agents import STOP_MARGIN_S, AgentPlan, LocalAgent
+from streamhouse.dev.agents import STOP_MARGIN_S, AgentPlan, LocalAgent, node_ids
 from streamhouse.dev.children import Child, Patience, clock
 from streamhouse.dev.folder import ClusterFolder
 from streamhouse.dev.ports import LOOPBACK, Reservation
@@ -49,6 +49,9 @@ class ClusterPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningAgent:
+    """`node` is its number in the cluster, as in `streamhouse agents list`."""
+
+    node: int
     pid: int
     kafka: Address
     http: Address
@@ -118,6 +121,7 @@ class LocalCluster:
         self._postgres: PostgresServer | None = None
         self._s3: S3Server | None = None
         self._agents: list[LocalAgent] = []
+        self._nodes: dict[str, int] = {}
         self._held = ExitStack()
         self._restart_at: dict[int, float] = {}
 
@@ -227,9 +231,16 @@ class LocalCluster:
         )
 
     def _ready(self) -> ClusterReady:
+        self._learn_nodes()
         return ClusterReady(
             agents=tuple(
-                RunningAgent(pid=agent.child.pid, kafka=agent.plan.kafka, http=agent.plan.http, grpc=agent.plan.grpc)
+                RunningAgent(
+                    node=self._node_of(agent),
+                    pid=agent.child.pid,
+                    kafka=agent.plan.kafka,
+                    http=agent.plan.http,
+                    grpc=agent.plan.grpc,
+                )
                 for agent in self._agents
             ),
             postgres=self._postgres.dsn() if self._postgres else self._settings.metadata.url,
@@ -237,6 +248,16 @@ class LocalCluster:
             folder=self._folder.path,
             environment_file=self._folder.environment_file,
         )
+
+    def _learn_nodes(self) -> None:
+        """Ask the agents that run for the numbers of all of them. An agent that was started again has another one."""
+        for agent in self._agents:
+            if agent.child.running and (found := node_ids(agent.plan.http)):
+                self._nodes |= found
+                return
+
+    def _node_of(self, agent: LocalAgent) -> int:
+        return self._nodes.get(str(agent.plan.kafka), agent.plan.number)
 
     # --- while it runs --------------------------------------------------------------------------------------------
 
@@ -259,15 +280,17 @@ class LocalCluster:
         server.start()
 
     def _on_dead_agent(self, agent: LocalAgent) -> None:
-        name, now = agent.child.program.name, clock.monotonic()
+        now = clock.monotonic()
         if not agent.mourned:
             agent.mourned = True
+            self._learn_nodes()
             self._restart_at[agent.plan.number] = now + RESTART_WAIT_S
             then = "it is started again" if self._plan.restart else "it stays away (--restart would start it again)"
+            name = f"agent {self._node_of(agent)}"
             self._on_news(f"{name}, pid {agent.child.pid}, ended ({agent.child.ending}); {then}")
         elif self._plan.restart and now >= self._restart_at[agent.plan.number]:
             agent.start()
-            self._on_news(f"{name} is started again, pid {agent.child.pid}")
+            self._on_news(f"agent {self._node_of(agent)} is started again, pid {agent.child.pid}")
 
     # --- down -----------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ async def reset(site: Site, **asked: Any) -> httpx.Response:
     return await site.http.post(f"{BILLING}/reset", json=asked)
 
 
-async def lag(site: Site) -> dict[int, tuple[int, int]]:
+async def lag(site: Site) -> dict[int, tuple[int | None, int]]:
     told = (await site.http.get(f"{BILLING}/lag")).json()
     return {each["partition"]: (each["committed"], each["lag"]) for each in told["partitions"]}
 
@@ -48,6 +48,12 @@ async def test_a_group_is_made_by_a_reset_and_told_with_its_lag(site: Site) -> N
     ]
     assert await lag(site) == {0: (0, 10), 1: (0, 10)}
     assert (await site.http.get(f"{BILLING}/lag")).json()["lag"] == 20
+
+
+async def test_lag_counts_partitions_in_which_nothing_was_committed_from_the_logs_start(site: Site) -> None:
+    await reset(site, to="latest", topics=[{"topic": "orders", "partitions": [0]}])
+    assert await lag(site) == {0: (10, 0), 1: (None, 10)}
+    assert (await site.http.get(f"{BILLING}/lag")).json()["lag"] == 10
 
 
 @pytest.mark.parametrize(

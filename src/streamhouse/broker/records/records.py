@@ -23,6 +23,7 @@ from .buffering import Buffering
 from .delivery import Delivery
 from .groups import GroupsAnywhere
 from .here import Here
+from .lag import Standing, standings
 from .offsets import Offsets
 from .publishing import Publishing
 from .reading import Reading
@@ -40,6 +41,7 @@ class Records:
         self._reading = Reading(doors, here, seats=seats)
         self._offsets = Offsets(doors, here, seats=seats)
         self._groups = GroupsAnywhere(doors, here)
+        self._catalogue = here.catalogue
 
     def __repr__(self) -> str:
         return f"<Records {self.delivery!r} {self.stored!r}>"
@@ -121,6 +123,12 @@ class Records:
     async def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """The group's offsets; raises `GroupNotFound`. `committed_at_ms` is -1 where another agent told it."""
         return await self._groups.committed(group_id)
+
+    async def lag(self, group_id: str) -> Sequence[Standing]:
+        """Where the group is in every partition that it reads; raises `GroupNotFound`."""
+        group = await self._groups.describe(group_id)
+        committed = await self._groups.committed(group_id)
+        return await standings(group, committed, catalogue=self._catalogue, offsets=self._offsets)
 
     async def commit(self, group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit]) -> Outcomes:
         """Reset offsets of a group, which may have no members (`NonEmptyGroup`); what became of each partition."""

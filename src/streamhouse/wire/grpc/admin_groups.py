@@ -1,26 +1,36 @@
 """Groups over gRPC: listed, described, how far behind they are, sent somewhere else, forgotten."""
 
-import asyncio
 from typing import Final
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups.calls import OffsetToCommit, Outcomes
+from streamhouse.broker.records.lag import Standing
 from streamhouse.errors import StreamhouseError
-from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import TopicPartition
 
 from .admin_topics import offset_message
 from .calls import Call
 from .errors import as_message
 from .generated import streamhouse_pb2 as pb
-from .positions import AT_ONCE, find_starts
+from .positions import find_starts
 from .requests import named
 
 UNKNOWN: Final = -1
 
 
-def _name(item: tuple[TopicPartition, CommittedOffset]) -> TopicPartition:
-    return item[0]
+def _part(found: Standing) -> pb.PartitionLag:
+    committed = found.committed
+    part = pb.PartitionLag(
+        topic=found.name.topic,
+        partition=found.name.partition,
+        committed_offset=UNKNOWN if committed is None else committed.offset,
+        metadata="" if committed is None else committed.metadata,
+        end_offset=UNKNOWN if found.end is None else found.end,
+        lag=UNKNOWN if found.lag is None else found.lag,
+    )
+    if found.error is not None:
+        part.error.CopyFrom(as_message(found.error))
+    return part
 
 
 def _raise_first(outcomes: Outcomes) -> None:
@@ -59,26 +69,8 @@ class GroupAdmin:
         )
 
     async def lag(self, request: pb.GetGroupLagRequest, _: Call) -> pb.GetGroupLagResponse:
-        committed = await self._broker.records.committed(named(request.group_id, "group_id"))
-        turns = asyncio.Semaphore(AT_ONCE)
-
-        async def lag_of(name: TopicPartition, offset: int, metadata: str) -> pb.PartitionLag:
-            part = pb.PartitionLag(
-                topic=name.topic, partition=name.partition, committed_offset=offset, metadata=metadata
-            )
-            try:
-                async with turns:
-                    part.end_offset = (await self._broker.records.latest(name)).offset
-            except StreamhouseError as error:
-                part.end_offset = part.lag = UNKNOWN
-                part.error.CopyFrom(as_message(error))
-            else:
-                part.lag = max(0, part.end_offset - offset)
-            return part
-
-        parts = await asyncio.gather(
-            *(lag_of(name, each.offset, each.metadata) for name, each in sorted(committed.items(), key=_name))
-        )
+        found = await self._broker.records.lag(named(request.group_id, "group_id"))
+        parts = list(map(_part, found))
         return pb.GetGroupLagResponse(partitions=parts, total_lag=sum(max(0, each.lag) for each in parts))
 
     async def reset(self, request: pb.ResetGroupRequest, _: Call) -> pb.ResetGroupResponse:

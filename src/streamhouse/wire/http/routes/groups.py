@@ -2,7 +2,7 @@
 
 GET    /v1/groups                  all groups
 GET    /v1/groups/{group}          its members, and which partitions each one reads
-GET    /v1/groups/{group}/lag      what it has committed, and how far that is behind
+GET    /v1/groups/{group}/lag      what it has committed of what it reads, and how far that is behind
 POST   /v1/groups/{group}/reset    {"to": "earliest"} or {"offset": 7} or {"timestamp_ms": …} or {"shift": -10}
 DELETE /v1/groups/{group}          with all that it committed; it may have no members, and nor may one that is reset
 """
@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups.calls import DescribedGroup, DescribedMember, OffsetToCommit
+from streamhouse.broker.records import lag
 from streamhouse.errors import GroupNotFound, UnknownTopic
 from streamhouse.format.consumer_protocol import assigned_partitions
 from streamhouse.model.group import CommittedOffset, GroupState
@@ -23,7 +24,7 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.wire.http.errors import Flaw, Unprocessable
 from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation
-from streamhouse.wire.http.records.ends import each_of, ends_of
+from streamhouse.wire.http.records.ends import each_of
 from streamhouse.wire.http.records.tail import first_offset
 
 TAG: Final = "groups"
@@ -61,18 +62,20 @@ class GroupDetails(GroupView, frozen=True, kw_only=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a group is in a partition. `end` and `lag` are null where the topic is gone, or nobody could tell."""
+    """Where a group is in a partition. `committed` is null where nothing was committed: then `lag` counts from the
+    log's start. `end` and `lag` are null where the topic is gone, or nobody could tell."""
 
     topic: str
     partition: int
-    committed: int
+    committed: int | None
     end: int | None
     lag: int | None
     metadata: str
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    """`lag` is the sum of those that are known."""
+    """All partitions of topics in which the group has committed, or that its members read. `lag` is the sum of those
+    that are known."""
 
     group: str
     lag: int
@@ -128,9 +131,7 @@ class GroupCalls:
 
     async def get_lag(self, call: Call[NoQuery, None]) -> Response:
         group = call.path["group"]
-        committed = await self._broker.records.committed(group)
-        ends = await ends_of(self._broker, committed)
-        standings = [_standing(name, committed[name], ends[name]) for name in sorted(committed)]
+        standings = [_standing(each) for each in await self._broker.records.lag(group)]
         return json_answer(Lag(group=group, lag=sum(each.lag or 0 for each in standings), partitions=standings))
 
     async def reset_group(self, call: Call[NoQuery, Reset]) -> Response:
@@ -241,14 +242,15 @@ def _member(member: DescribedMember) -> MemberView:
     )
 
 
-def _standing(name: TopicPartition, committed: CommittedOffset, end: int | None) -> Standing:
+def _standing(found: lag.Standing) -> Standing:
+    committed = found.committed
     return Standing(
-        topic=name.topic,
-        partition=name.partition,
-        committed=committed.offset,
-        end=end,
-        lag=None if end is None else max(end - committed.offset, 0),
-        metadata=committed.metadata,
+        topic=found.name.topic,
+        partition=found.name.partition,
+        committed=None if committed is None else committed.offset,
+        end=found.end,
+        lag=found.lag,
+        metadata="" if committed is None else committed.metadata,
     )
 
 

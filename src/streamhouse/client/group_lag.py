@@ -1,0 +1,56 @@
+"""Group lag: how far a group is behind, in every partition that it reads, as any Kafka client can find out.
+
+Data path   cli, client.groups -> **group lag** -> admin (where partitions begin and end), groups (what was committed)
+Owns        which partitions count, and what lag means where nothing was committed
+Leaves      requests to `admin` and `groups`
+
+As agents have it (`GET /v1/groups/{group}/lag`): all partitions of a topic count in which the group has committed
+anything, or of which a member was assigned something. Where nothing was committed the lag counts from the log's start.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from streamhouse.client.admin import Admin
+from streamhouse.client.groups import Groups
+from streamhouse.client.nouns import EARLIEST, LATEST, Group, Place
+from streamhouse.errors import UnknownTopic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a group stands in a partition. `committed` is None when it never was there."""
+
+    place: Place
+    committed: int | None
+    start: int
+    end: int
+    member_id: str | None
+
+    @property
+    def lag(self) -> int:
+        """Offsets that are still to be read: from the log's start where nothing was committed."""
+        return max(self.end - (self.start if self.committed is None else self.committed), 0)
+
+
+async def standings(admin: Admin, groups: Groups, group: Group) -> list[Standing]:
+    """One for every partition that the group reads, by topic and number; topics that are gone are left out."""
+    committed = await groups.committed(group.name)
+    readers = {place: member.member_id for member in group.members for place in member.assigned}
+    found: list[Standing] = []
+    for name in sorted({place.topic for place in (*committed, *readers)}):
+        with suppress(UnknownTopic):
+            topic = await admin.topic(name)
+            starts, ends = await admin.offsets(topic, EARLIEST), await admin.offsets(topic, LATEST)
+            places = [Place(name, number) for number in sorted(ends)]
+            found += [
+                Standing(
+                    place=each,
+                    committed=committed.get(each),
+                    start=starts[each.partition],
+                    end=ends[each.partition],
+                    member_id=readers.get(each),
+                )
+                for each in places
+            ]
+    return found
