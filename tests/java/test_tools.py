@@ -2,11 +2,13 @@
 
 import json
 import re
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka import Producer
 
-from tests.java.conftest import Java
+from tests.java.conftest import TIMEOUT_S, Java
 from tests.live import LiveAgent
 
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -166,3 +168,29 @@ def test_kafka_transactions_shows_what_is_under_way_and_ends_what_hangs(kafka: J
     nobody = kafka.tool(TRANSACTIONS, "describe", "--transactional-id", "nobody", fails=True)
     assert "could not be found" in nobody
     producer.abort_transaction(30)
+
+
+def test_the_java_consumer_says_that_records_are_missing_and_goes_on_behind_them(kafka: Java, tmp_path: Path) -> None:
+    """It throws at the range, instead of waiting for it for ever."""
+    with LiveAgent(tmp_path / "data") as own:
+        before: set[Path] = set()
+        written: list[set[Path]] = []
+        for value in ("a", "b", "c"):
+            producer = Producer({"bootstrap.servers": own.bootstrap})
+            producer.produce("orders", value, partition=0)
+            assert producer.flush(30) == 0
+            own.stop()
+            own.start()
+            files = {path for path in own.data.rglob("*") if path.is_file() and "segments" in path.parts}
+            written.append(files - before)
+            before = files
+        for path in written[1]:
+            path.unlink()
+        tool = replace(kafka, bootstrap=own.bootstrap)
+        reading = ("--topic", "orders", "--partition", "0", "--timeout-ms", "30000")
+        console = ("org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", own.bootstrap, *reading)
+        command = [*tool.command, *console, "--offset", "0", "--max-messages", "2"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert said.stdout == "a\n"
+        assert "Encountered corrupt message when fetching offset 1 for topic-partition orders-0" in said.stderr
+        assert tool.tool("consumer.ConsoleConsumer", *reading, "--offset", "2", "--max-messages", "1") == "c\n"

@@ -86,9 +86,9 @@ class DamagedRecords(CorruptObject):
     what = "records are damaged at rest"
     do = "restore the object from a copy, or read on from the end of the range"
 
-    def __init__(self, partition: object, *, base: int, end: int, key: str, why: str) -> None:
+    def __init__(self, partition: object, *, base: int, end: int, key: str, why: str, what: str | None = None) -> None:
         super().__init__(key, why=why)
-        text = f"{self.what}; partition={partition} offsets=[{base},{end}) key={key} do={self.do} why={why}"
+        text = f"{what or self.what}; partition={partition} offsets=[{base},{end}) key={key} do={self.do} why={why}"
         self.args = (text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…",)
         self.base, self.end = base, end
 

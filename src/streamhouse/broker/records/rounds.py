@@ -135,7 +135,14 @@ class Rounds:
         if not runs:
             return found
         run, why = runs[0], found.error.why
-        error = DamagedRecords(item.name, base=run.base, end=run.end, key=run.object_key, why=why)
+        error = DamagedRecords(
+            item.name,
+            base=run.base,
+            end=run.end,
+            key=run.object_key,
+            why=why,
+            what="records are missing or damaged at rest",
+        )
         return replace(found, error=error)
 
 
