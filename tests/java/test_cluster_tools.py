@@ -48,7 +48,7 @@ def verified(kafka: Java, plan: Path, node: int) -> int:
     parts = [{"topic": "orders", "partition": number, "replicas": [node]} for number in range(PARTITIONS)]
     plan.write_text(json.dumps({"version": 1, "partitions": parts}))
     tool = "reassign.ReassignPartitionsCommand"
-    started = kafka.tool(tool, "--reassignment-json-file", str(plan), "--execute")
+    started = kafka.tool(tool, "--reassignment-json-file", str(plan), "--execute", "--throttle", "50000000")
     assert "Successfully started partition reassignments for orders-0,orders-1,orders-2" in started
     for _ in range(20):
         if "No partition reassignments found" in kafka.tool(tool, "--list"):

@@ -37,7 +37,12 @@ def test_every_default_passes_its_own_check() -> None:
         ("min.cleanable.dirty.ratio", "nan"),
         ("preallocate", "yes"),
         ("compression.type", "lzma"),
-        ("remote.storage.enable", "true"),
+        ("remote.storage.enable", "on"),
+        ("leader.replication.throttled.replicas", "0:1,all"),
+        ("leader.replication.throttled.replicas", "*,0:1"),
+        ("local.retention.ms", "-3"),
+        ("streamhouse.replication.factor", "0"),
+        ("streamhouse.replication.factor", "33"),
         ("retention.bytes", str(2**63)),
     ],
 )

@@ -27,7 +27,7 @@ from streamhouse.errors import (
 )
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition, check_topic_name
-from streamhouse.model.topic import Topic, TopicConfig, check_topic_config, parse_topic_config
+from streamhouse.model.topic import Topic, TopicConfig, check_topic_config, keep_replication_factor, parse_topic_config
 
 from .doors import Doors
 from .settings.configs import Changed
@@ -215,7 +215,7 @@ class Catalogue:
         """
         topic = await self.find(name)
         for _ in range(CHANGE_TRIES):
-            overrides = dict(change(topic.overrides))
+            overrides = dict(keep_replication_factor(topic.overrides, change(topic.overrides)))
             check_topic_config(overrides, self.dynamic.topic_defaults, topic=name)
             if dry_run:
                 return replace(topic, overrides=overrides)

@@ -14,7 +14,7 @@ from streamhouse.errors import InvalidConfig
 from streamhouse.model.names import TopicId
 from streamhouse.model.schema import Check
 from streamhouse.model.table_settings import table_settings
-from streamhouse.model.topic_settings import TOPIC_SETTINGS, TopicSetting, split_list, switch
+from streamhouse.model.topic_settings import REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting, split_list, switch
 
 RecordPart: TypeAlias = Literal["key", "value"]
 
@@ -105,6 +105,14 @@ def check_lags(values: Mapping[str, str]) -> None:
         )
 
 
+def keep_replication_factor(before: Mapping[str, str], after: Mapping[str, str]) -> Mapping[str, str]:
+    """Settings that take the place of others, with the replication factor that the topic had unless they have one:
+    who replaces all settings of a topic doesn't know of it."""
+    if REPLICATION_FACTOR in before and REPLICATION_FACTOR not in after:
+        return {**after, REPLICATION_FACTOR: before[REPLICATION_FACTOR]}
+    return after
+
+
 def find_setting(name: str) -> TopicSetting:
     """The setting of this name; raises `InvalidConfig` for one that there isn't."""
     if (setting := TOPIC_SETTINGS.get(name)) is not None:
@@ -133,3 +141,8 @@ class Topic:
     partitions: int
     overrides: Mapping[str, str] = field(default_factory=dict)
     created_at_ms: int
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas were asked for; tools compare it, and nothing else depends on it."""
+        return int(self.overrides.get(REPLICATION_FACTOR, TOPIC_SETTINGS[REPLICATION_FACTOR].default))

@@ -29,7 +29,11 @@ DAY_MS: Final = 24 * 3600 * 1000
 POLICIES: Final = ("delete", "compact")
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
+REPLICATION_FACTOR: Final = "streamhouse.replication.factor"
+MAX_REPLICATION: Final = 32
+
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_REPLICA: Final = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
 
 
 class SettingType(Enum):
@@ -45,7 +49,8 @@ class SettingType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSetting:
-    """`synonym` is what Kafka calls the same setting where it is the default of all topics of a broker."""
+    """`synonym` is what Kafka calls the same setting where it is the default of all topics of a broker; empty where
+    brokers have none."""
 
     name: str
     type: SettingType
@@ -101,6 +106,13 @@ def _policies(text: str) -> list[str]:
     chosen = split_list(text)
     if any(part not in POLICIES for part in chosen) or len(set(chosen)) != len(chosen):
         raise ValueError("must be delete, compact, both with a comma, or nothing: then records stay for ever")
+    return chosen
+
+
+def _throttled(text: str) -> list[str]:
+    chosen = split_list(text)
+    if chosen != ["*"] and any(not _REPLICA.fullmatch(part) for part in chosen):
+        raise ValueError("must be *, or PARTITION:BROKER with commas between, or nothing")
     return chosen
 
 
@@ -314,6 +326,8 @@ _AGENT_SYNCS: Final = _NO_EFFECT + "when an append is durable is said by the age
 _AS_PRODUCED: Final = _NO_EFFECT + "batches stay as the producer compressed them, and segments add LZ4 where it pays"
 _OWN_INDEX: Final = _NO_EFFECT + "segments carry an index of their blocks"
 _NO_REPLICAS: Final = _NO_EFFECT + "the store, not replicas, makes an acknowledged record durable"
+_NO_COPIES: Final = _NO_EFFECT + "no records are copied when a partition moves, so there is nothing to throttle"
+_NO_TIERS: Final = _NO_EFFECT + "all records are in the object store, and there is no second tier"
 
 _ACCEPTED: Final = (
     _string("compression.type", "producer", "compression.type", _AS_PRODUCED, *CODECS),
@@ -336,12 +350,21 @@ _ACCEPTED: Final = (
     _long("flush.messages", MAX_LONG, "log.flush.interval.messages", _AGENT_SYNCS, low=1),
     _long("flush.ms", MAX_LONG, "log.flush.interval.ms", _AGENT_SYNCS),
     _boolean("preallocate", "false", "log.preallocate", _NO_EFFECT + "segments are objects, not files that grow"),
-    _boolean(
-        "remote.storage.enable",
-        "false",
-        "remote.log.storage.system.enable",
-        _NO_EFFECT + "all records are in the object store, so there is no second tier to enable",
-        parse=_one_of("false"),
+    _text("leader.replication.throttled.replicas", "", _NO_COPIES, _throttled, kind=SettingType.LIST),
+    _text("follower.replication.throttled.replicas", "", _NO_COPIES, _throttled, kind=SettingType.LIST),
+    _boolean("remote.storage.enable", "false", "remote.log.storage.system.enable", _NO_TIERS),
+    _boolean("remote.log.copy.disable", "false", "", _NO_TIERS),
+    _boolean("remote.log.delete.on.disable", "false", "", _NO_TIERS),
+    _long("local.retention.ms", -2, "log.local.retention.ms", _NO_TIERS, low=-2),
+    _long("local.retention.bytes", -2, "log.local.retention.bytes", _NO_TIERS, low=-2),
+    _int(
+        REPLICATION_FACTOR,
+        1,
+        "",
+        "the replication factor that the topic was created with, or its partitions were reassigned with: tools are "
+        "shown as many replicas; what makes a record durable is the store",
+        low=1,
+        high=MAX_REPLICATION,
     ),
 )
 

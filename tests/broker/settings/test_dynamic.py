@@ -69,7 +69,7 @@ def test_a_setting_that_was_changed_to_what_it_says_is_what_it_was(name: str) ->
 
 def test_every_default_of_topics_that_can_be_changed_reaches_the_topics() -> None:
     for setting in TOPIC_SETTINGS.values():
-        if AGENT_SETTINGS[setting.synonym].parse is not None:
+        if setting.synonym and AGENT_SETTINGS[setting.synonym].parse is not None:
             changed = Changed(everywhere={setting.synonym: setting.default})
             assert add_up(Settings(), changed).topic_defaults == {setting.name: setting.default}
 

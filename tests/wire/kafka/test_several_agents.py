@@ -167,9 +167,19 @@ async def led_and_written(pair: Pair, topic: str = "orders") -> dict[int, int]:
     return found
 
 
-async def reassign(client: Client, *parts: tuple[int, list[int] | None]) -> list[int]:
+async def replicas(client: Client) -> list[list[int]]:
+    """The replicas of each partition, which are all in sync."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+    (told,) = (await client.call(request, MetadataResponse, 9)).topics
+    assert [part.isr_nodes for part in told.partitions] == [part.replica_nodes for part in told.partitions]
+    return [part.replica_nodes for part in told.partitions]
+
+
+async def reassign(client: Client, *parts: tuple[int, list[int] | None], may_change_factor: bool = True) -> list[int]:
     asked = [ReassignablePartition(partition_index=number, replicas=replicas) for number, replicas in parts]
-    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="orders", partitions=asked)])
+    request = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name="orders", partitions=asked)], allow_replication_factor_change=may_change_factor
+    )
     answer = await client.call(request, AlterPartitionReassignmentsResponse, 1)
     assert answer.error_code == ErrorCode.NONE
     return [part.error_code for part in answer.responses[0].partitions]
@@ -214,16 +224,32 @@ async def test_a_partition_moves_to_the_agent_it_is_given_to_and_stays_there(pai
     assert await on_the_move(pair.second.client) == []
 
 
-async def test_a_partition_goes_to_one_living_agent_and_nowhere_else(pair: Pair) -> None:
+async def test_a_partition_goes_to_living_agents_and_nowhere_else(pair: Pair) -> None:
     await led_and_written(pair)
-    both = [pair.first.node, pair.second.node]
-    assert await reassign(pair.first.client, (0, both), (1, [99]), (2, []), (3, None), (PARTITIONS, both[:1])) == [
+    one = [pair.first.node]
+    assert await reassign(pair.first.client, (0, one * 2), (1, [*one, 99]), (2, []), (3, None), (PARTITIONS, one)) == [
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+
+
+async def test_the_first_of_several_agents_leads_and_their_number_is_the_replication_factor(pair: Pair) -> None:
+    found = await led_and_written(pair)
+    both = [pair.second.node, pair.first.node]
+    fixed = await reassign(pair.first.client, (0, both), may_change_factor=False)
+    assert fixed == [ErrorCode.INVALID_REPLICATION_FACTOR]
+    assert set(await reassign(pair.first.client, *((number, both) for number in found))) == {ErrorCode.NONE}
+    for number in found:
+        await until_led(pair, number, pair.second.node)
+    for member in (pair.first, pair.second):
+        await member.broker.catalogue.reload()
+        assert await replicas(member.client) == [both] * PARTITIONS
+    assert await reassign(pair.first.client, (0, both), may_change_factor=False) == [ErrorCode.NONE]
+    assert set(await reassign(pair.first.client, *((number, both[:1]) for number in found))) == {ErrorCode.NONE}
+    assert await replicas(pair.first.client) == [both[:1]] * PARTITIONS
 
 
 async def test_an_agent_that_drains_is_given_nothing(pair: Pair) -> None:

@@ -132,11 +132,38 @@ _FOR_TOPICS: Final = tuple(
         topic=setting.name,
     )
     for setting in TOPIC_SETTINGS.values()
+    if setting.synonym
 )
 
 _NO_EFFECT: Final = "accepted for compatibility, without effect: "
 
+_NO_COPIES: Final = _NO_EFFECT + "no records are copied between agents"
+_NO_TIERS: Final = _NO_EFFECT + "all records are in the object store, and there is no second tier"
+
+
+def _unused(name: str, kind: SettingType, default: int, low: int, about: str) -> AgentSetting:
+    high = MAX_INT if kind is SettingType.INT else MAX_LONG
+    return AgentSetting(name=name, type=kind, about=about, default=str(default), parse=whole(low, high))
+
+
+_FOR_REPLICAS_AND_TIERS: Final = (
+    _unused("leader.replication.throttled.rate", SettingType.LONG, MAX_LONG, 0, _NO_COPIES),
+    _unused("follower.replication.throttled.rate", SettingType.LONG, MAX_LONG, 0, _NO_COPIES),
+    _unused("replica.alter.log.dirs.io.max.bytes.per.second", SettingType.LONG, MAX_LONG, 0, _NO_COPIES),
+    _unused("num.replica.fetchers", SettingType.INT, 1, 1, _NO_COPIES),
+    _unused("remote.fetch.max.wait.ms", SettingType.INT, 500, 1, _NO_TIERS),
+    _unused("remote.list.offsets.request.timeout.ms", SettingType.LONG, 30_000, 1, _NO_TIERS),
+    _unused("remote.log.index.file.cache.total.size.bytes", SettingType.LONG, 1024**3, 1, _NO_TIERS),
+    _unused("remote.log.manager.copier.thread.pool.size", SettingType.INT, 10, 1, _NO_TIERS),
+    _unused("remote.log.manager.copy.max.bytes.per.second", SettingType.LONG, MAX_LONG, 1, _NO_TIERS),
+    _unused("remote.log.manager.expiration.thread.pool.size", SettingType.INT, 10, 1, _NO_TIERS),
+    _unused("remote.log.manager.fetch.max.bytes.per.second", SettingType.LONG, MAX_LONG, 1, _NO_TIERS),
+    _unused("remote.log.reader.threads", SettingType.INT, 10, 1, _NO_TIERS),
+)
+"""What Kafka's tools change while brokers run."""
+
 _KEPT: Final = (
+    *_FOR_REPLICAS_AND_TIERS,
     AgentSetting(
         name="background.threads",
         type=SettingType.INT,

@@ -1,10 +1,12 @@
 """AlterPartitionReassignments, API key 45, versions 0-1: partitions move to other brokers.
 
-Behaviour   a partition has one replica, the agent that leads it: to be given to one agent, it is handed over to that
-            one, and belongs there as long as that agent is there; no data moves, because records are in the store
+Behaviour   a partition is handed over to the first of the agents that it is given to, and belongs there as long as that
+            agent is there; no data moves, because records are in the store
+            how many agents it is given to becomes the topic's replication factor, which tools are shown; where it may
+            not change (v1), another number is INVALID_REPLICATION_FACTOR
             the answer comes when that is decided; the hand-over begins at once, and ListPartitionReassignments tells
             when it is done
-            none, several, unknown or draining brokers are INVALID_REPLICA_ASSIGNMENT
+            none, unknown, draining or repeated brokers are INVALID_REPLICA_ASSIGNMENT
             to cancel (null) a move has the partition stay with the agent that leads it; without one it is
             NO_REASSIGNMENT_IN_PROGRESS
             partitions that aren't there are UNKNOWN_TOPIC_OR_PARTITION
@@ -12,12 +14,13 @@ Left out    timeout_ms: it is decided when the answer comes
 Versions    v1 whether the replication factor may change
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from streamhouse.broker.cluster.oversight import PartitionStatus
-from streamhouse.errors import InvalidAssignment, StreamhouseError, UnknownTopic
+from streamhouse.errors import InvalidAssignment, InvalidReplication, StreamhouseError, UnknownTopic
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
+from streamhouse.model.topic_settings import MAX_REPLICATION, REPLICATION_FACTOR
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.assignments import takers
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -29,14 +32,14 @@ from streamhouse.wire.kafka.messages.alter_partition_reassignments import (
     ReassignableTopic,
     ReassignableTopicResponse,
 )
-from streamhouse.wire.kafka.resources import find_topics
+from streamhouse.wire.kafka.resources import MAX_NAMED, find_topics
 from streamhouse.wire.kafka.support import serves
 
 
 @serves(AlterPartitionReassignmentsRequest, (0, 1))
 async def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> Answer:
     topics = await find_topics(context, [topic.name for topic in request.topics])
-    plan = _Plan(context, topics)
+    plan = _Plan(context, topics, may_change_factor=request.allow_replication_factor_change)
     try:
         await plan.look(request.topics)
         answers = [
@@ -56,12 +59,16 @@ async def handle(context: Context, request: AlterPartitionReassignmentsRequest) 
 class _Plan:
     """Who is to lead what: made of the whole request, then carried out at once."""
 
-    def __init__(self, context: Context, topics: Mapping[str, Topic | StreamhouseError]) -> None:
+    def __init__(
+        self, context: Context, topics: Mapping[str, Topic | StreamhouseError], *, may_change_factor: bool
+    ) -> None:
         self._context = context
         self._topics = topics
         self._takers = takers(context)
         self._states: Mapping[TopicPartition, PartitionStatus] = {}
         self._pins: dict[PartitionId, int] = {}
+        self._may_change_factor = may_change_factor
+        self._factors: dict[str, int] = {}
 
     async def look(self, asked: Sequence[ReassignableTopic]) -> None:
         """Whether there is a move to cancel, only the store knows."""
@@ -72,6 +79,8 @@ class _Plan:
     async def carry_out(self) -> None:
         if self._pins:
             await self._context.broker.oversight.pin(self._pins)
+        for name, factor in self._factors.items():
+            await self._context.broker.administration.alter_topic(name, _with_factor(factor))
 
     def answer(self, name: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
         answer = ReassignablePartitionResponse(partition_index=asked.partition_index, error_message=None)
@@ -97,9 +106,25 @@ class _Plan:
         if asked.replicas is None:
             status = self._states.get(name)
             return status.leader.node_id if status is not None and status.is_moving and status.leader else None
-        if len(asked.replicas) != 1 or asked.replicas[0] not in self._takers:
+        nodes = asked.replicas
+        if not nodes or len(set(nodes)) < len(nodes) or not self._takers.issuperset(nodes):
             raise InvalidAssignment(
-                f"records are in the store, and a partition has one replica, the agent that leads it; "
-                f"replicas={asked.replicas} known={sorted(self._takers)}"
+                f"brokers of a partition are missing, repeated, unknown or draining; brokers={nodes[:MAX_NAMED]} "
+                f"known={sorted(self._takers)}"
             )
-        return asked.replicas[0]
+        self._note_factor(topic, len(nodes))
+        return nodes[0]
+
+    def _note_factor(self, topic: Topic, factor: int) -> None:
+        """The topic has one factor: the largest that its partitions are given in this request."""
+        if factor != topic.replication_factor and not self._may_change_factor:
+            raise InvalidReplication(
+                f"the replication factor may not change; factor={topic.replication_factor} asked={factor}"
+            )
+        factor = min(max(factor, self._factors.get(topic.name, 1)), MAX_REPLICATION)
+        if factor != topic.replication_factor or topic.name in self._factors:
+            self._factors[topic.name] = factor
+
+
+def _with_factor(factor: int) -> Callable[[Mapping[str, str]], Mapping[str, str]]:
+    return lambda settings: {**settings, REPLICATION_FACTOR: str(factor)}

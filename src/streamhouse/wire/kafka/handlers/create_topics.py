@@ -2,8 +2,8 @@
 
 Behaviour   each topic on its own: created, or refused with a code and a text
             partitions -1: `topics.default_partitions`
-            replication factor -1, or any up to 32: what makes a record durable is the store, so the factor is
-            answered as it was asked for, and otherwise means nothing
+            replication factor -1, or any up to 32: what makes a record durable is the store, so the factor is kept as a
+            setting of the topic and told to tools that compare it, and otherwise means nothing
             assignments by hand are checked as Kafka does (partitions from 0 on without gaps, no broker twice, known
             brokers, as many for each partition); the first broker of each leads the partition as long as it is there
             a name that occurs twice in a request is INVALID_REQUEST
@@ -29,7 +29,7 @@ from streamhouse.errors import (
 )
 from streamhouse.model.names import check_topic_name
 from streamhouse.model.topic import Topic
-from streamhouse.model.topic_settings import TOPIC_SETTINGS, TopicSetting
+from streamhouse.model.topic_settings import MAX_REPLICATION, REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.assignments import first_brokers, pin_first
 from streamhouse.wire.kafka.messages.create_topics import (
@@ -44,7 +44,6 @@ from streamhouse.wire.kafka.schema import ZERO_UUID
 from streamhouse.wire.kafka.support import serves
 
 DEFAULT: Final = -1
-MAX_REPLICATION: Final = 32
 
 
 @serves(CreateTopicsRequest, (2, 7))
@@ -64,9 +63,11 @@ async def handle(context: Context, request: CreateTopicsRequest) -> Answer:
 async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> CreatableTopicResult:
     try:
         check_topic_name(asked.name)
-        overrides = _overrides(asked)
+        overrides = dict(_overrides(asked))
         leaders = _assigned(context, asked) if asked.assignments else []
         partitions, factor = _layout(asked)
+        if factor is not None and factor > 1:
+            overrides[REPLICATION_FACTOR] = str(factor)
         changed = await context.broker.administration.changed()
         topic = await context.broker.create_topic(
             asked.name, partitions=partitions, overrides=overrides, dry_run=dry_run
@@ -80,7 +81,7 @@ async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> 
         topic_id=ZERO_UUID if dry_run else topic.topic_id,
         error_message=None,
         num_partitions=topic.partitions,
-        replication_factor=factor,
+        replication_factor=topic.replication_factor,
         configs=_configs(topic, changed),
     )
 
@@ -98,8 +99,8 @@ def _overrides(asked: CreatableTopic) -> Mapping[str, str]:
     return chosen
 
 
-def _layout(asked: CreatableTopic) -> tuple[int | None, int]:
-    """How many partitions (None: the default) and replicas were asked for; raises when that makes no sense."""
+def _layout(asked: CreatableTopic) -> tuple[int | None, int | None]:
+    """How many partitions and replicas were asked for (None: the default); raises when that makes no sense."""
     if asked.assignments:
         return len(asked.assignments), len(asked.assignments[0].broker_ids)
     if asked.replication_factor != DEFAULT and not 1 <= asked.replication_factor <= MAX_REPLICATION:
@@ -108,7 +109,11 @@ def _layout(asked: CreatableTopic) -> tuple[int | None, int]:
         )
     if asked.num_partitions != DEFAULT and asked.num_partitions < 1:
         raise InvalidPartitions(f"number of partitions is out of range; partitions={asked.num_partitions}")
-    return None if asked.num_partitions == DEFAULT else asked.num_partitions, max(asked.replication_factor, 1)
+    return _unless_default(asked.num_partitions), _unless_default(asked.replication_factor)
+
+
+def _unless_default(number: int) -> int | None:
+    return None if number == DEFAULT else number
 
 
 def _assigned(context: Context, asked: CreatableTopic) -> list[int]:
@@ -127,6 +132,10 @@ def _configs(topic: Topic, changed: Changed) -> list[CreatableTopicConfigs]:
 
 def _config(topic: Topic, setting: TopicSetting, changed: Changed) -> CreatableTopicConfigs:
     value, source = setting.default, ConfigSource.DEFAULT
+    if setting.name == REPLICATION_FACTOR:
+        return CreatableTopicConfigs(
+            name=setting.name, value=str(topic.replication_factor), read_only=True, config_source=source
+        )
     if setting.name in topic.overrides:
         value, source = topic.overrides[setting.name], ConfigSource.TOPIC
     elif chosen := changed.chosen(setting.synonym):

@@ -10,6 +10,8 @@ Behaviour   a topic: all its settings, its own and the defaults, with type and d
             a resource that occurs twice with the same names is answered once
             synonyms are all these values, strongest first; of topics' settings whose default in Kafka follows from
             another one (retention.ms from hours) the default is not among them, as there
+            a topic's replication factor is told as a default that can't be changed: tools that compare what a topic was
+            given (Terraform, MirrorMaker) would take it for a setting that somebody else has added
             groups and client metrics: without settings here, so none are told; kafka-configs asks for them unbidden
 Left out    broker loggers: INVALID_REQUEST
 Versions    v3 type and documentation · v4 flexible
@@ -21,7 +23,7 @@ from typing import Final
 from streamhouse.broker.settings.configs import AgentConfig, Changed
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.topic import Topic
-from streamhouse.model.topic_settings import TOPIC_SETTINGS, TopicSetting
+from streamhouse.model.topic_settings import REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -97,6 +99,8 @@ async def _configs(context: Context, resource: DescribeConfigsResource) -> Itera
 
 
 def _of_topic(topic: Topic, setting: TopicSetting, changed: Changed) -> DescribeConfigsResourceResult:
+    if setting.name == REPLICATION_FACTOR:
+        return _fixed(setting, str(topic.replication_factor))
     own = topic.overrides.get(setting.name)
     synonyms = []
     if own is not None:
@@ -105,13 +109,25 @@ def _of_topic(topic: Topic, setting: TopicSetting, changed: Changed) -> Describe
         synonyms.append(DescribeConfigsSynonym(name=setting.synonym, value=value, source=SOURCES[source]))
     default = DescribeConfigsSynonym(name=setting.synonym, value=setting.default, source=ConfigSource.DEFAULT)
     in_force = synonyms[0] if synonyms else default
-    if setting.name not in DERIVED:
+    if setting.synonym and setting.name not in DERIVED:
         synonyms.append(default)
     return DescribeConfigsResourceResult(
         name=setting.name,
         value=in_force.value,
         config_source=in_force.source,
         synonyms=synonyms,
+        config_type=CONFIG_TYPES[setting.type],
+        documentation=setting.about,
+    )
+
+
+def _fixed(setting: TopicSetting, value: str) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=setting.name,
+        value=value,
+        read_only=True,
+        config_source=ConfigSource.DEFAULT,
+        synonyms=[],
         config_type=CONFIG_TYPES[setting.type],
         documentation=setting.about,
     )

@@ -5,11 +5,12 @@ Behaviour   topics by name, or all of them when none is named, in the order of t
             one begins
             a topic that isn't there is UNKNOWN_TOPIC_OR_PARTITION; nothing is created
             a cursor that makes no sense is INVALID_REQUEST for each of the topics
-            leaders as Metadata tells them; each is its partition's only replica
+            leaders and replicas as Metadata tells them
 Left out    eligible leader replicas: there are none to choose from
 Versions    v0 flexible
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from streamhouse.broker.cluster.cluster import Leader
@@ -27,6 +28,7 @@ from streamhouse.wire.kafka.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from streamhouse.wire.kafka.operations import TOPIC_OPERATIONS
+from streamhouse.wire.kafka.replicas import Replicas, replicas_of
 from streamhouse.wire.kafka.resources import MAX_NAMED, find_topic
 from streamhouse.wire.kafka.support import serves
 
@@ -87,24 +89,34 @@ async def _page(
 
 async def _describe(context: Context, topic: Topic, partitions: range) -> DescribeTopicPartitionsResponseTopic:
     leaders = await context.broker.leaders([topic])
+    agents = [node for node, _ in context.agents()]
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name == OFFSETS_TOPIC,
-        partitions=[_partition(number, leaders[PartitionId(topic.topic_id, number)]) for number in partitions],
+        partitions=[
+            _partition(number, leader, _replicas(topic, leader, agents))
+            for number in partitions
+            for leader in [leaders[PartitionId(topic.topic_id, number)]]
+        ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
-def _partition(number: int, leader: Leader) -> DescribeTopicPartitionsResponsePartition:
-    replicas = [leader.node_id] if leader.session is not None else []
+def _replicas(topic: Topic, leader: Leader, agents: Sequence[int]) -> Replicas:
+    node = leader.node_id if leader.session is not None else None
+    return replicas_of(node, factor=topic.replication_factor, agents=agents)
+
+
+def _partition(number: int, leader: Leader, replicas: Replicas) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if replicas.nodes else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
         leader_id=leader.node_id,
         leader_epoch=leader.epoch,
-        replica_nodes=replicas,
-        isr_nodes=replicas,
+        replica_nodes=replicas.nodes,
+        isr_nodes=replicas.in_sync,
+        offline_replicas=replicas.offline,
         eligible_leader_replicas=[],
         last_known_elr=[],
     )

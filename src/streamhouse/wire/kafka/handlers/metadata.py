@@ -6,8 +6,8 @@ Behaviour   no topics asked for: all of them (v0: an empty list, later: null)
             topics by id from v12 on; an unknown id is UNKNOWN_TOPIC_ID
             the leader is the agent that holds the partition's lease, or the one that will take it when the first
             request comes; then the epoch is -1. LEADER_NOT_AVAILABLE while there is no such agent
-            the leader is the only replica, whatever factor the topic was created with: what makes a record durable is
-            the store
+            as many replicas are named as the topic was created with, the leader first, then other agents, then, as
+            offline, ids that no agent has: tools compare the number. What makes a record durable is the store
             an agent that died is named for a few seconds more: clients that drop it would drop what waits for its
             partitions too. Kafka's Java client and librdkafka since 2.10, which bind calls to a node id and would wait
             for it until the call's deadline, find the id of an agent that died or left for a minute at the address of
@@ -19,7 +19,7 @@ Versions    v1 controller, internal topics · v2 cluster id · v4 auto-creation 
             v7 leader epoch · v9 flexible · v10 topic ids · v12 asking by id · v13 top-level error
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -39,6 +39,7 @@ from streamhouse.wire.kafka.messages.metadata import (
     MetadataResponseTopic,
 )
 from streamhouse.wire.kafka.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from streamhouse.wire.kafka.replicas import Replicas, replicas_of
 from streamhouse.wire.kafka.schema import ZERO_UUID
 from streamhouse.wire.kafka.support import serves
 
@@ -69,7 +70,8 @@ async def _topics(context: Context, request: MetadataRequest) -> list[MetadataRe
     if request.topics is None or (not request.topics and context.version == 0):
         topics = await context.broker.topics()
         leaders = await context.broker.leaders(topics)
-        return [_describe(topic, leaders) for topic in topics]
+        agents = [node for node, _ in context.agents()]
+        return [_describe(topic, leaders, agents) for topic in topics]
     if context.version < IDS_SINCE and any(asked.name is None or asked.topic_id.int for asked in request.topics):
         raise CloseConnection(f"topics are asked for by name before v{IDS_SINCE}; version={context.version}")
     unique = {(asked.topic_id, asked.name): asked for asked in request.topics}
@@ -80,7 +82,7 @@ async def _topics(context: Context, request: MetadataRequest) -> list[MetadataRe
 async def _topic(context: Context, asked: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:
     try:
         topic = await _find(context, asked.topic_id, asked.name, create=create)
-        return _describe(topic, await context.broker.leaders([topic]))
+        return _describe(topic, await context.broker.leaders([topic]), [node for node, _ in context.agents()])
     except StreamhouseError as error:
         return MetadataResponseTopic(error_code=context.refused(error), name=asked.name, topic_id=asked.topic_id)
 
@@ -94,25 +96,32 @@ async def _find(context: Context, topic_id: UUID, name: str | None, *, create: b
     return await context.broker.topic(name, create=create)
 
 
-def _describe(topic: Topic, leaders: Mapping[PartitionId, Leader]) -> MetadataResponseTopic:
+def _describe(topic: Topic, leaders: Mapping[PartitionId, Leader], agents: Sequence[int]) -> MetadataResponseTopic:
+    factor = topic.replication_factor
+    leading = [leaders[PartitionId(topic.topic_id, number)] for number in range(topic.partitions)]
+    named = {
+        leader: replicas_of(leader, factor=factor, agents=agents) for leader in {_node(leader) for leader in leading}
+    }
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name == OFFSETS_TOPIC,
-        partitions=[
-            _partition(number, leaders[PartitionId(topic.topic_id, number)]) for number in range(topic.partitions)
-        ],
+        partitions=[_partition(number, leader, named[_node(leader)]) for number, leader in enumerate(leading)],
     )
 
 
-def _partition(number: int, leader: Leader) -> MetadataResponsePartition:
-    replicas = [leader.node_id] if leader.session is not None else []
+def _node(leader: Leader) -> int | None:
+    return leader.node_id if leader.session is not None else None
+
+
+def _partition(number: int, leader: Leader, replicas: Replicas) -> MetadataResponsePartition:
     return MetadataResponsePartition(
-        error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if replicas.nodes else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
         leader_id=leader.node_id,
         leader_epoch=leader.epoch,
-        replica_nodes=replicas,
-        isr_nodes=replicas,
+        replica_nodes=replicas.nodes,
+        isr_nodes=replicas.in_sync,
+        offline_replicas=replicas.offline,
     )
