@@ -75,10 +75,14 @@ async def test_the_replication_factor_that_was_asked_for_is_told_wherever_tools_
     (topic,) = (await client.call(asked, MetadataResponse, 12)).topics
     pages = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="orders")], response_partition_limit=10)
     (page,) = (await client.call(pages, DescribeTopicPartitionsResponse, 0)).topics
-    for part in (*topic.partitions, *page.partitions):
-        assert (part.error_code, part.leader_id, part.isr_nodes) == (ErrorCode.NONE, own, [own])
-        assert len(set(part.replica_nodes)) == len(part.replica_nodes) == count
-        assert part.replica_nodes == [own, *part.offline_replicas]
+    told_by_metadata = [(each.isr_nodes, each.replica_nodes, each.offline_replicas) for each in topic.partitions]
+    told_by_page = [(each.isr_nodes, each.replica_nodes, each.offline_replicas) for each in page.partitions]
+    assert told_by_metadata == told_by_page
+    assert {each.error_code for each in topic.partitions} == {ErrorCode.NONE}
+    for in_sync, nodes, offline in told_by_metadata:
+        assert in_sync == [own]
+        assert len(set(nodes)) == len(nodes) == count
+        assert nodes == [own, *offline]
     told = by_name(await describe(client, TOPIC, "orders"))[FACTOR]
     assert (told.value, told.read_only, told.config_source) == (str(count), True, DEFAULT)
 
