@@ -3,6 +3,7 @@
 import asyncio
 import random
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 from streamhouse.broker.broker import Broker
@@ -79,7 +80,20 @@ class DiskAgent:
         await asyncio.gather(self._task, return_exceptions=True)
 
     def logs_on_disk(self) -> list[str]:
-        return self._files.list(WAL_ROOT)
+        return self.files_in(WAL_ROOT)
+
+    def files_in(self, path: Path) -> list[str]:
+        return self._files.list(path)
+
+    def spoil(self, session: SessionId, was: bytes, becomes: bytes) -> list[Path]:
+        """Bytes of a log rot; returns the files that had them."""
+        found: list[Path] = []
+        for name in self._files.list(WAL_ROOT / session):
+            path = WAL_ROOT / session / name
+            if was in (data := self._files.read(path)):
+                self._files.overwrite(path, data.replace(was, becomes))
+                found.append(path)
+        return found
 
 
 class DiskTeam:

@@ -11,6 +11,7 @@ from streamhouse.broker.cluster.returns import _Return
 from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.broker.reading.offsets import FoundOffset
 from streamhouse.broker.wal.base import WalEntry
+from streamhouse.broker.wal.disk_keeping import kept_root
 from streamhouse.config import ClusterSettings, FlushSettings, LeaseSettings, WalSettings
 from streamhouse.errors import NotReserved
 from streamhouse.format.batch import read_header
@@ -19,7 +20,7 @@ from streamhouse.model.lease import AbandonedRange
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId, TopicPartition
 from tests.broker.cluster.disk_team import DiskAgent, DiskTeam
 from tests.broker.conftest import MakeWorld
-from tests.broker.support import World, batch, current, idempotent, produce
+from tests.broker.support import WAL_ROOT, World, batch, current, idempotent, produce
 
 PARTITIONS = 6
 AHEAD = 1000
@@ -479,3 +480,22 @@ def check(acked: Sequence[tuple[int, bytes]], found: dict[int, bytes | None]) ->
         assert copies >= 1, f"{value!r} is lost; acknowledged at {offset}"
         if offset in found:
             assert copies == 1, f"{value!r} is there twice, though its place was kept"
+
+
+async def test_a_damaged_file_of_a_disk_that_comes_back_is_kept_beside_when_all_else_is_appended_again(
+    team: DiskTeam,
+) -> None:
+    first, _, mine = await two_hosts(team)
+    old = first.session_id
+    for value in (b"first value", b"damaged value", b"third value"):
+        await team.produce(mine[0], batch(value))
+    await die_and_be_succeeded(team, first)
+    (path,) = first.spoil(old, b"damaged value", b"dam\0ged value")
+    await first.start()
+    await team.pass_time(5)
+    assert list((await team.read(mine[0])).values()) == [b"first value", b"third value"]
+    assert first.logs_on_disk() == [first.session_id]
+    (log,) = await first.up.damaged_logs.list()
+    assert (log.kept.session_id, log.kept.files, log.is_loss) == (old, 1, True)
+    assert log.kept.where == str(kept_root(WAL_ROOT) / old)
+    assert path.name in first.files_in(kept_root(WAL_ROOT) / old)

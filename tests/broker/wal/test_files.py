@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.broker.wal.files import Files, LocalFiles, LockedError
+from streamhouse.broker.wal.files import PAGE_BYTES, UNREADABLE, Files, LocalFiles, LockedError
 from streamhouse.broker.wal.recovery import DiskWals
 from streamhouse.clock import SystemClock
 from streamhouse.errors import AppendFailed
@@ -185,3 +185,47 @@ async def test_a_disk_that_is_really_full_ends_the_log_and_keeps_what_was_acked(
     assert [e.base for e in await read_all(files, root=small_disk)] == list(range(acked))
     await DiskWals(small_disk, files).remove(SESSION)
     assert files.list(small_disk) == []
+
+
+# --- what a disk does not give back
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, *pages: int) -> None:
+    """These pages of every file fail to be read, as a bad sector does."""
+    pread = os.pread
+
+    def failing(fd: int, length: int, offset: int) -> bytes:
+        if offset // PAGE_BYTES in pages:
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(fd, length, offset)
+
+    def unreadable(path: Path) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "pread", failing)
+    monkeypatch.setattr(Path, "read_bytes", unreadable)
+
+
+def test_a_file_is_read_around_bad_sectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes(range(256)) * 16 * 5 + b"the end"
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    assert LocalFiles().read_around(path) == (data, ())
+    spoil(monkeypatch, 1, 2, 5)
+    found, holes = LocalFiles().read_around(path)
+    assert holes == [(PAGE_BYTES, 3 * PAGE_BYTES), (5 * PAGE_BYTES, len(data))]
+    assert found[:PAGE_BYTES] == data[:PAGE_BYTES]
+    assert found[PAGE_BYTES : 3 * PAGE_BYTES] == UNREADABLE * 2 * PAGE_BYTES
+    assert found[3 * PAGE_BYTES : 5 * PAGE_BYTES] == data[3 * PAGE_BYTES : 5 * PAGE_BYTES]
+    assert len(found) == len(data)
+
+
+def test_files_are_moved_where_they_exist(tmp_path: Path) -> None:
+    files, to = LocalFiles(), tmp_path / "to"
+    to.mkdir()
+    (tmp_path / "one").write_bytes(b"1")
+    files.move(tmp_path, ["one", "two"], to)
+    files.move(tmp_path, ["one", "two"], to)
+    assert files.list(to) == ["one"]
+    assert files.size(to / "one") == 1
+    assert not (tmp_path / "one").exists()
