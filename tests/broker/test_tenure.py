@@ -322,6 +322,52 @@ async def test_a_stop_while_the_object_store_is_away_keeps_the_wal_and_the_next_
     assert (await produce(broker, idempotent(b"b", sequence=1))).base_offset == 1
 
 
+ELSEWHERE = {ORDERS: LeaseLost([ORDERS], why="another agent leads it")}
+
+
+async def test_appends_go_on_while_a_hand_over_flushes_and_all_of_them_are_stored_when_it_is_done(world: World) -> None:
+    broker = await world.start_with()
+    await produce(broker, batch(b"a"))
+    item = await broker.open_log(ORDERS)
+    flushed = world.objects.hold("put_new")
+    handing_over = asyncio.ensure_future(current(broker).hand_over([item], ELSEWHERE))
+    await settle()
+    await produce(broker, batch(b"b"))  # the first flush, without it, is on its way
+    in_flight = await broker.append(ORDERS, batch(b"c"))  # the write-ahead log has not taken it yet
+    flushed.set()
+    await handing_over
+    assert in_flight.log.flushed_end == 3
+    assert world.metadata.count("release") == 1
+    world.kill()
+    assert await values_of(await world.start()) == {0: b"a", 1: b"b", 2: b"c"}
+
+
+async def test_what_is_in_flight_when_a_hand_over_begins_is_stored_when_it_is_done(world: World) -> None:
+    broker = await world.start_with()
+    item = await broker.open_log(ORDERS)
+    placed = await broker.append(ORDERS, batch(b"a"))
+    assert item.high_watermark == 0
+    await current(broker).hand_over([item], ELSEWHERE)
+    await placed.durable()
+    world.kill()
+    assert await values_of(await world.start()) == {0: b"a"}
+
+
+async def test_what_is_known_of_a_partition_is_read_again_after_it_was_handed_over(world: World) -> None:
+    """Others lead it meanwhile, and give it other runs."""
+    broker = await world.start_with()
+    await produce(broker, batch(b"a"))
+    item = await broker.open_log(ORDERS)
+    tenure = current(broker)
+    assert tenure._leases.names() == {item.partition: ORDERS}
+    await tenure.hand_over([item], ELSEWHERE)
+    assert tenure._leases.names() == {}
+    assert tenure.unopened() == {}
+    asked = world.metadata.count("runs")
+    assert await values_of(broker) == {0: b"a"}
+    assert world.metadata.count("runs") > asked
+
+
 async def test_a_hand_over_that_outlives_a_stop_gives_no_lease_away(make_world: MakeWorld) -> None:
     """What the stop could not flush is in the WAL, and whoever leads next must not begin before it is recovered."""
     world = await make_world(agent=AgentSettings(stop_timeout_s=5.0))
