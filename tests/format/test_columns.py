@@ -25,6 +25,7 @@ from streamhouse.format.columns import (
     columns_in_c,
     columns_in_python,
     read_columns,
+    read_columns_in_parts,
 )
 from streamhouse.format.compression import Codec
 from streamhouse.format.record_codec import encode_in_python
@@ -340,3 +341,19 @@ def test_arrow_takes_the_buffers_as_they_are() -> None:
         }
         for offset, record in enumerate(records)
     ]
+
+
+def test_columns_come_in_parts_of_bounded_size() -> None:
+    block = b""
+    for number in range(4):
+        batch = build_batch([Record(value=bytes(1000))] * 10, codec=Codec.ZSTD, base_offset=10 * number)
+        block += bytes(batch)
+    whole = read_columns([block], Selection(), limit_bytes=LIMIT)
+    parts = list(read_columns_in_parts([block], Selection(), limit_bytes=LIMIT, part_bytes=21_000))
+    assert [part.rows for part in parts] == [20, 20]
+    assert b"".join(part.offset or b"" for part in parts) == bytes(whole.offset or b"")
+    assert [part.rows for part in read_columns_in_parts([block], Selection(), limit_bytes=LIMIT, part_bytes=1)] == [
+        10
+    ] * 4
+    none = Selection(from_offset=100)
+    assert list(read_columns_in_parts([block], none, limit_bytes=LIMIT)) == []

@@ -50,6 +50,9 @@ class Column(IntFlag):
 
 ALL_COLUMNS: Final = Column(63)
 
+PART_BYTES: Final = 64 * 1024 * 1024
+"""Decompressed records that become columns together, where these are read in parts."""
+
 Payload: TypeAlias = tuple[Buffer, int, int, int, int | None]
 """Decompressed records, how many they are, and the fields of their `Origin`."""
 
@@ -122,7 +125,28 @@ def read_columns(blocks: Iterable[Buffer], selection: Selection, *, limit_bytes:
     Raises `CorruptBatch` where bytes are no batches; `InvalidRecord` where one batch has more than `limit_bytes` once
     decompressed, or where a column would pass 2 GiB: then ask for fewer blocks at once.
     """
-    payloads = tuple(_payloads(blocks, selection, limit_bytes))
+    return _read_columns(tuple(_payloads(blocks, selection, limit_bytes)), selection)
+
+
+def read_columns_in_parts(
+    blocks: Iterable[Buffer], selection: Selection, *, limit_bytes: int, part_bytes: int = PART_BYTES
+) -> Iterator[Columns]:
+    """As `read_columns`, in parts of no more than `part_bytes` of decompressed records, or of one batch that has more:
+    a few blocks may be compressed gigabytes. Parts without rows are left out."""
+    part: list[Payload] = []
+    size_bytes = 0
+    for payload in _payloads(blocks, selection, limit_bytes):
+        if part and size_bytes + len(payload[0]) > part_bytes:
+            if (columns := _read_columns(part, selection)).rows:
+                yield columns
+            part, size_bytes = [], 0
+        part.append(payload)
+        size_bytes += len(payload[0])
+    if part and (columns := _read_columns(part, selection)).rows:
+        yield columns
+
+
+def _read_columns(payloads: Sequence[Payload], selection: Selection) -> Columns:
     try:
         read = columns_in_c(payloads, selection) if IS_COMPILED else columns_in_python(payloads, selection)
     except OverflowError as error:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.errors import DataLost, MissingRecords, Unavailable
 from streamhouse.format.block import BlockEntry, decode_block
-from streamhouse.format.columns import Column, Columns, Selection, read_columns
+from streamhouse.format.columns import Column, Columns, Selection, read_columns_in_parts
 from streamhouse.format.isolation import Aborted, committed_only, shifted
 from streamhouse.format.run_index import RunIndex, decode_run_index
 from streamhouse.model.names import TopicPartition
@@ -124,11 +124,11 @@ def _in_turns(pieces: Sequence[Piece]) -> Iterator[tuple[list[Piece], Piece | No
         yield runs, None
 
 
-def _shaped(task: Task, shape: Shaping, blocks: Sequence[bytes], piece: Piece) -> pa.RecordBatch | None:
+def _shaped(task: Task, shape: Shaping, blocks: Sequence[bytes], piece: Piece) -> Iterator[pa.RecordBatch]:
     """Batches whose offsets are final already."""
     selection = task.selection(shape.wanted, piece.start, piece.end)
-    columns = read_columns(blocks, selection, limit_bytes=LIMIT_BYTES)
-    return shape.record_batch(columns, piece.place) if columns.rows else None
+    for columns in read_columns_in_parts(blocks, selection, limit_bytes=LIMIT_BYTES):
+        yield shape.record_batch(columns, piece.place)
 
 
 def _read_runs(
@@ -172,8 +172,7 @@ def _decoded(get: Get, data: bytes, *, task: Task, shape: Shaping) -> Iterator[p
     for raw in raw_blocks(get, data):
         # Of control batches nothing is read anyway.
         committed = committed_only(raw, void) if void else raw
-        columns = read_columns(committed, selection, limit_bytes=LIMIT_BYTES)
-        if columns.rows:
+        for columns in read_columns_in_parts(committed, selection, limit_bytes=LIMIT_BYTES):
             yield shape.record_batch(columns, get.piece.place, shift=shift)
 
 

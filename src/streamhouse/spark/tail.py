@@ -29,7 +29,7 @@ EMPTY_ANSWERS: Final = 10
 MAX_CONNECTED: Final = 8
 """Clusters whose agents a process keeps a connection to."""
 
-Decode = Callable[[Sequence[bytes], Piece], "pa.RecordBatch | None"]
+Decode = Callable[[Sequence[bytes], Piece], Iterator[pa.RecordBatch]]
 
 
 class Connected(NamedTuple):
@@ -66,9 +66,8 @@ def read_tail(piece: Piece, address: str, decode: Decode, *, fail_on_data_loss: 
             raise Unavailable(
                 f"the leader doesn't have what it had; partition={piece.place} offset={offset} end={piece.end}"
             )
-        batch = decode([data], replace(piece, start=offset)) if data else None
-        if batch is not None:
-            yield batch
+        if data:
+            yield from decode([data], replace(piece, start=offset))
         offset = max(offset, following)
 
 

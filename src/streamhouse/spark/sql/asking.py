@@ -16,7 +16,7 @@ import numpy as np
 
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.errors import Rejected, Unavailable, UnknownTopic
-from streamhouse.format.columns import Binary, Selection, read_columns
+from streamhouse.format.columns import Binary, Selection, read_columns_in_parts
 from streamhouse.format.columns import Column as RecordColumn
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.table import Column, Connector, Table
@@ -142,17 +142,19 @@ async def _batches(agents: Agents, place: TopicPartition, offset: int) -> bytes:
 
 
 def _values(blob: bytes, offset: int, *, limit: int) -> tuple[list[bytes | None], int]:
-    """The first values, and the offset behind all that are there."""
+    """The first values, and the offset behind all that were read."""
     if not blob:
         return [], offset
     selection = Selection(columns=RecordColumn.VALUE | RecordColumn.OFFSET, from_offset=offset)
-    columns = read_columns([blob], selection, limit_bytes=BATCH_LIMIT_BYTES)
-    assert columns.value is not None
-    assert columns.offset is not None
-    if not columns.rows:
-        return [], offset
-    last = int(np.frombuffer(columns.offset, dtype=np.int64)[columns.rows - 1])
-    return list(_bytes_of(columns.value, min(limit, columns.rows))), last + 1
+    values: list[bytes | None] = []
+    for columns in read_columns_in_parts([blob], selection, limit_bytes=BATCH_LIMIT_BYTES):
+        assert columns.value is not None
+        assert columns.offset is not None
+        values += _bytes_of(columns.value, min(limit - len(values), columns.rows))
+        offset = int(np.frombuffer(columns.offset, dtype=np.int64)[columns.rows - 1]) + 1
+        if len(values) >= limit:
+            break
+    return values, offset
 
 
 def _bytes_of(column: Binary, rows: int) -> Iterator[bytes | None]:
