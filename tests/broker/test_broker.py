@@ -23,6 +23,7 @@ from streamhouse.errors import (
     UnknownTopic,
 )
 from streamhouse.format.batch import read_header, seal
+from streamhouse.format.records import Record, build_batch
 from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import (
@@ -111,6 +112,43 @@ async def test_a_batch_that_grows_too_large_when_decompressed_is_refused(make_wo
     broker = await world.start_with()
     await produce(broker, batch(b"x" * 500, codec=4))
     await refused(broker, batch(b"x" * 2000, codec=4), InvalidRecord, "decompressed")
+
+
+async def test_a_batch_of_too_many_records_or_headers_is_refused(make_world: MakeWorld) -> None:
+    world = await make_world(producers=ProducerSettings(max_batch_records=3, max_record_headers=2))
+    broker = await world.start_with()
+    await produce(broker, batch(b"a", b"b", b"c", codec=4))
+    await refused(
+        broker, batch(b"a", b"b", b"c", b"d", codec=4), InvalidRecord, "too many records in a batch; records=4"
+    )
+    for codec in (0, 1, 2, 3, 4):
+        two, three = (with_headers(count, codec=codec) for count in (2, 3))
+        await produce(broker, two)
+        await refused(broker, three, InvalidRecord, "more headers than a record may have limit=2")
+
+
+async def test_what_is_inspected_ahead_is_what_append_would_find(make_world: MakeWorld) -> None:
+    world = await make_world(producers=ProducerSettings(max_record_headers=2))
+    broker = await world.start_with()
+    await broker.open_log(ORDERS)
+    small, large = (batch(b"a", b"b", codec=4), batch(b"d", codec=3)), batch(b"x" * 500_000, codec=4)
+    others = (batch(b"c"), with_headers(3, codec=4), memoryview(b""), large)
+    first, second, *unknown = await broker.inspect_ahead([(ORDERS, each) for each in small + others])
+    assert unknown == [None] * len(others)
+    assert first is not None
+    assert second is not None
+    assert first.summary.max_timestamp_ms == NOW_MS
+    placed = [await broker.append(ORDERS, data, None, each) for data, each in zip(small, (first, second), strict=True)]
+    assert [each.base_offset for each in placed] == [0, 2]
+    damaged = batch(b"e", codec=4)
+    damaged[20] ^= 1
+    with pytest.raises(CorruptBatch, match="checksum"):
+        await broker.append(ORDERS, damaged, None, first)
+
+
+def with_headers(count: int, *, codec: int) -> memoryview:
+    record = Record(timestamp_ms=NOW_MS, key=b"k", value=b"v", headers=(("", None),) * count)
+    return memoryview(build_batch([record], codec=codec))
 
 
 async def test_a_large_compressed_batch_is_checked_like_a_small_one(world: World) -> None:

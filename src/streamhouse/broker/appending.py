@@ -10,8 +10,9 @@ Whoever knows is asked, and a marker may come while it answers: then the answer 
 again.
 """
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from streamhouse.errors import (
@@ -24,7 +25,16 @@ from streamhouse.errors import (
     Rejected,
     StreamhouseError,
 )
-from streamhouse.format.batch import BatchHeader, Buffer, check_batch, correct_max_timestamp, read_header
+from streamhouse.format.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    Buffer,
+    check_batch,
+    codec_of,
+    correct_max_timestamp,
+    read_header,
+)
+from streamhouse.format.compression import Codec
 from streamhouse.format.record_codec import SchemaIds
 from streamhouse.format.records import (
     RecordsSummary,
@@ -47,6 +57,11 @@ from .schemas.validation import SchemaCheck
 
 JUDGED_RECORDS: Final = 10_000
 """Of a batch that breaks a rule so many records are looked at one by one; librdkafka's batches are no longer."""
+
+AHEAD_BYTES: Final = 32 * 1024
+AHEAD_BATCHES: Final = 32
+"""Compressed batches of a request up to so many bytes are opened together, so many at a time."""
+AHEAD_CODEC: Final = Codec.ZSTD
 
 VERIFICATIONS: Final = 3
 """So often is asked whether a transaction is under way while markers of its producer come; then the client asks."""
@@ -105,17 +120,27 @@ class Appending:
         return f"<Appending {self._refusals!r} {self._budget!r}>"
 
     async def append(
-        self, name: TopicPartition, data: memoryview, transaction: ProduceTransaction | None = None
+        self,
+        name: TopicPartition,
+        data: memoryview,
+        transaction: ProduceTransaction | None = None,
+        inspection: Inspection | None = None,
     ) -> Placed:
-        """Check, admit and place one batch, or say why not and whether it may come again."""
+        """Check, admit and place one batch, or say why not and whether it may come again.
+
+        `inspection` is what `inspect_ahead` found in these bytes.
+        """
         try:
             opened = await self._open_log(name)
             if len(data) > opened.config.max_message_bytes:
                 raise RecordTooLarge(name, size_bytes=len(data), limit_bytes=opened.config.max_message_bytes)
             header = check_batch(data)
-            summary, schema_ids = await self._inspect(data, header, opened.config.schema_checks)
-            if header.codec:  # it was opened in a thread, which takes time
-                opened = await self._open_log(name)
+            checks = opened.config.schema_checks
+            if inspection is None or any(part not in inspection.schema_ids for part in checks):
+                inspection = await self._inspect(data, header, checks)
+                if header.codec:  # it was opened in a thread, which takes time
+                    opened = await self._open_log(name)
+            summary, schema_ids = inspection
             if (breach := find_breach(summary, opened.config, now_ms=self._doors.clock.now_ms())) is not None:
                 raise await self._bad_records(name, data, header, breach)
             if schema_ids:
@@ -227,14 +252,43 @@ class Appending:
     async def _inspect(self, data: memoryview, header: BatchHeader, checked: Iterable[RecordPart]) -> Inspection:
         """Raise for records that aren't what the header says, or more than a batch may have."""
         check_record_count(header, self._settings.max_batch_records)
-        parts, max_headers = tuple(checked), self._settings.max_record_headers
+        parts = tuple(checked)
+        work = partial(self._open, data, header, parts)
+        return await self._decoder.run(Stored(header.codec, len(data)), work)
 
-        def inspect(limit_bytes: int) -> Inspection:
-            payload = stored_payload(data, header, limit_bytes)
-            summary = validate_payload(payload, header, max_headers=max_headers)
-            return Inspection(summary, {part: schema_ids_in(payload, header, part=part) for part in parts})
+    def _open(self, data: Buffer, header: BatchHeader, parts: Sequence[RecordPart], limit_bytes: int) -> Inspection:
+        payload = stored_payload(data, header, limit_bytes)
+        summary = validate_payload(payload, header, max_headers=self._settings.max_record_headers)
+        return Inspection(summary, {part: schema_ids_in(payload, header, part=part) for part in parts})
 
-        return await self._decoder.run(Stored(header.codec, len(data)), inspect)
+    async def inspect_ahead(self, batches: Sequence[tuple[TopicPartition, Buffer]]) -> list[Inspection | None]:
+        """Open together, in few trips to a thread, what a request is about to have opened one by one.
+
+        None for a batch that is none, that isn't compressed, or that isn't small: it is opened when it is appended.
+        What is found says nothing about the checksum.
+        """
+        found: list[Inspection | None] = [None] * len(batches)
+        small = [job for number, (name, data) in enumerate(batches) if (job := self._ahead(number, name, data))]
+        if len(small) <= 1:
+            return found
+        for start in range(0, len(small), AHEAD_BATCHES):
+            jobs = small[start : start + AHEAD_BATCHES]
+            with suppress(StreamhouseError):
+                for number, inspection in await self._decoder.run(
+                    Stored(AHEAD_CODEC, AHEAD_BYTES), partial(_all, jobs)
+                ):
+                    found[number] = inspection
+        return found
+
+    def _ahead(self, number: int, name: TopicPartition, data: Buffer) -> tuple[int, Callable[[int], Inspection]] | None:
+        opened = self._tenure().find_log(name)
+        if opened is None or not HEADER_BYTES <= len(data) <= AHEAD_BYTES or codec_of(data) == Codec.NONE:
+            return None
+        with suppress(Rejected):
+            header = read_header(data)
+            check_record_count(header, self._settings.max_batch_records)
+            return number, partial(self._open, data, header, tuple(opened.config.schema_checks))
+        return None
 
     async def _check_schemas(
         self,
@@ -266,6 +320,15 @@ class Appending:
 
         to_blame = await self._decoder.run(Stored(header.codec, len(data)), blame, inline_bytes=0)
         return breach.error(f"{breach.text} partition={name}", records=to_blame)
+
+
+def _all(jobs: Sequence[tuple[int, Callable[[int], Inspection]]], limit_bytes: int) -> list[tuple[int, Inspection]]:
+    """What is well; the rest is opened once more when it is appended, and says what is wrong."""
+    found: list[tuple[int, Inspection]] = []
+    for number, work in jobs:
+        with suppress(StreamhouseError):
+            found.append((number, work(limit_bytes)))
+    return found
 
 
 def _not_yet(name: TopicPartition, header: BatchHeader, awaited: int) -> PredecessorRefused:

@@ -23,7 +23,7 @@ from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
 
 from .administration import Administration
-from .appending import Appending, ProduceTransaction
+from .appending import Appending, Inspection, ProduceTransaction
 from .closing import LeftBehind
 from .cluster.checkup import Checkup
 from .cluster.cluster import Leader
@@ -331,16 +331,25 @@ class Broker:
     # --- appending
 
     def append(
-        self, name: TopicPartition, data: memoryview, transaction: ProduceTransaction | None = None
+        self,
+        name: TopicPartition,
+        data: memoryview,
+        transaction: ProduceTransaction | None = None,
+        inspection: Inspection | None = None,
     ) -> Awaitable[Placed]:
         """Check, admit and place one batch; the answer's `durable()` says when it may be acknowledged.
 
-        Batches of transactions need the `transaction` that they are sent in.
+        Batches of transactions need the `transaction` that they are sent in. `inspection` is what `inspect_ahead` found
+        in these bytes.
 
         The buffer becomes the log's: it is written into (offset, epoch) and must not be touched by the caller again.
         """
         _refuse_internal(name.topic, "written to")
-        return self._appending.append(name, data, transaction)
+        return self._appending.append(name, data, transaction, inspection)
+
+    async def inspect_ahead(self, batches: Sequence[tuple[TopicPartition, Buffer]]) -> list[Inspection | None]:
+        """Open together the small compressed batches of a request; None for what is opened when it is appended."""
+        return await self._appending.inspect_ahead(batches)
 
     async def verify_ahead(
         self, transaction: ProduceTransaction, batches: Mapping[TopicPartition, Buffer]

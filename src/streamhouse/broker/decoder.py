@@ -172,8 +172,9 @@ class Decoder:
 
     def _finish(self, jobs: Sequence[_Job], running: "asyncio.Future[list[_Outcome]]") -> None:
         self._free += 1
-        if not running.cancelled():
-            _deliver(jobs, running.result())
+        is_done = not running.cancelled() and running.exception() is None
+        stopping = _Outcome(None, Stopping("the agent stops; what=decoder"))
+        _deliver(jobs, running.result() if is_done else [stopping] * len(jobs))
         self._start()
 
 

@@ -68,6 +68,12 @@ async def test_a_batch_full_of_ids_that_were_never_given_is_one_question(world: 
     assert [world.metadata.count(each) for each in ("schema_contexts", BY_ID[check])] == [1, 1]
 
 
+async def test_a_batch_of_more_ids_than_are_looked_for_is_refused(world: World) -> None:
+    broker = await start(world, **{VALUES: "id"})
+    with pytest.raises(InvalidRecord, match="more schema ids of values than a batch may have; limit=2000"):
+        await produce(broker, batch(*(framed(number) for number in range(2001))))
+
+
 async def test_any_known_id_will_do_unless_the_subjects_own_is_asked_for(world: World) -> None:
     broker = await start(world, **{VALUES: "id"})
     await produce(broker, batch(framed(2)))

@@ -1,13 +1,15 @@
 """Produce: what is stored, what is refused and with which code, and what the connection survives."""
 
 import struct
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from streamhouse import errors
-from streamhouse.broker.appending import ProduceTransaction
+from streamhouse.broker.appending import Inspection, ProduceTransaction
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.decoder import Stored, Work
 from streamhouse.broker.log import Placed
 from streamhouse.config import Settings
 from streamhouse.format.batch import read_header, seal
@@ -313,11 +315,15 @@ class FailingBroker:
         return getattr(self._broker, name)
 
     async def append(
-        self, name: TopicPartition, data: memoryview, transaction: ProduceTransaction | None = None
+        self,
+        name: TopicPartition,
+        data: memoryview,
+        transaction: ProduceTransaction | None = None,
+        inspection: Inspection | None = None,
     ) -> Placed:
         if self._at == "append" and name.partition == 0:
             raise self._failure
-        return await self._broker.append(name, data, transaction)
+        return await self._broker.append(name, data, transaction, inspection)
 
     async def acknowledge(self, placed: Placed) -> None:
         if self._at == "acknowledge" and placed.log.name.partition == 0:
@@ -376,3 +382,32 @@ async def test_a_failing_acknowledgement_is_retriable_and_fails_alone(
         bad, good = await produce(client, "orders", (0, a_batch(b"x")), (1, a_batch(b"y")))
         assert (bad.error_code, bad.base_offset) == (code, -1)
         assert (good.error_code, good.base_offset) == (ErrorCode.NONE, 0)
+
+
+async def test_small_compressed_batches_of_a_request_are_opened_in_one_trip(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create_topic(client, "orders", partitions=8)
+    await produce(client, "orders", *((number, a_batch(b"x")) for number in range(8)))
+    trips = 0
+    run = broker.decoder._try
+
+    async def counted(stored: Stored, work: Work[Any], limit_bytes: int) -> Any:
+        nonlocal trips
+        trips += 1
+        return await run(stored, work, limit_bytes)
+
+    monkeypatch.setattr(broker.decoder, "_try", counted)
+    answers = await produce(client, "orders", *((number, a_batch(b"x", codec=3)) for number in range(8)))
+    assert [answer.base_offset for answer in answers] == [1] * 8
+    assert trips == 1
+
+
+async def test_a_partition_that_is_named_twice_has_each_of_its_batches_checked(client: Client) -> None:
+    await create_topic(client, "orders", partitions=2)
+    good, bad = a_batch(b"x", codec=4), a_batch(b"y", b"z", codec=4)
+    struct.pack_into(">i", bad, 23, 2)  # last offset delta
+    struct.pack_into(">i", bad, 57, 3)  # record count
+    seal(bad)
+    answers = await produce(client, "orders", (0, bad), (1, bytearray(good)), (0, good))
+    assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_RECORD, ErrorCode.NONE, ErrorCode.NONE]

@@ -9,7 +9,7 @@ from collections import Counter
 
 from confluent_kafka import Producer
 
-from streamhouse.broker.appending import ProduceTransaction
+from streamhouse.broker.appending import Inspection, ProduceTransaction
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.log import Placed
 from streamhouse.errors import AppendFailed, NotLeader, PredecessorRefused, StreamhouseError
@@ -41,7 +41,11 @@ class Trouble:
         self.epochs: set[int] = set()
 
     async def append(
-        self, name: TopicPartition, data: memoryview, transaction: ProduceTransaction | None = None
+        self,
+        name: TopicPartition,
+        data: memoryview,
+        transaction: ProduceTransaction | None = None,
+        inspection: Inspection | None = None,
     ) -> Placed:
         header = read_header(data)
         self.epochs.add(header.producer_epoch)
@@ -51,7 +55,7 @@ class Trouble:
         if name == MOVED and header.base_sequence > REFUSED_SEQUENCE:
             self._gap.set()
         try:
-            placed = await self._append(name, data, transaction)
+            placed = await self._append(name, data, transaction, inspection)
         except StreamhouseError as error:
             self.refusals[type(error)] += 1
             raise

@@ -27,9 +27,9 @@ Versions    0-2 are advertised, because librdkafka takes their absence for a bro
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from streamhouse.broker.appending import ProduceTransaction
+from streamhouse.broker.appending import Inspection, ProduceTransaction
 from streamhouse.broker.log import Placed
 from streamhouse.broker.producers import KEYS_FROM
 from streamhouse.errors import BadRecords, InvalidRecord, NotLeader, StreamhouseError, UnsupportedCompression
@@ -70,6 +70,10 @@ _KEYS: Final = range(KEYS_FROM >> 56, 0x80)
 """First bytes of producer ids that stand for idempotency keys."""
 
 
+Inspected: TypeAlias = Mapping[int, Inspection]
+"""What was found in small batches ahead, by the id of their part of the request."""
+
+
 class Outcome(NamedTuple):
     """What became of one partition's batch: placed, or refused."""
 
@@ -95,12 +99,14 @@ async def handle(context: Context, request: ProduceRequest) -> Answer:
     if request.transactional_id is not None:
         transaction = ProduceTransaction(request.transactional_id, context.version >= PRODUCE_ENLISTS_SINCE)
     named = _named(context, request)
+    inspected: Inspected = {}
     if len(named) > 1:
         await context.broker.open_ahead(list(named))
+        inspected = await _inspect_ahead(context, named)
         if transaction is not None:
             batches = {name: part.records or b"" for name, part in named.items()}
             transaction = await context.broker.verify_ahead(transaction, batches)
-    topics = [await _place_topic(context, topic, transaction) for topic in request.topic_data]
+    topics = [await _place_topic(context, topic, transaction, inspected) for topic in request.topic_data]
     if acks == FLUSH_SOON:
         _flush_soon(topics)
     if acks != 0:
@@ -124,6 +130,13 @@ def _named(context: Context, request: ProduceRequest) -> Mapping[TopicPartition,
     return named
 
 
+async def _inspect_ahead(context: Context, named: Mapping[TopicPartition, PartitionProduceData]) -> Inspected:
+    """By the parts of the request themselves: a partition may be named twice."""
+    batches = [(name, part.records or b"") for name, part in named.items()]
+    found = await context.broker.inspect_ahead(batches)
+    return {id(part): each for part, each in zip(named.values(), found, strict=True) if each is not None}
+
+
 def _flush_soon(topics: Sequence[TopicOutcome]) -> None:
     for placed in (outcome.placed for topic in topics for outcome in topic.outcomes):
         if placed is not None:
@@ -140,14 +153,15 @@ def _refuse_all(context: Context, request: ProduceRequest, code: ErrorCode, text
 
 
 async def _place_topic(
-    context: Context, topic: TopicProduceData, transaction: ProduceTransaction | None
+    context: Context, topic: TopicProduceData, transaction: ProduceTransaction | None, inspected: Inspected
 ) -> TopicOutcome:
     try:
         name = topic.name if context.version < IDS_SINCE else await _name_of(context, topic)
     except StreamhouseError as error:
         code = context.refused(error)
         return TopicOutcome(topic, [Outcome(part.index, None, code, str(error)) for part in topic.partition_data])
-    return TopicOutcome(topic, [await _place(context, name, part, transaction) for part in topic.partition_data])
+    parts = topic.partition_data
+    return TopicOutcome(topic, [await _place(context, name, part, transaction, inspected) for part in parts])
 
 
 async def _name_of(context: Context, topic: TopicProduceData) -> str:
@@ -155,14 +169,19 @@ async def _name_of(context: Context, topic: TopicProduceData) -> str:
 
 
 async def _place(
-    context: Context, topic: str, part: PartitionProduceData, transaction: ProduceTransaction | None
+    context: Context,
+    topic: str,
+    part: PartitionProduceData,
+    transaction: ProduceTransaction | None,
+    inspected: Inspected,
 ) -> Outcome:
     try:
         records = memoryview(part.records or b"")
         if _check(context, records) and transaction is None:
             code = context.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return Outcome(part.index, None, code, "a transactional batch needs a transactional id")
-        placed = await context.broker.append(TopicPartition(topic, part.index), records, transaction)
+        inspection = inspected.get(id(part))
+        placed = await context.broker.append(TopicPartition(topic, part.index), records, transaction, inspection)
         if placed.commit is not None:
             context.keeps(len(records))
         return Outcome(part.index, placed)
