@@ -99,7 +99,9 @@ class Rewriter:
         except ObjectExists as error:
             raise Unavailable(f"object key is taken; key={key}") from error
         self.written_bytes += encoded.size_bytes
-        segment = SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=self._doors.clock.now_ms())
+        segment = SegmentObject(
+            key=key, size_bytes=encoded.size_bytes, created_at_ms=self._doors.agreed_time().later_ms
+        )
         commit = SegmentCommit(segment=segment, runs=tuple(layout.run(key) for layout in encoded.layouts))
         return await self._register(session_id, [item.source.run for item in rewritten], commit)
 
