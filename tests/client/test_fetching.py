@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from streamhouse.client.fetching import answered
-from streamhouse.errors import CorruptBatch, Rejected
+from streamhouse.errors import CorruptBatch, CorruptObject, Rejected
 from streamhouse.format.batch import place
 from streamhouse.format.records import Record, build_batch
 from tests.format.transactional_logs import Written
 
-NOT_LEADER, OUT_OF_RANGE = 6, 1
+NOT_LEADER, OUT_OF_RANGE, CORRUPT = 6, 1, 2
 
 
 def batch(base: int, *values: bytes, **how: Any) -> bytes:
@@ -45,6 +45,11 @@ def test_a_length_that_no_batch_has_is_refused_and_not_walked_for_ever(length: i
     lying[8:12] = length.to_bytes(4, "big", signed=True)
     with pytest.raises(CorruptBatch, match="shorter than its header"):
         answered(answer((0, 0, bytes(lying))), "t", {0: 0})
+
+
+def test_records_that_an_agent_can_not_read_are_an_error_that_says_where() -> None:
+    with pytest.raises(CorruptObject, match=r"t-0 .*from offset 7 on are missing or damaged .*do=streamhouse doctor"):
+        answered(answer((0, CORRUPT, b"")), "t", {0: 7})
 
 
 def test_what_has_no_records_for_people_is_passed_by() -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from aiokafka.errors import for_code
+from aiokafka.errors import CorruptRecordException, for_code
 
 from streamhouse.client.failures import from_code
 from streamhouse.client.nouns import Record
-from streamhouse.errors import CorruptBatch, StreamhouseError, Unavailable
+from streamhouse.errors import CorruptBatch, CorruptObject, StreamhouseError, Unavailable
 from streamhouse.format.batch import HEADER_BYTES, read_header
 from streamhouse.format.isolation import NONE_ABORTED, Aborted
 from streamhouse.format.markers import read_marker
@@ -119,6 +119,12 @@ def answered(answer: Any, topic: str, asked: dict[int, int]) -> Answered:
     for _, partitions in answer.topics:
         for told in partitions:
             partition, code, data = told[0], told[1], told[-1]
+            if code == CorruptRecordException.errno:
+                raise CorruptObject(
+                    f"of {topic}-{partition}",
+                    why=f"records from offset {asked[partition]} on are missing or damaged in the store"
+                    " do=streamhouse doctor names the range; read on behind it",
+                )
             if code:
                 error = from_code(code, subject=f"{topic}-{partition}")
                 if not (for_code(code).retriable or isinstance(error, Unavailable)):
