@@ -8,6 +8,7 @@ Behaviour   batches are returned as they were produced, byte for byte, from the 
             transaction that is open, or the high watermark; what was aborted is among the records, and the answer says
             of which producer, from where on (null for read_uncommitted)
             a partition that another agent leads is NOT_LEADER_OR_FOLLOWER, with who leads it (v12) and where (v16)
+            offsets that are missing or damaged in the store are CORRUPT_MESSAGE, told after a moment; others are served
             an agent that stops ends long polls by closing the connection
 Left out    fetch sessions (KIP-227): a client that opens one gets session id 0, which means that there is none and
             makes it send whole requests; continuing an unknown one is FETCH_SESSION_ID_NOT_FOUND
