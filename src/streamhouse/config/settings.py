@@ -464,6 +464,13 @@ class SchemaSettings(Section, frozen=True, kw_only=True):
     max_versions: Annotated[int, about("versions that one subject may have, deleted ones included", gt=0)] = 10_000
     max_listed: Annotated[int, about("schemas with their texts that one answer lists", gt=0)] = 1000
     inline_bytes: Annotated[int, about("texts above this are parsed and compared in a thread", ge=0)] = 16 * 1024
+    encode_timeout_s: Annotated[
+        float, about("how long the records of one request may take to be written, or read, with their schemas", gt=0)
+    ] = 10.0
+    encoders: Annotated[int, about("requests whose records are written or read with schemas at once", gt=0)] = 2
+    max_waiting_encodes: Annotated[
+        int, about("requests that wait for their turn to be; further ones get 429", ge=0)
+    ] = 1000
 
 
 class Settings(Section, frozen=True, kw_only=True):

@@ -59,6 +59,11 @@ class ParsedSchema(ABC):
     def incompatibilities(self, older: "ParsedSchema") -> list[Incompatibility]:
         """Why a reader with this schema can't read what was written with `older`; nothing when it can."""
 
+    def encoding_cost(self, size_bytes: int) -> float:
+        """How many steps a value of so many bytes of JSON may take to be written, at most; infinite where nobody can
+        tell before. A step takes some nanoseconds."""
+        return float(size_bytes)
+
     @abstractmethod
     def encode(self, value: object) -> bytes:
         """The payload of a JSON-like value; raises `InvalidRecordValue` with the path to what doesn't fit."""

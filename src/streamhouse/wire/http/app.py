@@ -20,6 +20,7 @@ from .errors import on_defect, on_error, on_http_error
 from .gate import Gate
 from .metrics import HttpMetrics
 from .operations import Operation
+from .records.encoding import Encoding
 from .records.streams import Streams
 from .routes import (
     agents,
@@ -53,10 +54,11 @@ def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "
     settings = broker.settings.http
     metrics = HttpMetrics(registry)
     bodies = Bodies(settings)
+    encoding = Encoding(broker.settings.schemas)
     declared: list[Operation[Any, Any]] = [
         *topics.operations(broker),
-        *publishing.operations(broker, bodies, broker.schemas),
-        *reading.operations(broker, broker.schemas, Streams(broker, settings, metrics)),
+        *publishing.operations(broker, bodies, broker.schemas, encoding),
+        *reading.operations(broker, broker.schemas, encoding, Streams(broker, settings, metrics)),
         *groups.operations(broker),
         *transactions.operations(broker),
         *segments.operations(broker),

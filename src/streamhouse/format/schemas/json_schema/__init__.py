@@ -8,7 +8,9 @@ Leaves      texts to `json_schema.documents` and `json_schema.loading`, verdicts
 Writing a record judges it; reading doesn't: it was judged when it was written, or somebody else's serialiser wrote it.
 """
 
+import math
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -26,6 +28,8 @@ from streamhouse.format.schemas.json_schema.documents import Documents
 from streamhouse.format.schemas.json_schema.loading import load_shape
 from streamhouse.format.schemas.json_schema.shapes import Shape
 from streamhouse.format.schemas.json_schema.validation import Validator, check_documents, check_nesting
+
+_REFERRING: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 def parse(text: str, references: References) -> "JsonSchema":
@@ -46,7 +50,7 @@ class JsonSchema(ParsedSchema):
 
     def __init__(self, text: str, references: References, root: object, validator: Validator, shape: Shape) -> None:
         self.text = text
-        self._references = dict(references)
+        self.references = dict(references)
         self.shape = shape
         self._root = root
         self._validator = validator
@@ -60,9 +64,14 @@ class JsonSchema(ParsedSchema):
     def incompatibilities(self, older: ParsedSchema) -> list[Incompatibility]:
         if not isinstance(older, JsonSchema):
             return different_languages(self, older)
-        if self.canonical() == older.canonical() and self._references == older._references:
+        if self.canonical() == older.canonical() and self.references == older.references:
             return []
         return differences.incompatibilities(self.shape, older.shape)
+
+    def encoding_cost(self, size_bytes: int) -> float:
+        """Without references, and with patterns that need no backtracking, every part of a value meets every part of
+        the schema once. References can multiply that without end."""
+        return size_bytes * self._parts if self._validator.is_linear else math.inf
 
     def encode(self, value: object) -> bytes:
         try:
@@ -78,6 +87,14 @@ class JsonSchema(ParsedSchema):
             return msgspec.json.decode(payload)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise InvalidRecordValue(f"not JSON: {error}") from None
+
+    @cached_property
+    def _parts(self) -> float:
+        """About how many schemas there are in this one; infinite where some refer to others."""
+        text = self._canonical
+        if self.references or any(f'"{name}":' in text for name in _REFERRING):
+            return math.inf
+        return 1 + text.count("{") + text.count("[")
 
     @cached_property
     def _canonical(self) -> str:

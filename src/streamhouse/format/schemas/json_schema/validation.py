@@ -4,7 +4,9 @@ Data path   JSON-like value -> **validate** -> payload
 Owns        the native validator of a schema, its limits, and that it never fetches anything
 Leaves      what schemas mean for each other to `json_schema.differences`
 
-Patterns run on an engine whose steps are limited; one that needs more than that doesn't match.
+Patterns run on an engine that takes linear time; those that look around or back, which it doesn't know, on one whose
+steps are limited: one that needs more than that doesn't match. But a step may look at all of a text, so such a pattern
+can take minutes for a large one (`is_linear`).
 """
 
 import re
@@ -23,6 +25,8 @@ MAX_PATTERN_BYTES: Final = 1 << 20
 """Memory that one compiled pattern may take."""
 MAX_MATCHES: Final = 100_000
 """Names that are held against patterns in one comparison."""
+MAX_NAME: Final = 1000
+"""Letters of a name that is held against a pattern which looks around or back."""
 MAX_REASON: Final = 300
 MAX_VALUE_DEPTH: Final = 100
 """Nesting of a value: times the schemas that each part goes through, it must fit the native stack."""
@@ -32,6 +36,10 @@ _STEP: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _OPTIONS: Final = jsonschema_rs.FancyRegexOptions(
     backtrack_limit=MAX_BACKTRACKS, size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES
 )
+_BRIEF: Final = jsonschema_rs.FancyRegexOptions(
+    backtrack_limit=MAX_BACKTRACKS // 100, size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES
+)
+_LINEAR: Final = jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES)
 _VALIDATORS: Final[dict[int, Callable[..., Any]]] = {
     4: jsonschema_rs.Draft4Validator,
     6: jsonschema_rs.Draft6Validator,
@@ -59,14 +67,15 @@ class Validator:
     """Judges values; made when a schema is parsed, so that a schema that can't be used is refused at once."""
 
     def __init__(self, documents: Documents) -> None:
+        self.is_linear = True
+        """Whether every pattern takes time in proportion to the text that it is held against."""
         try:
-            self._native = _VALIDATORS[documents.draft](
-                _with_bridge(documents.root),
-                registry=_registry(documents),
-                base_uri=documents.base_uri,
-                pattern_options=_OPTIONS,
-                offline=True,
-            )
+            self._native = _native(documents, _LINEAR)
+            return
+        except (ValueError, jsonschema_rs.ReferencingError):
+            self.is_linear = False
+        try:
+            self._native = _native(documents, _OPTIONS)
         except jsonschema_rs.ValidationError as error:
             raise InvalidSchema(error.message[:MAX_REASON], path=pointer(error.instance_path)) from None
         except (ValueError, jsonschema_rs.ReferencingError) as error:
@@ -79,6 +88,16 @@ class Validator:
             raise InvalidRecordValue(error.message[:MAX_REASON], path=pointer(error.instance_path)) from None
         except ValueError as error:
             raise InvalidRecordValue(str(error)[:MAX_REASON]) from None
+
+
+def _native(documents: Documents, options: jsonschema_rs.RegexOptions | jsonschema_rs.FancyRegexOptions) -> Any:
+    return _VALIDATORS[documents.draft](
+        _with_bridge(documents.root),
+        registry=_registry(documents),
+        base_uri=documents.base_uri,
+        pattern_options=options,
+        offline=True,
+    )
 
 
 def check_nesting(raw: bytes) -> None:
@@ -96,17 +115,30 @@ class Patterns:
     """Regular expressions on the limited engine, each compiled once, for the names of one comparison."""
 
     def __init__(self) -> None:
-        self._compiled: dict[str, Any] = {}
+        self._compiled: dict[str, tuple[Any, bool]] = {}
         self._matches_left = MAX_MATCHES
 
     def matches(self, pattern: str, name: str) -> bool:
+        """Raises `TooComplex` when there are too many matches, or one might take too long."""
         self._matches_left -= 1
         if self._matches_left < 0:
             raise TooComplex
         if pattern not in self._compiled:
-            schema = {"pattern": pattern}
-            self._compiled[pattern] = jsonschema_rs.Draft7Validator(schema, pattern_options=_OPTIONS, offline=True)
-        return cast(bool, self._compiled[pattern].is_valid(name))
+            self._compiled[pattern] = _compiled(pattern)
+        compiled, is_linear = self._compiled[pattern]
+        if not is_linear:
+            self._matches_left -= len(name)
+            if len(name) > MAX_NAME:
+                raise TooComplex
+        return cast(bool, compiled.is_valid(name))
+
+
+def _compiled(pattern: str) -> tuple[Any, bool]:
+    """A pattern, and whether it takes linear time."""
+    try:
+        return jsonschema_rs.Draft7Validator({"pattern": pattern}, pattern_options=_LINEAR, offline=True), True
+    except ValueError:
+        return jsonschema_rs.Draft7Validator({"pattern": pattern}, pattern_options=_BRIEF, offline=True), False
 
 
 def pointer(path: list[str | int]) -> str:

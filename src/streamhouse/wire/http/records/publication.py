@@ -6,7 +6,7 @@ Leaves      bytes to `payloads` and `schemas`
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from msgspec import UNSET, Raw
@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw
 from streamhouse.model.record import Acks, NewRecord
 from streamhouse.wire.http.errors import MAX_FLAWS, Flaw, Unprocessable
 
+from .encoding import Deadline, Encoding
 from .payloads import BAD_VALUE, bytes_of, flaw_of, headers_of, refuse
 from .schemas import Writer
 from .shapes import Format, Publication, PublicationQuery, RecordShape
@@ -34,6 +35,10 @@ class Defaults:
     value_format: Format = "json"
     key_writer: Writer | None = None
     value_writer: Writer | None = None
+
+    @property
+    def has_writer(self) -> bool:
+        return self.key_writer is not None or self.value_writer is not None
 
 
 def defaults_of(
@@ -81,11 +86,38 @@ def _said(part: Part, given: Publication | PublicationQuery) -> Way:
     return Way(given.value_schema_id or None, given.value_subject or None, given.value_format or given.format or None)
 
 
-def new_records(shapes: Iterable[RecordShape], defaults: Defaults) -> list[NewRecord]:
-    """The records of a body; raises `Unprocessable` naming what is wrong with which. Nothing is published then."""
+async def written_records(shapes: Sequence[RecordShape], defaults: Defaults, encoding: Encoding) -> list[NewRecord]:
+    """As `new_records`; those that are written with schemas, beside the event loop."""
+    if not defaults.has_writer:
+        return new_records(shapes, defaults)
+    return await encoding.run(
+        lambda deadline: new_records(shapes, prepared(shapes, defaults, encoding, deadline), check=deadline.check)
+    )
+
+
+def prepared(shapes: Iterable[RecordShape], defaults: Defaults, encoding: Encoding, deadline: Deadline) -> Defaults:
+    """Writers that know the values which take long; for threads."""
+    key, value = defaults.key_writer, defaults.value_writer
+    if key is not None:
+        keys = (bytes(shape.key) for shape in shapes if shape.key and not shape.key_format)
+        key = key._replace(encoded=encoding.encode(key.schema, keys, deadline))
+    if value is not None:
+        values = (bytes(shape.value) for shape in shapes if shape.value and not shape.value_format)
+        value = value._replace(encoded=encoding.encode(value.schema, values, deadline))
+    return replace(defaults, key_writer=key, value_writer=value)
+
+
+def new_records(
+    shapes: Iterable[RecordShape], defaults: Defaults, *, check: Callable[[], None] = lambda: None
+) -> list[NewRecord]:
+    """The records of a body; raises `Unprocessable` naming what is wrong with which. Nothing is published then.
+
+    `check` is called before each.
+    """
     records: list[NewRecord] = []
     flaws: list[Flaw] = []
     for number, shape in enumerate(shapes):
+        check()
         try:
             records.append(new_record(shape, defaults))
         except BAD_VALUE:

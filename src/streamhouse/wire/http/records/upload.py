@@ -21,10 +21,14 @@ from streamhouse.model.record import NewRecord, Receipt
 from streamhouse.wire.http.endpoint import decode_json
 from streamhouse.wire.http.errors import MAX_FLAWS, BodyTooLarge, Malformed, Refusal
 
+from .encoding import Deadline, Encoding
 from .lines import LineSplitter
 from .payloads import BAD_VALUE
-from .publication import Defaults, new_record
+from .publication import Defaults, new_record, prepared
 from .shapes import BadLine, RecordShape, Uploaded, UploadedPartition
+
+_Line = NewRecord | Malformed | None
+"""What a line is: a record, none that can be read, or nothing."""
 
 
 class _Stopped(Exception):
@@ -33,8 +37,16 @@ class _Stopped(Exception):
 
 class Upload:
     def __init__(
-        self, records: Records, settings: HttpSettings, *, topic: str, defaults: Defaults, idempotency_key: str | None
+        self,
+        records: Records,
+        settings: HttpSettings,
+        *,
+        topic: str,
+        defaults: Defaults,
+        encoding: Encoding,
+        idempotency_key: str | None,
     ) -> None:
+        self._encoding = encoding
         self._records = records
         self._settings = settings
         self._topic = topic
@@ -88,31 +100,45 @@ class Upload:
             if reading is not None:
                 reading.cancel()
         if (rest := self._splitter.take_rest()).strip():  # the last line needs no end where the body has one
-            self._add(rest)
+            await self._add_all([rest])
         await self._publish()
 
     async def _take(self, piece: bytes) -> None:
-        for line in self._splitter.take(piece):
-            self._add(line)
+        await self._add_all(self._splitter.take(piece))
+        self._check_length(self._splitter.rest_bytes)
+
+    async def _add_all(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            self._check_length(len(line))
+        for line, record in zip(lines, await self._written(lines), strict=True):
+            self._add(line, record)
             if (
                 len(self._waiting) >= self._settings.upload_records
                 or self._waiting_bytes >= self._settings.upload_bytes
             ):
                 await self._publish()
-        self._check_length(self._splitter.rest_bytes)
 
-    def _add(self, line: bytes) -> None:
+    async def _written(self, lines: Sequence[bytes]) -> list[_Line]:
+        """What is in each line; what is written with schemas, beside the event loop."""
+        if not lines or not self._defaults.has_writer:
+            return [_record_of(_shape_of(line), self._defaults) for line in lines]
+        return await self._encoding.run(lambda deadline: self._write(lines, deadline))
+
+    def _write(self, lines: Sequence[bytes], deadline: Deadline) -> list[_Line]:
+        shapes = [_shape_of(line) for line in lines]
+        whole = [shape for shape in shapes if isinstance(shape, RecordShape)]
+        defaults = prepared(whole, self._defaults, self._encoding, deadline)
+        found: list[_Line] = []
+        for shape in shapes:
+            deadline.check()
+            found.append(_record_of(shape, defaults))
+        return found
+
+    def _add(self, line: bytes, record: _Line) -> None:
         self._line += 1
-        self._check_length(len(line))
-        if not line.strip():
-            return
-        try:
-            record = new_record(decode_json(line, RecordShape), self._defaults)
-        except Malformed as error:
-            self._blame(self._line, error)
-        except BAD_VALUE as error:
-            self._blame(self._line, Malformed(f"the record can't be read; why={error}"))
-        else:
+        if isinstance(record, Malformed):
+            self._blame(self._line, record)
+        elif record is not None:
             self._waiting.append(record)
             self._lines.append(self._line)
             self._waiting_bytes += len(line)
@@ -173,6 +199,25 @@ class Upload:
             partitions=[self._partitions[number] for number in sorted(self._partitions)],
             complete=complete,
         )
+
+
+def _shape_of(line: bytes) -> RecordShape | Malformed | None:
+    """A line's record before it is written; None where the line is empty."""
+    if not line.strip():
+        return None
+    try:
+        return decode_json(line, RecordShape)
+    except Malformed as error:
+        return error
+
+
+def _record_of(shape: RecordShape | Malformed | None, defaults: Defaults) -> _Line:
+    if not isinstance(shape, RecordShape):
+        return shape
+    try:
+        return new_record(shape, defaults)
+    except BAD_VALUE as error:
+        return Malformed(f"the record can't be read; why={error}")
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes:

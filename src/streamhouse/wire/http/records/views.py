@@ -10,6 +10,7 @@ from typing import Final
 
 from streamhouse.model.record import StoredRecord
 
+from .encoding import Deadline, Encoding
 from .payloads import view_of
 from .schemas import Reader, Registry
 from .shapes import Format, ReadFormat, RecordView
@@ -21,6 +22,7 @@ class Viewer:
     def __init__(
         self,
         registry: Registry,
+        encoding: Encoding,
         *,
         key_format: ReadFormat,
         value_format: ReadFormat,
@@ -28,12 +30,14 @@ class Viewer:
         self._key_format = _plain(key_format, "text")
         self._value_format = _plain(value_format, "json")
         self._registry = registry
+        self._encoding = encoding
         self._key_schema, self._value_schema = key_format == SCHEMA, value_format == SCHEMA
 
     async def views(self, partition: int, records: Sequence[StoredRecord]) -> list[RecordView]:
         if self._key_schema or self._value_schema:
             reader = self._reader()
-            return [await reader.view_of(partition, record) for record in records]
+            await reader.learn(records)
+            return await self._encoding.run(lambda deadline: _views(reader, partition, records, deadline))
         return [
             view_of(partition, record, key_format=self._key_format, value_format=self._value_format)
             for record in records
@@ -48,6 +52,14 @@ class Viewer:
             key_format=self._key_format,
             value_format=self._value_format,
         )
+
+
+def _views(reader: Reader, partition: int, records: Sequence[StoredRecord], deadline: Deadline) -> list[RecordView]:
+    views: list[RecordView] = []
+    for record in records:
+        deadline.check()
+        views.append(reader.view_of(partition, record))
+    return views
 
 
 def _plain(form: ReadFormat, instead: Format) -> Format:

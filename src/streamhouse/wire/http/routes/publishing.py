@@ -33,7 +33,8 @@ from streamhouse.wire.http.errors import (
 )
 from streamhouse.wire.http.exchange import json_answer
 from streamhouse.wire.http.operations import BATCHES, BYTES, JSON, NDJSON, TEXT, Call, Header, Media, Operation
-from streamhouse.wire.http.records.publication import PARTS, Defaults, Part, Way, defaults_of, new_records, way_of
+from streamhouse.wire.http.records.encoding import Encoding
+from streamhouse.wire.http.records.publication import PARTS, Defaults, Part, Way, defaults_of, way_of, written_records
 from streamhouse.wire.http.records.schemas import Registry, Writer
 from streamhouse.wire.http.records.shapes import Publication, PublicationQuery, Published, PublishedRecords, Uploaded
 from streamhouse.wire.http.records.upload import Upload
@@ -61,8 +62,9 @@ class PublishedBatches(msgspec.Struct, frozen=True, kw_only=True):
 class PublishingCalls:
     """Records and batches, published as they come."""
 
-    def __init__(self, broker: Broker, bodies: Bodies, registry: Registry) -> None:
+    def __init__(self, broker: Broker, bodies: Bodies, registry: Registry, encoding: Encoding) -> None:
         self._broker = broker
+        self._encoding = encoding
         self._bodies = bodies
         self._registry = registry
         self._settings = broker.settings.http
@@ -80,7 +82,8 @@ class PublishingCalls:
     async def publish_records(self, call: Call[PublicationQuery, Publication]) -> Response:
         if call.media_type == JSON:
             defaults = await with_writers(self._registry, call.query, call.body)
-            return await self._publish(call, new_records(call.body.records, defaults), defaults.acks)
+            records = await written_records(call.body.records, defaults, self._encoding)
+            return await self._publish(call, records, defaults.acks)
         if call.media_type == NDJSON:
             return await self._upload(call, await with_writers(self._registry, call.query))
         check_plain(call.query)
@@ -96,6 +99,7 @@ class PublishingCalls:
             self._settings,
             topic=call.topic,
             defaults=defaults,
+            encoding=self._encoding,
             idempotency_key=call.header(IDEMPOTENCY_KEY.name),
         )
         told = await running.run(self._bodies.pieces(call.request))
@@ -119,8 +123,8 @@ class PublishingCalls:
         return all_failed(answers, "batches") or json_answer(PublishedBatches(batches=published(answers)))
 
 
-def operations(broker: Broker, bodies: Bodies, registry: Registry) -> list[Operation[Any, Any]]:
-    calls = PublishingCalls(broker, bodies, registry)
+def operations(broker: Broker, bodies: Bodies, registry: Registry, encoding: Encoding) -> list[Operation[Any, Any]]:
+    calls = PublishingCalls(broker, bodies, registry, encoding)
     return [
         Operation(
             method="POST",

@@ -17,6 +17,7 @@ from streamhouse.format.batch import spans
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.http.exchange import json_answer
 from streamhouse.wire.http.operations import BATCHES, EVENTS, JSON, MAX_LONG, NDJSON, Call, Header, Media, Operation
+from streamhouse.wire.http.records.encoding import Encoding
 from streamhouse.wire.http.records.pages import fetch, partition_page, topic_page
 from streamhouse.wire.http.records.schemas import Registry
 from streamhouse.wire.http.records.shapes import ReadFormat, RecordView
@@ -49,8 +50,10 @@ class Formats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     key_format: Annotated[ReadFormat, Meta(description="how keys are written")] = "text"
     value_format: Annotated[ReadFormat, Meta(description="how values are written; json")] | UnsetType = UNSET
 
-    def viewer(self, registry: Registry) -> Viewer:
-        return Viewer(registry, key_format=self.key_format, value_format=self.value_format or self.format or "json")
+    def viewer(self, registry: Registry, encoding: Encoding) -> Viewer:
+        return Viewer(
+            registry, encoding, key_format=self.key_format, value_format=self.value_format or self.format or "json"
+        )
 
 
 class PageQuery(Formats, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,7 +107,8 @@ class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
 class ReadingCalls:
     """Reads, answered as pages, as streams or as they are stored."""
 
-    def __init__(self, broker: Broker, registry: Registry, streams: Streams) -> None:
+    def __init__(self, broker: Broker, registry: Registry, encoding: Encoding, streams: Streams) -> None:
+        self._encoding = encoding
         self._broker = broker
         self._registry = registry
         self._streams = streams
@@ -124,7 +128,7 @@ class ReadingCalls:
         page = Page(
             topic=call.topic,
             partition=call.partition,
-            records=await query.viewer(self._registry).views(call.partition, found.records),
+            records=await query.viewer(self._registry, self._encoding).views(call.partition, found.records),
             next_offset=found.next_offset,
             high_watermark=found.high_watermark,
             log_start=found.log_start,
@@ -155,9 +159,14 @@ class ReadingCalls:
         if streaming:
             framing = Lines() if call.accepted == NDJSON else Events(reconnect_s=self._settings.reconnect_s)
             return StreamAnswer(
-                tail, query.viewer(self._registry), framing, streams=self._streams, settings=self._settings, limit=limit
+                tail,
+                query.viewer(self._registry, self._encoding),
+                framing,
+                streams=self._streams,
+                settings=self._settings,
+                limit=limit,
             )
-        viewer, records = query.viewer(self._registry), list[RecordView]()
+        viewer, records = query.viewer(self._registry, self._encoding), list[RecordView]()
         async for piece in topic_page(
             tail,
             limit=min(limit or DEFAULT_RECORDS, MAX_RECORDS),
@@ -168,8 +177,8 @@ class ReadingCalls:
         return json_answer(TopicPage(topic=topic.name, records=records, cursor=tail.cursor))
 
 
-def operations(broker: Broker, registry: Registry, streams: Streams) -> list[Operation[Any, Any]]:
-    calls = ReadingCalls(broker, registry, streams)
+def operations(broker: Broker, registry: Registry, encoding: Encoding, streams: Streams) -> list[Operation[Any, Any]]:
+    calls = ReadingCalls(broker, registry, encoding, streams)
     one = "/v1/topics/{topic}/partitions/{partition}"
     return [
         Operation(

@@ -1,0 +1,93 @@
+"""Encoder process: writes values with JSON schemas, beside the agent, which ends it when it takes too long.
+
+Data path   encoding -> stdin -> **encoder process** -> stdout -> encoding
+Owns        the frames between the two, and the schemas that it has parsed
+Leaves      how long it may take to `encoding`
+
+A native validator holds Python's lock while it works, so nothing in the same process can go on beside one, or end it.
+"""
+
+import struct
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import IO, Final
+
+import msgspec
+
+from streamhouse.errors import InvalidRecordValue, StreamhouseError
+from streamhouse.format.schemas.base import ParsedSchema
+from streamhouse.format.schemas.languages import parse_schema
+
+SCHEMAS: Final = 64
+_SIZE: Final = struct.Struct(">Q")
+
+
+class Refused(msgspec.Struct, array_like=True, frozen=True):
+    """Why a value can't be written."""
+
+    text: str
+
+
+class Job(msgspec.Struct, array_like=True, frozen=True):
+    """Values, as JSON, to be written with one schema."""
+
+    kind: str
+    text: str
+    references: tuple[tuple[str, str], ...]
+    values: Sequence[bytes]
+
+
+Results = list[bytes | Refused]
+
+
+def write_frame(stream: IO[bytes], content: bytes) -> None:
+    stream.write(_SIZE.pack(len(content)))
+    stream.write(content)
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes]) -> bytes | None:
+    """The next frame; None at the end."""
+    head = stream.read(_SIZE.size)
+    if len(head) < _SIZE.size:
+        return None
+    (size,) = _SIZE.unpack(head)
+    content = stream.read(size)
+    return content if len(content) == size else None
+
+
+def why(error: InvalidRecordValue) -> str:
+    return f"{error.reason} (at {error.path})"
+
+
+@lru_cache(maxsize=SCHEMAS)
+def _schema(kind: str, text: str, references: tuple[tuple[str, str], ...]) -> ParsedSchema:
+    return parse_schema(kind, text, dict(references))
+
+
+def done(job: Job) -> Results:
+    schema = _schema(job.kind, job.text, job.references)
+    results: Results = []
+    for value in job.values:
+        try:
+            results.append(schema.encode(msgspec.json.decode(value)))
+        except InvalidRecordValue as error:
+            results.append(Refused(why(error)))
+        except (ValueError, RecursionError) as error:
+            results.append(Refused(str(error)))
+    return results
+
+
+def main() -> None:
+    decoder, encoder = msgspec.msgpack.Decoder(Job), msgspec.msgpack.Encoder()
+    while (frame := read_frame(sys.stdin.buffer)) is not None:
+        try:
+            results = done(decoder.decode(frame))
+        except StreamhouseError as error:  # the agent has parsed it, so this is ours
+            sys.exit(f"a schema can't be parsed; why={error}")
+        write_frame(sys.stdout.buffer, encoder.encode(results))
+
+
+if __name__ == "__main__":
+    main()
