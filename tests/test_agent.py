@@ -1,5 +1,8 @@
 """Whole agents in processes of their own: who may start where."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,3 +23,19 @@ def test_an_agent_that_was_killed_comes_back_at_once_on_a_metadata_store_of_its_
     with LiveAgent(tmp_path / "data", "--metadata", f"sqlite:///{tmp_path}/facts.db") as agent:
         agent.kill()
         agent.start()
+
+
+def test_listeners_that_others_reach_are_told_at_the_start_and_by_the_doctor(tmp_path: Path) -> None:
+    said = "everybody on the network of gRPC 0.0.0.0:0 is an administrator"
+    with LiveAgent(tmp_path / "data", "--grpc", "0.0.0.0:0") as agent:
+        lines = agent.output.splitlines()
+        (logged,) = [line for line in lines if said in line and "WARNING:" not in line]
+        assert "warning" in logged.lower()
+        assert [line for line in lines if said in line and "WARNING:" in line]
+        command = [sys.executable, "-m", "streamhouse", "doctor", "--json", "--http", agent.http]
+        asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert asked.returncode == 1, asked.stderr
+    (told,) = json.loads(asked.stdout)["agents"]
+    (check,) = [each for each in told["checks"] if each["name"] == "exposure"]
+    assert check["verdict"] == "warning"
+    assert said in check["text"]

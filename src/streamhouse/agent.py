@@ -33,7 +33,7 @@ from streamhouse.broker.wal.files import LocalFiles, Lock, LockedError
 from streamhouse.broker.wal.local import LocalWals
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids, SystemClock, limited
-from streamhouse.config import AgentSettings, Settings, parse_address
+from streamhouse.config import AgentSettings, Settings, exposed_listeners, exposure_warning, parse_address
 from streamhouse.errors import Misconfigured, Stopping
 from streamhouse.model.lease import Address, Session
 from streamhouse.model.names import NodeId, SessionId
@@ -93,6 +93,8 @@ async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None
     it has stopped before all was stored."""
     configure_logging(log_format=settings.agent.log_format, level=settings.agent.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    if warning := exposure_warning(exposed_listeners(settings)):
+        log.warning(warning)
     async with build_agent(settings) as agent:
         agent.stop_on_signals()
         _collect_garbage_seldom()

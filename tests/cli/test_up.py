@@ -95,3 +95,10 @@ def test_commands_to_try_can_be_typed_as_shown(monkeypatch: pytest.MonkeyPatch, 
     assert typed_name("/x/__main__.py") == "streamhouse"
     monkeypatch.setenv("PATH", str(program.parent))
     assert typed_name(str(program)) == "streamhouse"
+
+
+def test_the_screen_warns_of_listeners_that_others_reach(run: Run, world: World) -> None:
+    assert "WARNING" not in run("up").stdout
+    text = run("up", "--kafka", "0.0.0.0:9092", "--http", "[::]:8080").stdout
+    assert "WARNING: no authentication" in text
+    assert "everybody on the network of Kafka 0.0.0.0:9092, HTTP [::]:8080 is an administrator" in text

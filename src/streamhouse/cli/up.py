@@ -17,7 +17,7 @@ from streamhouse.cli.help import described
 from streamhouse.cli.options import ConfigFile, pairs
 from streamhouse.cli.output import console, on_terminal, say
 from streamhouse.cli.words import counted
-from streamhouse.config import Settings, load_settings, without_password
+from streamhouse.config import Settings, exposed_listeners, exposure_warning, load_settings, without_password
 
 if TYPE_CHECKING:
     from streamhouse.agent import AgentReady
@@ -82,13 +82,14 @@ def up(
 
 
 def show_ready(ready: "AgentReady", settings: Settings) -> None:
+    warning = exposure_warning(exposed_listeners(settings))
     if on_terminal():
-        _show_panel(ready, settings)
+        _show_panel(ready, settings, warning)
     else:
         title, facts, hints = screen(ready, settings)
         width = max(len(name) for name, _ in facts)
         lines = [title, *(f"  {name.ljust(width)}  {value}" for name, value in facts), *(f"  {hint}" for hint in hints)]
-        typer.echo("\n".join(lines))
+        typer.echo("\n".join([*lines, *([f"  WARNING: {warning}"] if warning else [])]))
 
 
 def screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str, str]], list[str]]:
@@ -135,7 +136,7 @@ def _wal_words(kind: str, settings: Settings) -> str:
     return f"disk, {policy[settings.wal.fsync]}"
 
 
-def _show_panel(ready: "AgentReady", settings: Settings) -> None:
+def _show_panel(ready: "AgentReady", settings: Settings, warning: str) -> None:
     from rich.console import Group
     from rich.panel import Panel
     from rich.table import Table
@@ -149,6 +150,7 @@ def _show_panel(ready: "AgentReady", settings: Settings) -> None:
         grid.add_row(name, Text(value, style="bold" if name in ("Kafka", "HTTP", "gRPC") else ""))
     body = Group(
         grid,
+        *([Text(f"\nWARNING: {warning}", style="bold red")] if warning else []),
         Text("\nTry, in another terminal:", style="dim"),
         *(Text(f"  {hint}", style="green") for hint in hints),
         Text("\nCtrl-C flushes and stops.", style="dim"),

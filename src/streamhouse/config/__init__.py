@@ -8,6 +8,7 @@ Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), t
 (`[wal] fsync = "always"`), then the defaults.
 """
 
+from streamhouse.config.exposure import exposed_listeners, exposure_warning
 from streamhouse.config.listeners import GrpcSettings, HttpSettings, KafkaSettings
 from streamhouse.config.load import FLAGS, Explained, Source, explain_settings, load_settings, without_password
 from streamhouse.config.pipelines import (
@@ -19,7 +20,7 @@ from streamhouse.config.pipelines import (
     TableSettings,
     ViewSettings,
 )
-from streamhouse.config.quantities import Address, parse_address, parse_number
+from streamhouse.config.quantities import Address, is_loopback, parse_address, parse_number
 from streamhouse.config.section import MIB, Section, about
 from streamhouse.config.settings import (
     AgentSettings,
@@ -85,6 +86,9 @@ __all__ = [
     "WalSettings",
     "about",
     "explain_settings",
+    "exposed_listeners",
+    "exposure_warning",
+    "is_loopback",
     "load_settings",
     "parse_address",
     "parse_number",

@@ -4,9 +4,11 @@ Owns        the units that a setting's name implies (`_bytes`, `_s`, `_ms`) and 
 Leaves      which setting has which unit, and ranges, to `settings`; naming the place of a bad text to `load`
 """
 
+import ipaddress
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 UNITS: Final[Mapping[str, Mapping[str, float]]] = {
@@ -47,6 +49,19 @@ def parse_address(text: str) -> Address:
     if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
         raise ValueError("the port must be a number from 0 to 65535")
     return Address(bare, int(port))
+
+
+@lru_cache(maxsize=1024)
+def is_loopback(host: str) -> bool:
+    """Whether a host is one that only this machine reaches; of names, only localhost is known to be."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def unit_of(name: str) -> str | None:

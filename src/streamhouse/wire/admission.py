@@ -15,9 +15,9 @@ import ipaddress
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
+from streamhouse.config import is_loopback
 from streamhouse.errors import Misconfigured
 
 from .rates import Rates
@@ -115,17 +115,6 @@ class Admission:
 
     def _is_limited(self, host: str) -> bool:
         return host in self._overrides or not is_loopback(host)
-
-
-@lru_cache(maxsize=1024)
-def is_loopback(host: str) -> bool:
-    """Whether an address is one of this machine alone."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
 
 
 def parse_overrides(text: str, *, section: str) -> Mapping[str, int]:

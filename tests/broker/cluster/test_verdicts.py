@@ -8,13 +8,14 @@ from streamhouse.broker.cluster.verdicts import (
     Verdict,
     judge_disks,
     judge_doomed,
+    judge_exposure,
     judge_leases,
     judge_metadata,
     judge_objects,
     judge_orphans,
     judge_sessions,
 )
-from streamhouse.config import LeaseSettings, RetentionSettings
+from streamhouse.config import GrpcSettings, HttpSettings, KafkaSettings, LeaseSettings, RetentionSettings, Settings
 from streamhouse.model.lease import Address, PartitionState, RollCall, Session, SessionState
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 
@@ -106,3 +107,25 @@ def test_an_object_store_that_returns_other_bytes_is_a_failure() -> None:
 def test_a_listing_that_was_cut_is_told_as_such() -> None:
     assert "(there are more)" in judge_orphans(looked_at=10, more=True, orphans=[], overdue=0).text
     assert "10 or more" in judge_doomed(RetentionSettings(), overdue=10, more=True).text
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.1.2.3", "streamhouse.example", "[fe80::1]"])
+@pytest.mark.parametrize("name", ["Kafka", "HTTP", "gRPC"])
+def test_a_listener_that_others_reach_is_worth_a_warning_that_says_who_may_do_what(name: str, host: str) -> None:
+    address = f"{host}:9999"
+    settings = {
+        "Kafka": Settings(kafka=KafkaSettings(listen=address)),
+        "HTTP": Settings(http=HttpSettings(listen=address)),
+        "gRPC": Settings(grpc=GrpcSettings(listen=address)),
+    }[name]
+    check = judge_exposure(settings)
+    assert check.verdict is Verdict.WARNING
+    assert f"everybody on the network of {name} {address} is an administrator" in check.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
+def test_listeners_on_loopback_are_fine_and_one_that_is_off_is_none(host: str) -> None:
+    settings = Settings(
+        kafka=KafkaSettings(listen=f"{host}:1"), http=HttpSettings(listen=f"{host}:2"), grpc=GrpcSettings(listen="")
+    )
+    assert judge_exposure(settings).verdict is Verdict.OK

@@ -57,6 +57,7 @@ async def test_a_healthy_agent_has_nothing_to_complain_about(broker: Broker, htt
     assert {check["verdict"] for check in checks.values()} == {"ok"}
     assert list(checks) == [
         "ready",
+        "exposure",
         "metadata store",
         "object store",
         "clock",

@@ -28,6 +28,7 @@ from .verdicts import (
     judge_damaged_logs,
     judge_disks,
     judge_doomed,
+    judge_exposure,
     judge_flush,
     judge_held_back,
     judge_late,
@@ -76,6 +77,7 @@ class Checkup:
         """What only this agent can tell."""
         return await asyncio.gather(
             _tried("ready", self._readiness()),
+            _tried("exposure", self._exposure()),
             _tried("metadata store", self._metadata()),
             _tried("object store", self._objects()),
             _tried("clock", self._clock()),
@@ -105,6 +107,9 @@ class Checkup:
 
     async def _readiness(self) -> Check:
         return judge_readiness(self._not_ready())
+
+    async def _exposure(self) -> Check:
+        return judge_exposure(self._doors.settings)
 
     async def _metadata(self) -> Check:
         metadata, clock = self._doors.metadata, self._doors.clock

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from streamhouse.config import BufferSettings, FlushSettings, LeaseSettings, RetentionSettings
+from streamhouse.config import (
+    BufferSettings,
+    FlushSettings,
+    LeaseSettings,
+    RetentionSettings,
+    Settings,
+    exposed_listeners,
+    exposure_warning,
+)
 from streamhouse.model.lease import PartitionState, RollCall, Session
 from streamhouse.model.names import SessionId
 from streamhouse.model.transaction import StoredTransaction
@@ -74,6 +82,16 @@ def judge_readiness(reason: str | None) -> Check:
     if reason is None:
         return Check(name="ready", verdict=Verdict.OK, text="the agent takes traffic")
     return Check(name="ready", verdict=Verdict.FAILURE, text=f"the agent should get no traffic: {reason}")
+
+
+def judge_exposure(settings: Settings) -> Check:
+    """Until there is access control, listeners that others reach are worth a warning."""
+    listeners = exposed_listeners(settings)
+    figures = {"listeners": len(listeners)}
+    if not listeners:
+        text = "all listeners are on loopback: only this machine reaches them"
+        return Check(name="exposure", verdict=Verdict.OK, text=text, figures=figures)
+    return Check(name="exposure", verdict=Verdict.WARNING, text=exposure_warning(listeners), figures=figures)
 
 
 def judge_metadata(*, latency_ms: float, schema: int, failures_in_a_row: int, is_listening: bool) -> Check:

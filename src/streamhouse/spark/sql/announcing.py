@@ -9,7 +9,6 @@ loopback says so to agents on this machine only: others could not reach it.
 """
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +17,7 @@ from typing import Final
 
 from streamhouse.client.http import Http
 from streamhouse.clock import Clock, Ids
-from streamhouse.config import parse_address
+from streamhouse.config import is_loopback, parse_address
 from streamhouse.errors import StreamhouseError
 
 log = logging.getLogger(__name__)
@@ -43,16 +42,7 @@ class Announcement:
 
 def reachable(host: str, agents: str) -> bool:
     """Whether these agents can reach somebody who listens on `host`."""
-    return not _is_loopback(host) or all(_is_loopback(parse_address(each).host) for each in agents.split(","))
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    return not is_loopback(host) or all(is_loopback(parse_address(each).host) for each in agents.split(","))
 
 
 async def announce(agents: str, announcement: Announcement, *, busy: Callable[[], int], clock: Clock, ids: Ids) -> None:

@@ -22,9 +22,8 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from streamhouse.clock import Clock
-from streamhouse.config import GrpcSettings
+from streamhouse.config import GrpcSettings, is_loopback
 from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError, TooFast
-from streamhouse.wire.admission import is_loopback
 from streamhouse.wire.failures import Failures
 from streamhouse.wire.rates import Rates
 from streamhouse.wire.seldom import Seldom
