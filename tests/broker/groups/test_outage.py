@@ -80,6 +80,14 @@ class TimedLink(Link):
             self.longest_s = max(self.longest_s, self.clock.monotonic() - asked)
 
 
+class SeekingConsumer(Consumer):
+    """Asks who coordinates before it joins, as clients do after every error of a coordinator."""
+
+    async def _join(self) -> None:
+        await self._link.ask(self._link.groups.coordinator_of("g"))
+        await super()._join()
+
+
 @pytest.mark.parametrize("how", ["refused", "unanswered", "hangs"])
 @pytest.mark.parametrize("for_s", [0.1, 3.0, 15.0, 40.0])
 @pytest.mark.parametrize("at_call", range(1, CALLS))
@@ -91,7 +99,7 @@ async def test_a_new_group_reads_soon_after_the_store_is_back(at_call: int, for_
         link = TimedLink(agent.groups)
         link.clock = scene.clock
         book = Book()
-        consumers = [Consumer(scene.clock, lambda: link, book) for _ in range(2)]
+        consumers = [SeekingConsumer(scene.clock, lambda: link, book) for _ in range(2)]
         for consumer in consumers:
             scene.start(consumer.live())
         while outage.began_at is None or outage.left_s:
