@@ -190,6 +190,7 @@ class ManualWal:
         self.pending_bytes = 0
         self.needed_from = 0
         self.needed_objects = 0
+        self.durable_below = 0
         self.costs = WalCosts()
 
     def append(self, entries: Sequence[WalEntry]) -> asyncio.Future[None]:

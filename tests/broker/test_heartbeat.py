@@ -112,7 +112,9 @@ class Renewals:
         self.fails = False
         self.lost = False
 
-    async def renew_session(self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0) -> None:
+    async def renew_session(
+        self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0, wal_durable: int = 0
+    ) -> None:
         self.threads.append(threading.current_thread().name)
         if self.lost:
             raise SessionLost(session_id, why="claimed")

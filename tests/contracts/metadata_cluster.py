@@ -65,6 +65,14 @@ class ClusterContract(MetadataScene):
         assert (await session_of(ready, ALICE)).wal_start == 9
         assert (await session_of(ready, BOB)).wal_start == 0
 
+    async def test_a_heartbeat_says_how_far_the_wal_is_durable_and_never_less(self, ready: MetadataStore) -> None:
+        for given, kept in ((7, 7), (3, 7), (0, 7), (9, 9)):
+            await ready.renew_session(ALICE, TTL_MS, wal_durable=given)
+            assert (await session_of(ready, ALICE)).wal_durable == kept
+        await ready.open_session(new_session(ALICE))
+        assert (await session_of(ready, ALICE)).wal_durable == 9
+        assert (await session_of(ready, BOB)).wal_durable == 0
+
     async def test_a_claimed_session_keeps_the_start_of_its_wal(self, ready: MetadataStore) -> None:
         await ready.renew_session(ALICE, TTL_MS, wal_start=5)
         await ready.claim_recovery(ALICE, by=BOB, proven_dead=True)

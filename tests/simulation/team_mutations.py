@@ -78,7 +78,7 @@ def recovery_from_the_first_object(patch: Patch) -> None:
     read = ObjectWals.read
 
     def from_zero(
-        self: ObjectWals, session: SessionId, *, start: int = 0
+        self: ObjectWals, session: SessionId, *, start: int = 0, durable_below: int = 0
     ) -> AbstractAsyncContextManager[ObjectWalReading]:
         return read(self, session)
 
@@ -118,9 +118,11 @@ def acknowledged_without_a_valid_lease(patch: Patch) -> None:
 def heartbeats_of_the_claimed_accepted(patch: Patch) -> None:
     renew = sessions.renew_session
 
-    async def lenient(tx: Transaction, session_id: SessionId, ttl_ms: int, wal_start: int = 0) -> None:
+    async def lenient(
+        tx: Transaction, session_id: SessionId, ttl_ms: int, wal_start: int = 0, wal_durable: int = 0
+    ) -> None:
         try:
-            await renew(tx, session_id, ttl_ms, wal_start)
+            await renew(tx, session_id, ttl_ms, wal_start, wal_durable)
         except SessionLost:
             return
 

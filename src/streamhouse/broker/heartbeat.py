@@ -20,13 +20,17 @@ from streamhouse.config import LeaseSettings
 from streamhouse.errors import SessionLost, Unavailable
 from streamhouse.model.names import SessionId
 
+from .wal.base import Wal
+
 log = logging.getLogger(__name__)
 
 
 class SessionStore(Protocol):
     """What is used of the metadata store."""
 
-    async def renew_session(self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0) -> None: ...
+    async def renew_session(
+        self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0, wal_durable: int = 0
+    ) -> None: ...
 
 
 class SessionDeadline:
@@ -55,13 +59,15 @@ class SessionDeadline:
 
 
 class LoopState:
-    """What the event loop tells the heartbeat: that it runs, and from where on its write-ahead log is needed."""
+    """What the event loop tells the heartbeat: that it runs, from where on its write-ahead log is needed, and up to
+    where it is durable."""
 
-    __slots__ = ("alive_at", "wal_start")
+    __slots__ = ("alive_at", "wal_durable", "wal_start")
 
     def __init__(self, now: float) -> None:
         self.alive_at = now
         self.wal_start = 0
+        self.wal_durable = 0
 
 
 class Heartbeat:
@@ -124,7 +130,9 @@ class Heartbeat:
     async def renew(self, store: SessionStore) -> None:
         """One heartbeat; its time counts from before the question, so the store's is always later."""
         asked, wal_start = self._clock.monotonic(), self._state.wal_start
-        renewal = store.renew_session(self._session_id, self._settings.life_ms, wal_start=wal_start)
+        renewal = store.renew_session(
+            self._session_id, self._settings.life_ms, wal_start=wal_start, wal_durable=self._state.wal_durable
+        )
         await limited(renewal, seconds=self._settings.heartbeat_timeout_s, clock=self._clock)
         self._deadline.at = asked + self._settings.usable_s
         self._renewed(wal_start)
@@ -138,9 +146,9 @@ class HeartbeatRunner(Protocol):
         ...
 
 
-async def show_life(state: LoopState, needed_from: Callable[[], int], *, clock: Clock, every_s: float) -> None:
+async def show_life(state: LoopState, wal: Wal, *, clock: Clock, every_s: float) -> None:
     """Have heartbeats know that this event loop runs, until cancelled."""
     with suppress(asyncio.CancelledError):
         while True:
-            state.alive_at, state.wal_start = clock.monotonic(), needed_from()
+            state.alive_at, state.wal_start, state.wal_durable = clock.monotonic(), wal.needed_from, wal.durable_below
             await clock.sleep(every_s)

@@ -365,9 +365,7 @@ class Tenure:
     async def _heartbeat(self) -> None:
         """Until the session is lost."""
         lease, runner = self._doors.settings.lease, self._doors.heartbeats
-        life = show_life(
-            self._loop_state, lambda: self.wal.needed_from, clock=self._doors.clock, every_s=lease.renew_s / 4
-        )
+        life = show_life(self._loop_state, self.wal, clock=self._doors.clock, every_s=lease.renew_s / 4)
         showing = asyncio.get_running_loop().create_task(life, name="show-life")
         try:
             if runner is not None:
@@ -392,7 +390,7 @@ class Tenure:
 
     async def renew(self) -> None:
         """One heartbeat now."""
-        self._loop_state.wal_start = self.wal.needed_from
+        self._loop_state.wal_start, self._loop_state.wal_durable = self.wal.needed_from, self.wal.durable_below
         await self._make_heartbeat(_call).renew(self._doors.metadata)
 
     def _forget_below(self, wal_start: int) -> None:

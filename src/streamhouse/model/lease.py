@@ -40,6 +40,7 @@ class Session:
     draining: bool = False  # it takes no more leases, and hands over those it holds
     wal: str = "disk"  # where its unflushed records are: "disk" (its own) or "object" (the object store)
     wal_start: int = 0  # first object of its WAL that may still be needed
+    wal_durable: int = 0  # all objects of its WAL below this were durable at its last heartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,6 +117,26 @@ async def test_one_object_of_a_log_is_damaged_and_all_others_are_served_and_kept
         assert (await produce(broker, batch(b"later"), name)).base_offset >= OBJECTS // 2
 
 
+@pytest.mark.parametrize("lost", [1, 3, OBJECTS])
+async def test_the_last_objects_of_a_log_are_known_to_be_lost_if_a_heartbeat_said_that_they_were_there(
+    world: ObjectWorld, lost: int
+) -> None:
+    broker = await world.start_with(ORDERS)
+    for number in range(OBJECTS):
+        await produce(broker, batch(b"value %d" % number))
+    await current(broker).renew()
+    session = current(broker).session.session_id
+    world.kill()
+    keys = await world.wal_objects(session)
+    for key in keys[OBJECTS - lost :]:
+        await delete(world, key)
+    broker = await world.start()
+    assert broker.recovered.losses == lost
+    assert list((await values_of(broker)).values()) == [b"value %d" % each for each in range(OBJECTS - lost)]
+    assert (await produce(broker, batch(b"later"))).base_offset >= OBJECTS
+    assert await world.wal_objects(session) == keys[: OBJECTS - lost]
+
+
 async def test_what_a_damaged_log_held_is_served_after_further_restarts_and_still_kept(world: ObjectWorld) -> None:
     session, keys = await crashed(world)
     await delete(world, keys[3])

@@ -92,7 +92,7 @@ CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "find_partitions": {"partitions": partition_list([part(0), part(1)])},
     "partitions_held_by": {"holder": ALICE},
     "find_session": {"session_id": ALICE},
-    "renew_session": {"session_id": ALICE, "expires_at_ms": 1, "wal_start": 0},
+    "renew_session": {"session_id": ALICE, "expires_at_ms": 1, "wal_start": 0, "wal_durable": 0},
     "claim_session": {"session_id": ALICE, "claimed_by": ALICE, "now_ms": 1, "proven_dead": 0},
     "forget_sessions": {"before_ms": 1, "limit": 5},
     "known_among": {"keys": text_list(["segments/7", "segments/8", "none"])},

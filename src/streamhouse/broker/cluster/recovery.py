@@ -114,7 +114,7 @@ class Recovery:
             raise Misconfigured(
                 f"a dead session's write-ahead log can't be read here; session={dead} wal={session.wal}"
             )
-        async with wals.read(dead, start=session.wal_start) as reading:
+        async with wals.read(dead, start=session.wal_start, durable_below=session.wal_durable) as reading:
             publication = Publication(self._doors, dead, claim, self._reader)
             commits = await publication.publish(reading, held)
             damage = reading.damage

@@ -69,6 +69,12 @@ class Wal(Protocol):
         ...
 
     @property
+    def durable_below(self) -> int:
+        """All objects of this log with a lower number are durable, or were until they were forgotten; 0 where files are
+        not found by number."""
+        ...
+
+    @property
     def needed_objects(self) -> int:
         """How many objects recovery of this log would read, one by one; 0 where files are not found by number."""
         ...
@@ -175,11 +181,14 @@ class WalRecovery(Protocol):
         """Sessions other than `own` that left a log and no longer hold it, by name."""
         ...
 
-    def read(self, session: SessionId, *, start: int = 0) -> AbstractAsyncContextManager[WalReading]:
+    def read(
+        self, session: SessionId, *, start: int = 0, durable_below: int = 0
+    ) -> AbstractAsyncContextManager[WalReading]:
         """Take the session's log for reading; raises `LockedError` while its owner lives. A missing log is empty.
 
         `start` is the mark up to which the session had forgotten its objects (`Wal.forget_below`): reading begins
-        there. A log that is not found by number ignores it.
+        there. Below `durable_below` every object was durable once, as the session itself has said: one that is missing
+        from there on is lost. A log that is not found by number ignores both.
         """
         ...
 

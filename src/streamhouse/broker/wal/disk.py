@@ -155,6 +155,10 @@ class DiskWal:
         return 0
 
     @property
+    def durable_below(self) -> int:
+        return 0
+
+    @property
     def needed_objects(self) -> int:
         return 0
 

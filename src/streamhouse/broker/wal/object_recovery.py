@@ -85,8 +85,10 @@ class ObjectWals:
         return []
 
     @asynccontextmanager
-    async def read(self, session: SessionId, *, start: int = 0) -> AsyncIterator["ObjectWalReading"]:
-        reading = ObjectWalReading(self, session, start=start)
+    async def read(
+        self, session: SessionId, *, start: int = 0, durable_below: int = 0
+    ) -> AsyncIterator["ObjectWalReading"]:
+        reading = ObjectWalReading(self, session, start=start, durable_below=durable_below)
         try:
             yield reading
         finally:
@@ -137,14 +139,14 @@ class ObjectWals:
 class ObjectWalReading:
     """A dead session's log from `start` on; implements `WalReading`."""
 
-    def __init__(self, wals: ObjectWals, session: SessionId, *, start: int) -> None:
+    def __init__(self, wals: ObjectWals, session: SessionId, *, start: int, durable_below: int = 0) -> None:
         self._wals = wals
         self._objects = wals.objects
         self._session = session
         self._start = start
         self._ahead: deque[asyncio.Task[bytes | None]] = deque()
         self._damage = DamageReport()
-        self._durable_below = start
+        self._durable_below = max(start, durable_below)
         """Below it everything was durable once, as far as anything that was read says."""
         self._is_kept = False
         self._end: int | None = None

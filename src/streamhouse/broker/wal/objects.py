@@ -127,6 +127,10 @@ class ObjectWal:
         return self._ledger.needed_from
 
     @property
+    def durable_below(self) -> int:
+        return self._ledger.durable_below
+
+    @property
     def needed_objects(self) -> int:
         return self._ledger.durable_below - self._ledger.needed_from
 

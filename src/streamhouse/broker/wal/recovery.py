@@ -61,7 +61,9 @@ class DiskWals:
         return True
 
     @asynccontextmanager
-    async def read(self, session: SessionId, *, start: int = 0) -> AsyncIterator["DiskWalReading"]:
+    async def read(
+        self, session: SessionId, *, start: int = 0, durable_below: int = 0
+    ) -> AsyncIterator["DiskWalReading"]:
         session_dir(self._root, session)  # raises for what can't name one
         lock = await _in_thread(lambda: self._take(session))
         try:

@@ -179,11 +179,14 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         """
         ...
 
-    async def renew_session(self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0) -> None:
+    async def renew_session(
+        self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0, wal_durable: int = 0
+    ) -> None:
         """The heartbeat: extend the session and so all its leases; raise `SessionLost` unless it is still live.
 
         A session that expired but that nobody has claimed yet is live again by this. `wal_start` tells whoever may have
-        to recover it where its log begins; it never goes back.
+        to recover it where its log begins, `wal_durable` below which number all its objects were durable; neither ever
+        goes back.
         """
         ...
 

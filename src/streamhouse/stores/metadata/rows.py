@@ -123,6 +123,7 @@ def session_of(row: Row) -> Session:
         draining=bool(row["draining"]),
         wal=row["wal"],
         wal_start=row["wal_start"],
+        wal_durable=row["wal_durable"],
     )
 
 

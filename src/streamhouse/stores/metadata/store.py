@@ -120,8 +120,16 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
     async def open_session(self, session: NewSession) -> Session:
         return await self._engine.write(partial(sessions.open_session, new=session))
 
-    async def renew_session(self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0) -> None:
-        work = partial(sessions.renew_session, session_id=session_id, ttl_ms=ttl_ms, wal_start=wal_start)
+    async def renew_session(
+        self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0, wal_durable: int = 0
+    ) -> None:
+        work = partial(
+            sessions.renew_session,
+            session_id=session_id,
+            ttl_ms=ttl_ms,
+            wal_start=wal_start,
+            wal_durable=wal_durable,
+        )
         await self._engine.urgent(work)
 
     async def drain_session(self, session_id: SessionId, *, draining: bool = True) -> None:

@@ -42,9 +42,12 @@ async def open_session(tx: Transaction, new: NewSession) -> Session:
     return await _get(tx, new.session_id)
 
 
-async def renew_session(tx: Transaction, session_id: SessionId, ttl_ms: int, wal_start: int = 0) -> None:
-    times: Params = {"expires_at_ms": await tx.now_ms() + ttl_ms, "wal_start": wal_start}
-    if not await tx.change(tx.sql.renew_session, {"session_id": session_id, **times}):
+async def renew_session(
+    tx: Transaction, session_id: SessionId, ttl_ms: int, wal_start: int = 0, wal_durable: int = 0
+) -> None:
+    times: Params = {"expires_at_ms": await tx.now_ms() + ttl_ms}
+    log: Params = {"wal_start": wal_start, "wal_durable": wal_durable}
+    if not await tx.change(tx.sql.renew_session, {"session_id": session_id, **times, **log}):
         raise SessionLost(session_id, why=await _state(tx, session_id))
 
 
