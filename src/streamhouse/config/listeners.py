@@ -26,7 +26,7 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
         ),
     ] = 256 * MIB
     small_request_bytes: Annotated[
-        int, about("requests up to this size have room of their own, which larger ones can't fill", gt=0)
+        int, about("requests up to this size have room that larger ones can't take", gt=0)
     ] = 64 * 1024
     small_inflight_bytes: Annotated[
         int, about("that room: what of `max_inflight_bytes` is theirs, half of it at most", gt=0)

@@ -89,7 +89,7 @@ def test_a_frame_beyond_the_limit_that_is_gone_makes_way_for_the_next() -> None:
     assert second.got == [60]
 
 
-def test_small_requests_have_room_of_their_own() -> None:
+def test_a_part_of_the_room_is_for_small_requests() -> None:
     inflight, large, small = InflightBytes(100, small_bytes=5, small_limit_bytes=20), Waiting(), Waiting()
     assert inflight.take(80, Waiting())
     assert not inflight.take(10, large)
@@ -100,6 +100,31 @@ def test_small_requests_have_room_of_their_own() -> None:
     inflight.give_back(80)
     assert large.got == [10]
     assert repr(inflight) == "<InflightBytes used=0KiB of 0KiB waiting=0>"
+
+
+def test_small_requests_may_take_the_room_that_large_ones_leave() -> None:
+    inflight, small = InflightBytes(100, small_bytes=5, small_limit_bytes=20), Waiting()
+    assert inflight.take(10, Waiting())
+    assert [inflight.take(5, small) for _ in range(19)] == [True] * 18 + [False]
+    inflight.give_back(10)
+    assert small.got == [5]
+
+
+def test_a_small_frame_that_stays_takes_none_of_the_room_for_small_ones() -> None:
+    inflight = InflightBytes(40_000, small_bytes=10_000, small_limit_bytes=20_000)
+    frames = PinnedFrames(inflight)
+    views = []
+    for _ in range(3):
+        frame = bytearray(10_000)
+        assert inflight.take(len(frame), Waiting())
+        views.append(memoryview(frame)[:100])
+        assert frames.keep(frame, kept_bytes=100)
+    assert not inflight.take(10_001, Waiting())
+    assert inflight.take(5_000, Waiting())
+    for view in views:
+        view.release()
+    frames.release()
+    assert (inflight.used_bytes, inflight.waiting) == (15_001, 0)
 
 
 # --- frames that the log looks into ---------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Leaves      pausing the socket to `connection`; ending senders that stall to `pa
 
 What counts is the size of a frame's buffer, which grows as bytes arrive: what a client announces and doesn't send costs
 nobody anything. Three rules keep requests moving when the room is full:
-- small requests (heartbeats, metadata, fetches) have room of their own, so large ones can't hold them up;
+- a part of the room is for small requests (heartbeats, metadata, fetches), so large ones can't hold them up;
 - frames that were begun grow before new ones begin, in the order in which they asked;
 - if nothing fits any more, the first of them grows beyond the limit until it is whole, so that frames which are all
   half there can't wait for each other. There is one such frame at a time, and none while more than the limit is taken.
@@ -26,11 +26,21 @@ class Waiter(Protocol):
         ...
 
 
-class _Room:
-    """One limit. Waiting costs nobody a task: whoever is refused is called when its turn has come."""
+class _Total:
+    """What all requests have taken, and may take, together."""
 
     def __init__(self, limit_bytes: int) -> None:
+        self.limit = limit_bytes
+        self.used = 0
+
+
+class _Room:
+    """One limit, within that of all. Waiting costs nobody a task: whoever is refused is called when its turn has
+    come."""
+
+    def __init__(self, limit_bytes: int, total: _Total) -> None:
         self._limit = limit_bytes
+        self._total = total
         self.used = 0
         self._growing: deque[tuple[Waiter, int]] = deque()
         self._new: deque[tuple[Waiter, int]] = deque()
@@ -43,62 +53,64 @@ class _Room:
     def take(self, size_bytes: int, waiter: Waiter, *, grows: bool) -> bool:
         is_first = waiter is self._beyond or not (self._growing if grows else self.waiting)
         if is_first and self._may_take(size_bytes, waiter, grows=grows):
-            self.used += size_bytes
+            self.add(size_bytes)
             return True
         (self._growing if grows else self._new).append((waiter, size_bytes))
         return False
 
-    def give_back(self, size_bytes: int) -> None:
-        self.used -= size_bytes
+    def add(self, size_bytes: int) -> None:
+        """Count bytes, or, if negative, count them no more."""
+        self.used += size_bytes
+        self._total.used += size_bytes
         assert self.used >= 0, "more bytes were given back than were taken"
-        self._grant()
 
     def is_whole(self, waiter: Waiter) -> None:
         if self._beyond is waiter:
             self._beyond = None
-            self._grant()
+            self.grant()
 
     def forget(self, waiter: Waiter) -> None:
         self._growing = deque(item for item in self._growing if item[0] is not waiter)
         self._new = deque(item for item in self._new if item[0] is not waiter)
         if self._beyond is waiter:
             self._beyond = None
-        self._grant()
 
     def _may_take(self, size_bytes: int, waiter: Waiter, *, grows: bool) -> bool:
-        if self.used + size_bytes <= self._limit or self.used == 0 or waiter is self._beyond:
+        fits = self.used + size_bytes <= self._limit and self._total.used + size_bytes <= self._total.limit
+        if fits or self.used == 0 or waiter is self._beyond:
             return True
         if grows and self._beyond is None and self.used <= self._limit:
             self._beyond = waiter
             return True
         return False
 
-    def _grant(self) -> None:
+    def grant(self) -> None:
         while queue := self._growing or self._new:
             waiter, size_bytes = queue[0]
             if not self._may_take(size_bytes, waiter, grows=queue is self._growing):
                 return
             queue.popleft()
-            self.used += size_bytes
+            self.add(size_bytes)
             waiter.granted(size_bytes)
 
 
 class InflightBytes:
-    """Room for small requests, and for large ones: `frame_bytes`, the size that a request announced, says which."""
+    """Small requests may take all the room, large ones all but `small_limit_bytes` of it, half of it at least:
+    `frame_bytes`, the size that a request announced, says which it is."""
 
     def __init__(self, limit_bytes: int, *, small_bytes: int = 0, small_limit_bytes: int = 0) -> None:
         self._small_bytes = small_bytes
-        self._limit = limit_bytes
-        small_limit = min(small_limit_bytes, limit_bytes // 2) if small_bytes else 0
-        self._small = _Room(small_limit)
-        self._large = _Room(limit_bytes - small_limit)
+        self._total = _Total(limit_bytes)
+        self._small = _Room(limit_bytes, self._total)
+        self._large = _Room(limit_bytes - (min(small_limit_bytes, limit_bytes // 2) if small_bytes else 0), self._total)
 
     def __repr__(self) -> str:
-        return f"<InflightBytes used={self.used_bytes >> 10}KiB of {self._limit >> 10}KiB waiting={self.waiting}>"
+        limit = self._total.limit
+        return f"<InflightBytes used={self.used_bytes >> 10}KiB of {limit >> 10}KiB waiting={self.waiting}>"
 
     @property
     def used_bytes(self) -> int:
-        return self._small.used + self._large.used
+        return self._total.used
 
     @property
     def waiting(self) -> int:
@@ -119,12 +131,28 @@ class InflightBytes:
 
     def give_back(self, size_bytes: int, *, frame_bytes: int | None = None) -> None:
         """Bytes of a frame that was answered, or of one that was not whole, are free."""
-        self._room(size_bytes if frame_bytes is None else frame_bytes).give_back(size_bytes)
+        self._room(size_bytes if frame_bytes is None else frame_bytes).add(-size_bytes)
+        self._grant()
+
+    def pin(self, size_bytes: int) -> None:
+        """A frame's bytes stay beyond its answer: from now on they count among the large ones, whatever its size."""
+        self._room(size_bytes).add(-size_bytes)
+        self._large.add(size_bytes)
+        self._grant()
+
+    def unpin(self, size_bytes: int) -> None:
+        self._large.add(-size_bytes)
+        self._grant()
 
     def forget(self, waiter: Waiter) -> None:
         """The waiter is gone; whoever stood behind it may go on."""
         self._small.forget(waiter)
         self._large.forget(waiter)
+        self._grant()
+
+    def _grant(self) -> None:
+        self._small.grant()
+        self._large.grant()
 
     def _room(self, frame_bytes: int) -> _Room:
         return self._small if frame_bytes <= self._small_bytes else self._large
@@ -148,6 +176,7 @@ class PinnedFrames:
         if kept_bytes == 0 or size_bytes - kept_bytes <= max(kept_bytes, SLACK_BYTES):
             return False
         self._frames.append((frame, size_bytes))
+        self._inflight.pin(size_bytes)
         return True
 
     def release(self) -> None:
@@ -159,5 +188,5 @@ class PinnedFrames:
             frame.clear()
         except BufferError:  # Python's word for: somebody holds a view
             return False
-        self._inflight.give_back(size_bytes)
+        self._inflight.unpin(size_bytes)
         return True
