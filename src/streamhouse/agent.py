@@ -25,6 +25,9 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.cluster.adoption import AdoptionReport as AdoptionReport
+from streamhouse.broker.cluster.adoption import recover_stores
+from streamhouse.broker.cluster.survey import OnProgress
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.heartbeat import SessionStore
 from streamhouse.broker.heartbeat_thread import open_heartbeats
@@ -32,6 +35,7 @@ from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.broker.wal.files import LocalFiles, Lock, LockedError
 from streamhouse.broker.wal.local import LocalWals
 from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.wal.recovery import DiskWals
 from streamhouse.clock import Ids, SystemClock, limited
 from streamhouse.config import AgentSettings, Settings, exposed_listeners, exposure_warning, parse_address
 from streamhouse.errors import Misconfigured, Stopping
@@ -67,6 +71,9 @@ RECOVERED_BY: Final = {
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long a busy thread keeps the interpreter while another one wants it. Python's 5 ms would be the latency of
 every ack that waits for the WAL's thread."""
+
+RECOVERY_TIMEOUT_S: Final = 600.0
+"""Of one metadata call of `recover`: everything that is registered is one transaction."""
 
 GARBAGE_OBJECTS: Final = 20_000
 """New objects after which Python looks for cycles among them."""
@@ -234,6 +241,35 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         if grpc is not None and told is not None:
             await grpc.start(broker, clock=doors.clock, registry=registry, cluster_id=cluster_id, told=told)
         yield Agent(broker, kafka, http, grpc, _ready(broker, tenure.session, places, listeners, grpc, settings))
+
+
+async def recover(settings: Settings, *, apply: bool, take_over: str | None, on_progress: OnProgress) -> AdoptionReport:
+    """Find, and with `apply` register, what the metadata store lacks of the object store; while no agent runs."""
+    configure_logging(log_format=settings.agent.log_format, level="warning")
+    places = _places(settings)
+    clock, ids, files = SystemClock(), Ids(), LocalFiles()
+    patient = replace(settings.metadata, timeout_s=max(settings.metadata.timeout_s, RECOVERY_TIMEOUT_S))
+    async with AsyncExitStack() as stack:
+        has_folder = not settings.metadata.url or places.data.is_dir()
+        if has_folder:
+            stack.callback(_take_folder(files, places.data).release)
+        metadata = await open_metadata_store(places.metadata_url, clock=clock, settings=patient)
+        stack.push_async_callback(metadata.aclose)
+        registry = CollectorRegistry()
+        objects = open_object_store(places.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
+        stack.push_async_callback(objects.aclose)
+        return await recover_stores(
+            metadata,
+            objects,
+            disk=DiskWals(places.data / "wal", files) if has_folder else None,
+            settings=settings,
+            clock=clock,
+            ids=ids,
+            apply=apply,
+            is_alone=not settings.metadata.url,
+            take_over=take_over,
+            on_progress=on_progress,
+        )
 
 
 def _places(settings: Settings) -> _Places:

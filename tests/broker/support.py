@@ -25,7 +25,7 @@ from streamhouse.config import (
     WalSettings,
 )
 from streamhouse.errors import Unavailable
-from streamhouse.format.keys import CLUSTER_KEY, GENERATIONS_PREFIX
+from streamhouse.format.keys import CLUSTER_KEY, GENERATIONS_PREFIX, TOPICS_PREFIX
 from streamhouse.format.records import Record, build_batch, read_records
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicPartition
@@ -175,7 +175,9 @@ class Faulty:
 
 
 def _is_about_identity(args: tuple[Any, ...]) -> bool:
-    return bool(args) and isinstance(args[0], str) and args[0].startswith((CLUSTER_KEY, GENERATIONS_PREFIX))
+    return (
+        bool(args) and isinstance(args[0], str) and args[0].startswith((CLUSTER_KEY, GENERATIONS_PREFIX, TOPICS_PREFIX))
+    )
 
 
 class ManualWal:

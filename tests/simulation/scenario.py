@@ -24,7 +24,7 @@ from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.broker.wal.disk_keeping import kept_root
 from streamhouse.errors import StreamhouseError, TopicExists
 from streamhouse.format.batch import Buffer, spans
-from streamhouse.format.keys import CLUSTER_KEY, GENERATIONS_PREFIX, WAL_PREFIX
+from streamhouse.format.keys import CLUSTER_KEY, GENERATIONS_PREFIX, TOPICS_PREFIX, WAL_PREFIX
 from streamhouse.format.loss_report import decode_report
 from streamhouse.model.names import TopicPartition
 
@@ -437,7 +437,7 @@ class Scenario:
                 key
                 for key in self.world.bucket._objects
                 if key not in known
-                and not key.startswith((CLUSTER_KEY, GENERATIONS_PREFIX))
+                and not key.startswith((CLUSTER_KEY, GENERATIONS_PREFIX, TOPICS_PREFIX))
                 and not (key.startswith(WAL_PREFIX) and any(f"/{each}/" in key for each in alive))
             ]
             if not orphans and not self.world.database.keys("doomed_objects"):

@@ -23,7 +23,7 @@ from streamhouse.errors import Misconfigured
 from streamhouse.errors.installation import install_command
 
 if TYPE_CHECKING:
-    from streamhouse.agent import AgentReady
+    from streamhouse.agent import AdoptionReport, AgentReady
     from streamhouse.cli.spark_jobs import JobPlace
     from streamhouse.cli.sql_request import SqlRequest
     from streamhouse.client.admin import Admin
@@ -115,6 +115,15 @@ class Doors:
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_agent(settings, on_ready=on_ready))
+
+    def recover(
+        self, settings: "Settings", *, apply: bool, take_over: str | None, on_progress: "Callable[[str, int], None]"
+    ) -> "AdoptionReport":
+        """Blocks until it is done."""
+        with installed("server"):
+            from streamhouse.agent import recover
+
+        return asyncio.run(recover(settings, apply=apply, take_over=take_over, on_progress=on_progress))
 
     def run_cluster(
         self,

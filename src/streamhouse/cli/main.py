@@ -22,6 +22,7 @@ from streamhouse.cli import (
     partitions,
     pipelines,
     produce,
+    recover,
     replaying,
     schemas,
     segments,
@@ -176,6 +177,9 @@ app.command("copy", cls=HelpfulCommand, help=replaying.COPY_HELP, short_help="Co
 app.command(
     "restore", cls=HelpfulCommand, help=replaying.RESTORE_HELP, short_help="Put a table or files into a topic."
 )(replaying.restore)
+app.command(
+    "recover", cls=HelpfulCommand, help=recover.HELP, short_help="Register what a lost or older database lacks."
+)(recover.recover)
 app.add_typer(spark.app, name="spark")
 app.add_typer(dev.app, name="dev")
 

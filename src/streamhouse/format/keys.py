@@ -8,16 +8,19 @@ Sequences are zero-padded, so that listing order is writing order.
 """
 
 import re
+import uuid
 from typing import Final, NamedTuple
 
 from streamhouse.errors import Internal
-from streamhouse.model.names import SessionId
+from streamhouse.model.names import SessionId, TopicId
 from streamhouse.model.placing import QueryId
 
 SEGMENTS_PREFIX: Final = "segments/"
 WAL_PREFIX: Final = "wal/"
 PLACED_PREFIX: Final = "placed/"
 GENERATIONS_PREFIX: Final = "generations/"
+TOPICS_PREFIX: Final = "topics/"
+ASIDE_PREFIX: Final = "aside/"
 CLUSTER_KEY: Final = "cluster/id"
 """The object that names the cluster whose records these are."""
 DAMAGED_PREFIX: Final = "damaged/"
@@ -124,6 +127,21 @@ def damage_report_prefix(session_id: SessionId) -> str:
 def parse_damage_report_key(key: str) -> ObjectName | None:
     """On whose WAL the key names a report; None for any other key."""
     return _parse(DAMAGED_PREFIX, key)
+
+
+def topic_key(topic_id: TopicId) -> str:
+    return f"{TOPICS_PREFIX}{topic_id}"
+
+
+def parse_topic_key(key: str) -> TopicId | None:
+    """Which topic's name the key has; None for any other key."""
+    tail = key.removeprefix(TOPICS_PREFIX)
+    return TopicId(uuid.UUID(tail)) if tail != key and _UUID.fullmatch(tail) else None
+
+
+def aside_key(key: str) -> str:
+    """Where a copy of an object stands that is set aside."""
+    return ASIDE_PREFIX + key
 
 
 def _require_session(session_id: SessionId) -> None:

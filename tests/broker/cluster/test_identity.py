@@ -2,8 +2,6 @@
 
 import asyncio
 import itertools
-import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,79 +13,17 @@ from streamhouse.format.keys import CLUSTER_KEY, GENERATIONS_PREFIX, generation_
 from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
 from streamhouse.stores.metadata.transaction import Transaction
-from streamhouse.stores.objects.memory import MemoryObjectStore
+from tests.broker.cluster.copies import Stores, contents, make_all
 from tests.broker.conftest import MakeWorld
-from tests.broker.support import Faulty, World, batch, current, produce, settle, values_of
-from tests.simulation.files import SimFiles
+from tests.broker.support import World, batch, current, produce, settle, values_of
 
 NOBODY = SessionId("s-" + "0" * 32)
 NAMES = ("older", "newer", "empty", "foreign")
 
 
-class Stores:
-    """Databases in files and object stores, so that older copies of both can be put together with newer ones."""
-
-    def __init__(self, world: World, folder: Path) -> None:
-        self.world = world
-        self._folder = folder
-
-    async def use(self, database: str, bucket: MemoryObjectStore) -> None:
-        await self.world.sqlite.aclose()
-        self.world.sqlite = SqliteMetadataStore(str(self._folder / f"{database}.db"), clock=self.world.clock)
-        await self.world.sqlite.open()
-        self.world.metadata = Faulty(self.world.sqlite)
-        self.world.bucket = bucket
-        self.world.objects = Faulty(bucket)
-        self.world.files = SimFiles(random.Random(1))
-
-    def copy_database(self, source: str, target: str) -> None:
-        for path in self._folder.glob(f"{source}.db*"):
-            shutil.copy(path, self._folder / path.name.replace(source, target, 1))
-
-    async def run_and_stop(self, *values: bytes) -> None:
-        """One life of an agent, in which these become durable and flushed."""
-        broker = await self.world.start()
-        await broker.topic("orders", create=True)
-        for value in values:
-            await produce(broker, batch(value))
-        await self.world.stop(broker, self.world.run(broker))
-
-
-async def copied(bucket: MemoryObjectStore, world: World) -> MemoryObjectStore:
-    copy = MemoryObjectStore(world.clock)
-    for key, body in (await contents(bucket)).items():
-        await copy.put_new(key, [body])
-    return copy
-
-
-async def contents(bucket: MemoryObjectStore) -> dict[str, bytes]:
-    keys = [meta.key for prefix in PREFIXES async for meta in bucket.list(prefix)]
-    return {key: await bucket.get_range(key, 0, 1 << 30) for key in keys}
-
-
-PREFIXES = ("segments/", "wal/", "placed/", "cluster/", GENERATIONS_PREFIX)
-
-
 @pytest.fixture
 async def stores(make_world: MakeWorld, tmp_path: Path) -> Stores:
     return Stores(await make_world(), tmp_path)
-
-
-async def make_all(stores: Stores) -> dict[str, MemoryObjectStore]:
-    """Databases and object stores: `newer` ones of a cluster, copies of both when they were `older`, `empty` ones, and
-    those of a `foreign` cluster."""
-    world = stores.world
-    buckets = {name: MemoryObjectStore(world.clock) for name in ("newer", "empty", "foreign")}
-    await stores.use("newer", buckets["newer"])
-    await stores.run_and_stop(b"a", b"b")
-    await world.sqlite.aclose()
-    stores.copy_database("newer", "older")
-    buckets["older"] = await copied(buckets["newer"], world)
-    await stores.use("newer", buckets["newer"])
-    await stores.run_and_stop(b"c")
-    await stores.use("foreign", buckets["foreign"])
-    await stores.run_and_stop(b"x")
-    return buckets
 
 
 def expected(database: str, bucket: str) -> str | None:
@@ -133,7 +69,7 @@ async def test_an_older_database_below_a_running_agent_ends_its_session_and_is_r
     broker = await world.start()
     task = world.run(broker)
     await produce(broker, batch(b"d"))
-    older = SqliteMetadataStore(str(stores._folder / "older.db"), clock=world.clock)
+    older = SqliteMetadataStore(str(stores.folder / "older.db"), clock=world.clock)
     await older.open()
     world.metadata._inner = older
     before = await contents(world.bucket)
@@ -210,7 +146,7 @@ async def test_of_two_databases_that_begin_the_same_generation_the_second_is_ref
     asking = world.metadata.hold("begin_generation")
     starting = asyncio.ensure_future(world.start())
     await settle()
-    other = SqliteMetadataStore(str(stores._folder / "first.db"), clock=world.clock)
+    other = SqliteMetadataStore(str(stores.folder / "first.db"), clock=world.clock)
     await other.open()
     begun = await other.begin_generation()
     await world.bucket.put_new(generation_key(begun), [b"of the first database"])

@@ -32,6 +32,8 @@ from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectExists, ObjectMeta, ObjectMissing, ObjectStore
 
+from .topic_names import write_topic_names
+
 log: Final = logging.getLogger(__name__)
 
 MAX_BODY: Final = 1024
@@ -74,6 +76,7 @@ class Identity:
         await write_generation(self._objects, generation, f"{self.cluster_id} {session_id}")
         await self._metadata.note_generation(generation)
         self.known = max(self.known, generation)
+        await write_topic_names(self._metadata, self._objects)
         if generation > KEPT:
             await self._objects.delete(generation_key(generation - KEPT))
 

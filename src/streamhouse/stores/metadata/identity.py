@@ -7,6 +7,7 @@ Leaves      what the numbers mean to `model.identity`, running the calls to the 
 from collections.abc import Sequence
 from typing import Protocol
 
+from streamhouse.model.adoption import Adoption
 from streamhouse.model.identity import DatabaseIdentity
 from streamhouse.model.names import SessionId
 
@@ -26,4 +27,11 @@ class IdentityStore(Protocol):
 
     async def sessions_among(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
         """Those that there are rows of, in whatever state. Sessions that ended long ago were forgotten."""
+        ...
+
+    async def adopt(self, adoption: Adoption) -> None:
+        """Register objects that no row names, raise counters and take the cluster id, all or nothing.
+
+        For stores that no agent uses. Raise `Internal` when one of the objects was registered meanwhile.
+        """
         ...

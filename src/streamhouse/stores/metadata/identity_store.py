@@ -8,10 +8,12 @@ Leaves      what happens in them to `transactions.identity`, running them to the
 from collections.abc import Sequence
 from functools import partial
 
+from streamhouse.model.adoption import Adoption
 from streamhouse.model.identity import DatabaseIdentity
 from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.engine import CountedEngine
 from streamhouse.stores.metadata.transactions import identity
+from streamhouse.stores.metadata.transactions.adoption import adopt
 
 
 class SqlIdentityStore:
@@ -30,3 +32,6 @@ class SqlIdentityStore:
 
     async def sessions_among(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
         return await self._engine.look(partial(identity.sessions_among, session_ids=session_ids))
+
+    async def adopt(self, adoption: Adoption) -> None:
+        await self._engine.write(partial(adopt, adoption=adoption))

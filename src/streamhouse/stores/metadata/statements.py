@@ -36,6 +36,11 @@ class Statements:
     find_identity: str
     next_generation: str
     store_generation: str
+    rename_cluster: str
+    raise_counter: str
+    adopt_aborted: str
+    raise_latest: str
+    adopt_end: str
     sessions_among: str
     # topics
     same_topics: str

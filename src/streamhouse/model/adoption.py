@@ -1,0 +1,185 @@
+"""Adoption: which objects that no row names are registered when a database was lost or is older than its object store.
+
+Owns        the nouns, and the choice for one partition
+Leaves      finding objects to `broker.cluster.adoption`, writing rows to the metadata store
+
+What a leader wrote under one epoch never contradicts itself, so of objects with the same epoch and overlapping offsets
+any may be taken. A later epoch begins where the one before it ended: what an older leader wrote beyond that was never
+published. Nothing is guessed: what fits nowhere is refused with the reason, and stays where it is.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streamhouse.model.names import Epoch, PartitionId, SessionId
+from streamhouse.model.segment import Run, SegmentCommit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Offsets [base, end) under an epoch."""
+
+    epoch: int
+    base: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A run that no row names. `is_rewritten`: merging or compaction made it in the place of registered ones."""
+
+    run: Run
+    is_rewritten: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    run: Run
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """For one partition: runs to register, runs whose rows they replace, and those that aren't registered: `covered`
+    ones hold nothing that registered ones don't."""
+
+    kept: tuple[Run, ...] = ()
+    replaced: tuple[Run, ...] = ()
+    covered: tuple[Run, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """What one metadata transaction writes. `commits` have the runs to register, `replaced` the rows that go;
+    counters are raised to these values, never lowered; `ended` are sessions whose logs hold nothing more."""
+
+    cluster_id: str
+    commits: Sequence[SegmentCommit] = ()
+    replaced: Sequence[Run] = ()
+    epoch: int = 0
+    producer_id: int = 0
+    generation: int = 0
+    ended: Sequence[SessionId] = ()
+    epochs: Mapping[PartitionId, Epoch] = field(default_factory=dict)
+
+
+class EpochEnds:
+    """Where epochs end: at the first offset that a later one has."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        starts: dict[int, int] = {}
+        for span in spans:
+            starts[span.epoch] = min(span.base, starts.get(span.epoch, span.base))
+        self._epochs = sorted(starts)
+        self._ends: list[int] = []
+        end = 2**63
+        for epoch in reversed(self._epochs):
+            end = min(end, starts[epoch])
+            self._ends.append(end)
+        self._ends.reverse()
+
+    def end_of(self, epoch: int) -> int:
+        at = bisect_right(self._epochs, epoch)
+        return self._ends[at] if at < len(self._ends) else 2**63
+
+
+class Coverage:
+    """Offsets that registered runs hold, and those chosen so far."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]] = ()) -> None:
+        self._spans = sorted(spans)
+
+    def add(self, base: int, end: int) -> None:
+        self._spans.insert(bisect_left(self._spans, (base, end)), (base, end))
+
+    def overlaps(self, base: int, end: int) -> bool:
+        at = bisect_left(self._spans, (base, base))
+        return (at > 0 and self._spans[at - 1][1] > base) or (at < len(self._spans) and self._spans[at][0] < end)
+
+    def holds(self, base: int, end: int) -> bool:
+        """Whether all of [base, end) is held."""
+        at = max(bisect_right(self._spans, (base, 2**63)) - 1, 0)
+        for start, stop in self._spans[at:]:
+            if start > base:
+                return False
+            base = max(base, stop)
+            if base >= end:
+                return True
+        return False
+
+
+def choose_runs(
+    named: Sequence[Run], candidates: Sequence[Candidate], *, log_start: int, epoch_ends: EpochEnds
+) -> Choice:
+    """Which candidates of one partition to register beside the runs that rows name and that are there."""
+    refused: list[Refused] = []
+    fitting: list[Candidate] = []
+    below: list[Run] = []
+    for each in candidates:
+        if each.run.end <= log_start:
+            below.append(each.run)
+        elif each.run.end > (end := epoch_ends.end_of(each.run.epoch)):
+            refused.append(Refused(run=each.run, why=f"a later leader went on at offset {end}"))
+        else:
+            fitting.append(each)
+    replacing, replaced = _replacements(named, fitting)
+    gone = {run.base for run in replaced}
+    held = Coverage((run.base, run.end) for run in (*(run for run in named if run.base not in gone), *replacing))
+    free = [each.run for each in fitting if each.run not in replacing]
+    kept = [*replacing, *_longest_cover([run for run in free if not held.overlaps(run.base, run.end)])]
+    for run in kept:
+        held.add(run.base, run.end)
+    left = [run for run in free if run not in kept]
+    covered = [run for run in left if held.holds(max(run.base, log_start), run.end)]
+    refused += [Refused(run=run, why="it overlaps runs that are registered") for run in left if run not in covered]
+    return Choice(
+        kept=tuple(sorted(kept, key=lambda run: run.base)),
+        replaced=tuple(replaced),
+        covered=(*below, *covered),
+        refused=tuple(refused),
+    )
+
+
+def _replacements(named: Sequence[Run], candidates: Sequence[Candidate]) -> tuple[list[Run], list[Run]]:
+    """Rewritten runs that hold registered ones and more: what else they hold may be nowhere else any more."""
+    kept: list[Run] = []
+    replaced: list[Run] = []
+    rewritten = sorted((each.run for each in candidates if each.is_rewritten), key=_size, reverse=True)
+    for run in rewritten:
+        over = [each for each in named if each.base < run.end and run.base < each.end]
+        fits = all(run.base <= each.base and each.end <= run.end and each.epoch == run.epoch for each in over)
+        is_free = not any(each.base < run.end and run.base < each.end for each in kept)
+        if over and fits and is_free and _size(run) > sum(map(_size, over)):
+            kept.append(run)
+            replaced += over
+    return kept, replaced
+
+
+def _longest_cover(runs: Sequence[Run]) -> list[Run]:
+    """Runs without overlap that hold the most offsets; of equal ones the fewest runs."""
+    ordered = sorted(runs, key=lambda run: (run.end, run.base, run.object_key))
+    ends = [run.end for run in ordered]
+    best: list[tuple[int, int]] = [(0, 0)]
+    taken: list[int | None] = []
+    for number, run in enumerate(ordered):
+        before = bisect_right(ends, run.base, 0, number)
+        with_it = (best[before][0] + _size(run), best[before][1] - 1)
+        takes = with_it > best[-1]
+        best.append(with_it if takes else best[-1])
+        taken.append(before if takes else None)
+    chosen: list[Run] = []
+    at = len(ordered)
+    while at > 0:
+        before_it = taken[at - 1]
+        if before_it is None:
+            at -= 1
+        else:
+            chosen.append(ordered[at - 1])
+            at = before_it
+    return chosen
+
+
+def _size(run: Run) -> int:
+    return run.end - run.base
