@@ -6,6 +6,7 @@ A subclass gives the fixture `store` (open, empty, on the `clock` fixture).
 from tests.contracts.metadata_changes import ChangeContract
 from tests.contracts.metadata_cluster import ClusterContract
 from tests.contracts.metadata_groups import GroupContract
+from tests.contracts.metadata_identity import IdentityContract
 from tests.contracts.metadata_leases import LeaseContract
 from tests.contracts.metadata_pipelines import PipelineContract
 from tests.contracts.metadata_placing import PlacingContract
@@ -29,6 +30,7 @@ class MetadataStoreContract(
     PlacingContract,
     RecoveryContract,
     ClusterContract,
+    IdentityContract,
     ChangeContract,
     ReservationContract,
     GroupContract,

@@ -11,7 +11,7 @@ from streamhouse.errors import Internal
 from streamhouse.model.adoption import Adoption
 from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run
-from streamhouse.stores.metadata.rows import partition_list, partition_params, run_params, text_list
+from streamhouse.stores.metadata.rows import Row, partition_list, partition_params, run_params, text_list
 from streamhouse.stores.metadata.transaction import Lock, Transaction
 from streamhouse.stores.metadata.transaction_rows import aborted_params
 from streamhouse.stores.metadata.transactions.segments import doom_unused, objects_of
@@ -27,10 +27,10 @@ async def adopt(tx: Transaction, adoption: Adoption) -> None:
     keys = text_list(commit.segment.key for commit in adoption.commits)
     if known := await tx.rows(tx.sql.known_among, {"keys": keys}):
         raise Internal(f"an object was registered meanwhile; key={known[0]['key']}")
-    dropped = await tx.rows_each(
-        tx.sql.drop_runs_within,
-        ({**partition_params(r.partition), "base_offset": r.base, "end_offset": r.base + 1} for r in adoption.replaced),
-    )
+    dropped: list[Row] = []
+    for run in adoption.replaced:
+        at = {**partition_params(run.partition), "base_offset": run.base, "end_offset": run.base + 1}
+        dropped += await tx.rows(tx.sql.drop_runs_within, at)
     await tx.change_each(
         tx.sql.insert_object,
         (
@@ -40,7 +40,8 @@ async def adopt(tx: Transaction, adoption: Adoption) -> None:
     )
     for run in sorted(runs, key=lambda run: (run.partition, run.base)):
         await _insert(tx, run)
-    await tx.change_each(tx.sql.adopt_aborted, aborted_params(adoption.commits))
+    for aborted in aborted_params(adoption.commits):
+        await tx.change(tx.sql.adopt_aborted, aborted)
     await _move_ends(tx, adoption, runs)
     await doom_unused(tx, objects_of(dropped))
     for name, value in (
@@ -72,10 +73,6 @@ async def _move_ends(tx: Transaction, adoption: Adoption, runs: list[Run]) -> No
         added[run.partition] += run.length
     for run in adoption.replaced:
         added[run.partition] -= run.length
-    await tx.change_each(
-        tx.sql.adopt_end,
-        (
-            {**partition_params(p), "flushed_end": ends[p], "epoch": epochs[p], "added_bytes": added[p]}
-            for p in {*ends, *added}
-        ),
-    )
+    for partition in {*ends, *added}:
+        moved = {"flushed_end": ends[partition], "epoch": epochs[partition], "added_bytes": added[partition]}
+        await tx.change(tx.sql.adopt_end, {**partition_params(partition), **moved})
