@@ -9,11 +9,11 @@ import pytest
 from streamhouse.broker.broker import Broker
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
-from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.record import Acks, NewRecord
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.records.cursor import read_cursor, write_cursor
-from tests.broker.support import NOW_MS, current, produce
+from tests.broker.support import NOW_MS, World, current, produce
 
 PAGE = "/v1/topics/orders/partitions/0/records"
 RECORDS = "/v1/topics/orders/records"
@@ -271,3 +271,24 @@ def test_a_cursor_says_what_was_put_into_it(world: Any) -> None:
         read_cursor(write_cursor(topic_id, [2**63]), topic_id, partitions=5)
     with pytest.raises(Unprocessable):
         read_cursor(write_cursor(topic_id, [1, 2]), topic_id, partitions=1)
+
+
+async def test_partitions_beside_one_that_can_not_be_read_are_read_and_then_its_range_is_named(
+    broker: Broker, http: httpx.AsyncClient, world: World
+) -> None:
+    for number in range(3):
+        await some(broker, 2, partition=number)
+        await current(broker).flusher.flush_all()
+    topic = await broker.topic("orders")
+    (run,) = await world.sqlite.runs(PartitionId(topic.topic_id, 1), from_offset=0, limit=9)
+    await world.bucket.delete(run.object_key)
+    told = await page(http, RECORDS)
+    assert sorted((record["partition"], record["offset"]) for record in told["records"]) == [
+        (0, 0),
+        (0, 1),
+        (2, 0),
+        (2, 1),
+    ]
+    answer = await http.get(RECORDS, params={"cursor": told["cursor"]})
+    assert answer.status_code == 500
+    assert "orders-1 offsets=[0,2)" in answer.json()["detail"]

@@ -13,7 +13,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.broker.reading.offsets import FoundOffset
 from streamhouse.clock import SystemClock
-from streamhouse.errors import OffsetOutOfRange, Retriable
+from streamhouse.errors import DamagedRecords, OffsetOutOfRange, Retriable
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
 from streamhouse.model.topic import Topic
@@ -57,7 +57,8 @@ class Tail:
         return write_cursor(self._topic.topic_id, self.offsets)
 
     async def read(self, *, limit: int, max_bytes: int, max_wait_s: float) -> AsyncGenerator[Piece, None]:
-        """What there is, partition by partition; nothing when nothing came in time. Raises what isn't worth a retry."""
+        """What there is, partition by partition; nothing when nothing came in time. Raises what isn't worth a retry;
+        that a range is missing or damaged, when the other partitions have nothing more."""
         await self._grow()
         count = len(self.offsets)
         self._turn = (self._turn + 1) % count  # the first one asked for gets the most
@@ -68,14 +69,22 @@ class Tail:
         ]
         found = await self._broker.records.read(wanted, max_bytes=max_bytes, min_bytes=1, max_wait_s=max_wait_s)
         self.is_behind = False
+        damage: DamagedRecords | None = None
+        has_some = False
         for item, fetched in zip(wanted, found, strict=True):
             if limit <= 0:
                 return
+            if isinstance(fetched.error, DamagedRecords):
+                damage = fetched.error
+                continue
             piece = await self._piece(item, fetched, limit, max_bytes)
             self.is_behind |= fetched.high_watermark > (item.offset if piece is None else piece.next_offset)
             if piece is not None:
                 limit -= len(piece.records)
+                has_some = True
                 yield piece
+        if damage is not None and not has_some:
+            raise damage
         if any(fetched.error is not None for fetched in found):
             await self._clock.sleep(min(PAUSE_S, max_wait_s))
 
