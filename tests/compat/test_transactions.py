@@ -14,6 +14,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from streamhouse.wire.kafka.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from tests.wire.kafka.producing import Transactional
+from tests.wire.kafka.talk import Client
+
 from .clients import PATIENCE_S
 
 with warnings.catch_warnings():
@@ -92,6 +99,47 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(bootstrap: str, to
     for partition in (0, 1):
         assert read(bootstrap, topic, COMMITTED, partition=partition) == [b"0", b"2", b"4"]
         assert read(bootstrap, topic, UNCOMMITTED, partition=partition) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def send_as(bootstrap: str, transactional_id: str, topic: str, value: bytes) -> None:
+    """The first batch of the producer in partition 0, of which it gets no answer."""
+    host, port = bootstrap.split(",")[0].rsplit(":", 1)
+    client = await Client.connect(host, int(port))
+    try:
+        asked = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        (found,) = (await client.call(asked, DescribeTransactionsResponse, 0)).transaction_states
+        same = Transactional(
+            client=client,
+            transactional_id=transactional_id,
+            producer_id=found.producer_id,
+            epoch=found.producer_epoch,
+        )
+        assert await same.add(topic, 0) == [0]
+        assert (await same.send(topic, 0, value)).error_code == 0
+    finally:
+        await client.close()
+
+
+def test_librdkafka_aborts_and_goes_on_where_it_uses_the_numbers_of_an_aborted_batch_again(
+    bootstrap: str, topic: str
+) -> None:
+    """As it does when the answer to the aborted batch died with its leader."""
+    producer = a_producer(bootstrap, topic)
+    producer.begin_transaction()
+    producer.produce(topic, b"elsewhere", partition=1)
+    producer.flush(PATIENCE_S)
+    asyncio.run(send_as(bootstrap, topic, topic, b"aborted"))
+    producer.abort_transaction(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"refused", partition=0)
+    with pytest.raises(KafkaException) as refused:
+        producer.commit_transaction(PATIENCE_S)
+    assert refused.value.args[0].txn_requires_abort(), refused.value
+    producer.abort_transaction(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"sent again", partition=0)
+    producer.commit_transaction(PATIENCE_S)
+    assert read(bootstrap, topic, COMMITTED) == [b"sent again"]
 
 
 def test_an_open_transaction_holds_up_those_who_want_committed_records_and_nobody_else(
