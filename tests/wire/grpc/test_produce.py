@@ -11,6 +11,7 @@ from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.model.record import NewRecord
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
+from streamhouse.wire.grpc.requests import MAX_RECORDS
 from tests.wire.grpc.conftest import Connect, StartAgent
 from tests.wire.grpc.talk import Client, Refused, stalled
 
@@ -147,6 +148,13 @@ async def test_what_can_not_be_understood_names_the_field(
         await client(request_, answer)
     assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert field in refused.value.text
+
+
+async def test_more_records_than_a_message_may_have_are_refused_before_they_are_read(client: Client) -> None:
+    many = pb.ProduceRequest(topic="orders", records=[pb.Record()] * (MAX_RECORDS + 1))
+    with pytest.raises(Refused, match="too many records in one message") as refused:
+        await client(many, pb.ProduceResponse)
+    assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_an_unknown_number_for_acks_is_refused(client: Client) -> None:

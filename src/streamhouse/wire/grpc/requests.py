@@ -5,7 +5,7 @@ Owns        which field is to blame for what can't be understood
 Leaves      what exists and what is allowed to the broker
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from streamhouse.errors import Rejected
@@ -24,6 +24,9 @@ ACKS: Final[Mapping[int, Acks]] = {
 _KEY: Final = pb.Record.DESCRIPTOR.fields_by_name["key"]
 _VALUE: Final = pb.Record.DESCRIPTOR.fields_by_name["value"]
 _make: Final = NewRecord._make
+
+MAX_RECORDS: Final = 100_000
+"""Records in one message: an empty one is two bytes, and costs a hundred."""
 
 
 def named(text: str, field: str) -> str:
@@ -52,8 +55,10 @@ def number_of(value: int, field: str) -> int:
     return value
 
 
-def new_records(records: Iterable[pb.Record]) -> list[NewRecord]:
+def new_records(records: Collection[pb.Record]) -> list[NewRecord]:
     """By the thousand, so: one call for all that is set, and the usual shapes are recognised by it."""
+    if len(records) > MAX_RECORDS:
+        raise Rejected(f"too many records in one message; field=records count={len(records)} limit={MAX_RECORDS}")
     found = [
         _make((fields[1][1], fields[0][1], (), None, None))
         if len(fields := record.ListFields()) == 2 and fields[0][0] is _KEY and fields[1][0] is _VALUE
