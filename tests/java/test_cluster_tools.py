@@ -33,7 +33,7 @@ def test_partitions_are_reassigned_and_log_directories_add_up(
     streamhouse("topics", "create", "orders", "--partitions", str(PARTITIONS), "-b", cluster.bootstrap)
     streamhouse("produce", "orders", *map(str, range(30)), "-b", cluster.bootstrap)
     for node in (1, 2):
-        assert verified(kafka, tmp_path / "plan.json", node) == PARTITIONS
+        assert verified(kafka, tmp_path / "plan.json", [node]) == PARTITIONS
         told = json.loads(kafka.tool("LogDirsCommand", "--describe", "--topic-list", "orders").splitlines()[-1])
         held = {
             broker["broker"]: {each["partition"]: each["size"] for each in broker["logDirs"][0]["partitions"]}
@@ -41,11 +41,17 @@ def test_partitions_are_reassigned_and_log_directories_add_up(
         }
         assert set(held.pop(node)) == {f"orders-{number}" for number in range(PARTITIONS)}
         assert held == {other: {} for other in held}
+    assert "ReplicationFactor: 1" in kafka.tool("TopicCommand", "--describe", "--topic", "orders")
+    assert verified(kafka, tmp_path / "plan.json", [3, 1, 2]) == PARTITIONS
+    described = kafka.tool("TopicCommand", "--describe", "--topic", "orders")
+    assert "ReplicationFactor: 3" in described
+    assert described.count("Replicas: 3,1,2\tIsr: 3,1,2") == PARTITIONS
+    assert kafka.tool("TopicCommand", "--describe", "--under-replicated-partitions").strip() == ""
 
 
-def verified(kafka: Java, plan: Path, node: int) -> int:
+def verified(kafka: Java, plan: Path, replicas: list[int]) -> int:
     """How many partitions have arrived, once the tool finds none on its way."""
-    parts = [{"topic": "orders", "partition": number, "replicas": [node]} for number in range(PARTITIONS)]
+    parts = [{"topic": "orders", "partition": number, "replicas": replicas} for number in range(PARTITIONS)]
     plan.write_text(json.dumps({"version": 1, "partitions": parts}))
     tool = "reassign.ReassignPartitionsCommand"
     started = kafka.tool(tool, "--reassignment-json-file", str(plan), "--execute", "--throttle", "50000000")
