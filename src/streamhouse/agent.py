@@ -47,6 +47,7 @@ from streamhouse.stores.metadata.waiting import patiently
 from streamhouse.stores.objects.addresses import canonical
 from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.prove import prove_store
+from streamhouse.stores.objects.watched import WatchedStore
 from streamhouse.telemetry import configure_logging
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.holders import HttpHolders
@@ -303,7 +304,9 @@ async def _open_doors(
     waits = partial(patiently, clock=clock, ids=ids, limit_s=settings.metadata.start_wait_s)
     metadata = await waits(partial(open_metadata_store, places.metadata_url, clock=clock, settings=settings.metadata))
     stack.push_async_callback(lambda: _close(metadata.aclose(), what="metadata store", limits=settings.agent))
-    objects = open_object_store(places.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
+    objects = WatchedStore(
+        open_object_store(places.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store), clock
+    )
     stack.push_async_callback(lambda: _close(objects.aclose(), what="object store", limits=settings.agent))
     await prove_store(objects, ids)
     # Only the database in the folder that we have locked is ours for certain.
@@ -331,6 +334,7 @@ async def _open_doors(
         peers=peers,
         holders=holders,
         heartbeats=heartbeats,
+        puts=objects.puts,
         store_url=places.store_url,
     )
 

@@ -98,6 +98,7 @@ class Faulty:
         self._held: dict[str, asyncio.Event] = {}
         self._held_answers: dict[str, asyncio.Event] = {}
         self._cut: Literal["refuse", "swallow"] | None = None
+        self._swallowed: list[asyncio.Future[None]] = []
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
 
     def refuse(self, call: str, times: int = 1) -> None:
@@ -124,6 +125,10 @@ class Faulty:
 
     def heal(self) -> None:
         self._cut = None
+        for call in self._swallowed:
+            if not call.done():
+                call.set_exception(Unavailable("timed out"))
+        self._swallowed.clear()
         self._refused.clear()
         self._lost.clear()
 
@@ -160,7 +165,8 @@ class Faulty:
         if self._cut == "refuse":
             raise Unavailable(f"nobody answers; call={name}")
         if self._cut == "swallow":
-            await asyncio.get_running_loop().create_future()
+            self._swallowed.append(asyncio.get_running_loop().create_future())
+            await self._swallowed[-1]
         if self._refused[name] > 0:
             self._refused[name] -= 1
             raise Unavailable(f"refused; call={name}")

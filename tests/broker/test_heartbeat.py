@@ -14,6 +14,7 @@ from streamhouse.broker.heartbeat_thread import open_heartbeats
 from streamhouse.clock import SystemClock
 from streamhouse.config import LeaseSettings, load_settings
 from streamhouse.errors import SessionLost, Unavailable
+from streamhouse.model.lease import PutReport
 from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
 from tests.broker.conftest import MakeWorld
@@ -113,7 +114,13 @@ class Renewals:
         self.lost = False
 
     async def renew_session(
-        self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0, wal_durable: int = 0
+        self,
+        session_id: SessionId,
+        ttl_ms: int,
+        *,
+        wal_start: int = 0,
+        wal_durable: int = 0,
+        puts: PutReport | None = None,
     ) -> None:
         self.threads.append(threading.current_thread().name)
         if self.lost:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.errors import SessionLost
-from streamhouse.model.lease import Session, SessionState
+from streamhouse.model.lease import PutReport, Session, SessionState
 from streamhouse.model.names import NodeId, SessionId
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.contracts.clocks import ManualClock
@@ -55,6 +55,17 @@ class ClusterContract(MetadataScene):
             ("disk", 0),
             ("object", 0),
         ]
+
+    async def test_a_heartbeat_tells_the_others_whether_writes_reach_the_object_store(
+        self, ready: MetadataStore
+    ) -> None:
+        await ready.renew_session(ALICE, TTL_MS, puts=PutReport(age_ms=400, failing=True))
+        roll = await ready.roll_call()
+        [alice] = [each for each in roll.sessions if each.session_id == ALICE]
+        assert (roll.now_ms - alice.put_at_ms, alice.put_failing) == (400, True)
+        await ready.renew_session(ALICE, TTL_MS, puts=PutReport(age_ms=None))
+        [again] = [each for each in (await ready.roll_call()).sessions if each.session_id == ALICE]
+        assert (again.put_at_ms, again.put_failing) == (alice.put_at_ms, False)
 
     async def test_a_heartbeat_moves_the_start_of_the_wal_and_never_back(self, ready: MetadataStore) -> None:
         for given, kept in ((7, 7), (3, 7), (0, 7), (9, 9)):

@@ -19,6 +19,7 @@ from streamhouse.broker.wal.object_recovery import ObjectWalReading, ObjectWals
 from streamhouse.broker.wal.object_upload import Uploader
 from streamhouse.broker.wal.objects import ObjectWal
 from streamhouse.errors import LeaseLost, SessionLost
+from streamhouse.model.lease import PutReport
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.stores.metadata import guard
 from streamhouse.stores.metadata.rows import partition_list, partition_params, state_of
@@ -112,17 +113,22 @@ def living_sessions_claimed(patch: Patch) -> None:
 
 
 def acknowledged_without_a_valid_lease(patch: Patch) -> None:
-    patch.setattr(Tenure, "is_valid", property(lambda self: not self._is_lost))
+    patch.setattr(Tenure, "is_valid", property(lambda self: not self._deadline.is_lost))
 
 
 def heartbeats_of_the_claimed_accepted(patch: Patch) -> None:
     renew = sessions.renew_session
 
     async def lenient(
-        tx: Transaction, session_id: SessionId, ttl_ms: int, wal_start: int = 0, wal_durable: int = 0
+        tx: Transaction,
+        session_id: SessionId,
+        ttl_ms: int,
+        wal_start: int = 0,
+        wal_durable: int = 0,
+        puts: PutReport | None = None,
     ) -> None:
         try:
-            await renew(tx, session_id, ttl_ms, wal_start, wal_durable)
+            await renew(tx, session_id, ttl_ms, wal_start, wal_durable, puts)
         except SessionLost:
             return
 

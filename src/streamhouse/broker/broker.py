@@ -27,6 +27,7 @@ from .appending import Appending, Inspection, ProduceTransaction
 from .closing import LeftBehind
 from .cluster.checkup import Checkup
 from .cluster.cluster import Leader
+from .cluster.cut_off import CutOff
 from .cluster.damaged_logs import DamagedLogs
 from .cluster.following import Following
 from .cluster.moves import Moves, within
@@ -103,6 +104,7 @@ class Broker:
         self._following = Following(ground, schemas=self.schemas)
         self.moves = Moves(doors, cluster=self.cluster, groups=self.groups)
         self.rescue = Rescue(doors, cluster=self.cluster)
+        self._cut_off = CutOff(doors, cluster=self.cluster)
         self.returns = Returns(
             doors, cluster=self.cluster, append=self.append, acknowledge=self.acknowledge, latest=self.records.latest
         )
@@ -172,6 +174,7 @@ class Broker:
                 loops.create_task(self.rescue.run(self._succession.recovery(tenure)), name="rescue"),
                 loops.create_task(self.returns.run(tenure.session.session_id), name="returns"),
                 loops.create_task(self.holds.run(), name="holds"),
+                loops.create_task(self._cut_off.run(tenure), name="cut-off"),
                 loops.create_task(self._leave(tenure), name="leave"),
                 loops.create_task(self._watch_identity(tenure), name="identity"),
             ]
@@ -259,6 +262,8 @@ class Broker:
             return "stopping"
         if (tenure := self.tenure) is None or tenure.end_reason is not None:
             return "no session"
+        if self._cut_off.is_cut_off:
+            return "cut off from the object store, while other agents write to it"
         failures = self._doors.metadata.failures_in_a_row
         if failures >= self._settings.metadata.failures_until_not_ready:
             return f"metadata store failed {failures} times in a row"

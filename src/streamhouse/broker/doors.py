@@ -18,6 +18,7 @@ from streamhouse.model.placing import Held, HoldAsked, Outcome
 from streamhouse.model.transaction import Marker
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
+from streamhouse.stores.objects.watched import PutWatch
 
 from .heartbeat import HeartbeatRunner
 from .store_time import AgreedTime, StoreTime
@@ -164,6 +165,8 @@ def no_peers() -> Peers:
 class Doors:
     """`alone`: nobody else can use these stores (we hold the data folder's lock), so every other session is dead.
 
+    `puts` is what is known of this agent's writes to `objects`.
+
     `heartbeats` run beside the event loop; None: on it, with `metadata`.
 
     `wals` is where this agent writes; `other_wals` are further ones that it can recover, by kind. `store_url` names the
@@ -183,6 +186,7 @@ class Doors:
     peers: Peers = field(default_factory=no_peers)
     holders: Holders = field(default_factory=no_holders)
     heartbeats: HeartbeatRunner | None = None
+    puts: PutWatch = field(default_factory=PutWatch)
     store_url: str = "memory:"
     store_time: StoreTime = field(default_factory=StoreTime)
 

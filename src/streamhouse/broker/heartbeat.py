@@ -18,9 +18,8 @@ from typing import Protocol
 from streamhouse.clock import Clock, limited
 from streamhouse.config import LeaseSettings
 from streamhouse.errors import SessionLost, Unavailable
+from streamhouse.model.lease import PutReport
 from streamhouse.model.names import SessionId
-
-from .wal.base import Wal
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +28,13 @@ class SessionStore(Protocol):
     """What is used of the metadata store."""
 
     async def renew_session(
-        self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0, wal_durable: int = 0
+        self,
+        session_id: SessionId,
+        ttl_ms: int,
+        *,
+        wal_start: int = 0,
+        wal_durable: int = 0,
+        puts: PutReport | None = None,
     ) -> None: ...
 
 
@@ -59,15 +64,21 @@ class SessionDeadline:
 
 
 class LoopState:
-    """What the event loop tells the heartbeat: that it runs, from where on its write-ahead log is needed, and up to
-    where it is durable."""
+    """What the event loop tells the heartbeat: that it runs, from where on its write-ahead log is needed and up to where
+    it is durable, and whether its writes reach the object store."""
 
-    __slots__ = ("alive_at", "wal_durable", "wal_start")
+    __slots__ = ("alive_at", "put_at", "put_failing", "wal_durable", "wal_start")
 
     def __init__(self, now: float) -> None:
         self.alive_at = now
         self.wal_start = 0
         self.wal_durable = 0
+        self.put_at: float | None = None
+        self.put_failing = False
+
+    def put_report(self, now: float) -> PutReport:
+        age_ms = None if self.put_at is None else max(0, round((now - self.put_at) * 1000))
+        return PutReport(age_ms=age_ms, failing=self.put_failing)
 
 
 class Heartbeat:
@@ -131,7 +142,11 @@ class Heartbeat:
         """One heartbeat; its time counts from before the question, so the store's is always later."""
         asked, wal_start = self._clock.monotonic(), self._state.wal_start
         renewal = store.renew_session(
-            self._session_id, self._settings.life_ms, wal_start=wal_start, wal_durable=self._state.wal_durable
+            self._session_id,
+            self._settings.life_ms,
+            wal_start=wal_start,
+            wal_durable=self._state.wal_durable,
+            puts=self._state.put_report(asked),
         )
         await limited(renewal, seconds=self._settings.heartbeat_timeout_s, clock=self._clock)
         self._deadline.at = asked + self._settings.usable_s
@@ -146,9 +161,10 @@ class HeartbeatRunner(Protocol):
         ...
 
 
-async def show_life(state: LoopState, wal: Wal, *, clock: Clock, every_s: float) -> None:
-    """Have heartbeats know that this event loop runs, until cancelled."""
+async def show_life(state: LoopState, tell: Callable[[LoopState], None], *, clock: Clock, every_s: float) -> None:
+    """Have heartbeats know that this event loop runs, and what it has to `tell`, until cancelled."""
     with suppress(asyncio.CancelledError):
         while True:
-            state.alive_at, state.wal_start, state.wal_durable = clock.monotonic(), wal.needed_from, wal.durable_below
+            state.alive_at = clock.monotonic()
+            tell(state)
             await clock.sleep(every_s)

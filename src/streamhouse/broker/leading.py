@@ -94,13 +94,13 @@ class Leading:
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
         """Who leads the partitions of these topics, or will when the first request comes.
 
-        An agent whose session is late for its heartbeat doesn't name itself: another one may lead by now, and clients
-        that ask elsewhere find it.
+        An agent whose session is late for its heartbeat, or is ending, doesn't name itself: another one may lead by
+        now, and clients that ask elsewhere find it.
         """
         own = self._tenancy()
         known = {} if self._doors.alone else await self._cluster.leaders(topics)
         nobody = Leader(own.session if self._doors.alone else None, -1)
-        if not (self._doors.alone or own.is_valid):
+        if not (self._doors.alone or own.may_lead):
             return {at: nobody if _is_led_by(each, own.session) else each for at, each in known.items()}
         found: dict[PartitionId, Leader] = {}
         for topic in topics:

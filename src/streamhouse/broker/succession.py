@@ -11,6 +11,7 @@ import logging
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.names import PartitionId
 from streamhouse.stores.metadata.waiting import patiently
+from streamhouse.stores.objects.prove import probe_store
 
 from .budget import MemoryBudget
 from .catalogue import Catalogue
@@ -105,6 +106,8 @@ class Succession:
         wait = flush.retry_s
         while not stopping.is_set():
             try:
+                if self._doors.puts.failing_since is not None:  # or the next one would be cut off from the start
+                    await probe_store(self._doors.objects, self._doors.ids)
                 self._tenure = await self._begin()
             except (StreamhouseError, OSError) as error:
                 log.warning("no new tenure yet", extra={"why": str(error), "after_s": wait})

@@ -78,6 +78,7 @@ class Tenure:
         self._end_reason: StreamhouseError | None = None
         self._ending = asyncio.Event()
         self._stop_asked = asyncio.Event()
+        self._gives_up = False
         self.left_behind: LeftBehind | None = None
         self.flusher = Flusher(
             doors,
@@ -148,6 +149,11 @@ class Tenure:
     def is_valid(self) -> bool:
         """Whether leases may be acted on, by the agent's own monotonic clock; never again once the session is lost."""
         return self._deadline.is_valid(self._doors.clock.monotonic())
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether clients may be told that this agent leads."""
+        return self.is_valid and self._end_reason is None
 
     @property
     def end_reason(self) -> StreamhouseError | None:
@@ -355,6 +361,13 @@ class Tenure:
         """End at once: nothing more is written to the stores, and what is in the WAL is left there."""
         self._end(why)
 
+    def cut_off(self) -> None:
+        """Nothing of this agent reaches the object store, while others write to it: they can do better with its leases,
+        if they can read its log. What only its own disk holds, it keeps."""
+        if self._doors.wals.kind == "object":
+            self._gives_up = True
+            self._end(LeaseLost([], why="this agent is cut off from the object store"))
+
     def _end(self, why: StreamhouseError) -> None:
         if isinstance(why, SessionLost):
             self._deadline.lose()
@@ -365,7 +378,7 @@ class Tenure:
     async def _heartbeat(self) -> None:
         """Until the session is lost."""
         lease, runner = self._doors.settings.lease, self._doors.heartbeats
-        life = show_life(self._loop_state, self.wal, clock=self._doors.clock, every_s=lease.renew_s / 4)
+        life = show_life(self._loop_state, self._tell_heartbeat, clock=self._doors.clock, every_s=lease.renew_s / 4)
         showing = asyncio.get_running_loop().create_task(life, name="show-life")
         try:
             if runner is not None:
@@ -375,6 +388,13 @@ class Tenure:
         finally:
             showing.cancel()
             await asyncio.gather(showing, return_exceptions=True)
+
+    def _tell_heartbeat(self, state: LoopState) -> None:
+        puts = self._doors.puts
+        since, soon_s = puts.failing_since, self._doors.settings.cluster.refresh_s
+        state.wal_start, state.wal_durable = self.wal.needed_from, self.wal.durable_below
+        state.put_at = puts.last_at
+        state.put_failing = since is not None and self._doors.clock.monotonic() - since >= soon_s
 
     def _make_heartbeat(self, on_loop: Callable[..., object]) -> Heartbeat:
         """`on_loop` calls a function with its arguments on this event loop, from wherever the heartbeats run."""
@@ -390,7 +410,7 @@ class Tenure:
 
     async def renew(self) -> None:
         """One heartbeat now."""
-        self._loop_state.wal_start, self._loop_state.wal_durable = self.wal.needed_from, self.wal.durable_below
+        self._tell_heartbeat(self._loop_state)
         await self._make_heartbeat(_call).renew(self._doors.metadata)
 
     def _forget_below(self, wal_start: int) -> None:
@@ -433,12 +453,13 @@ class Tenure:
         limit = asyncio.get_running_loop().create_task(self._closing.wait_limit(self._stop_asked), name="stop-limit")
         try:
             # Of a lost session nobody acknowledges anything, and a store that is away must not keep it from ending.
-            if not isinstance(why, SessionLost):
+            gives_up = isinstance(why, SessionLost) or self._gives_up
+            if not gives_up:
                 await self._closing.do(self._quiesce(), limit=limit)
             for item in self.logs():
                 self._seal(item)
             self.flusher.stop()
-            if isinstance(why, SessionLost) or not await self._closing.hand_over(flush, limit=limit):
+            if gives_up or not await self._closing.hand_over(flush, limit=limit):
                 heartbeat.cancel()  # others may take over from now on
                 self.left_behind = await self._closing.leave_wal(list(self.logs()), is_lost=self._deadline.is_lost)
         finally:

@@ -150,6 +150,14 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
             "longest time that a dead session is left to whose turn it is; a quarter of lease.takeover_s at most", ge=0
         ),
     ] = 2.0
+    cut_off_s: Annotated[
+        float,
+        about(
+            "object WAL: an agent none of whose writes reached the bucket for so long, while those of others did, "
+            "gives its partitions up; four heartbeats at least",
+            gt=0,
+        ),
+    ] = 30.0
     departed_listed_s: Annotated[
         float, about("how long Kafka clients are still told the address of an agent that died", ge=0)
     ] = 5.0

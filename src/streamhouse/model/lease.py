@@ -41,6 +41,16 @@ class Session:
     wal: str = "disk"  # where its unflushed records are: "disk" (its own) or "object" (the object store)
     wal_start: int = 0  # first object of its WAL that may still be needed
     wal_durable: int = 0  # all objects of its WAL below this were durable at its last heartbeat
+    put_at_ms: int = 0  # when a write of its agent last reached the object store, by the metadata store; 0: unknown
+    put_failing: bool = False  # its agent tries to write to the object store, and nothing gets there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutReport:
+    """What an agent's heartbeat tells of its writes to the object store."""
+
+    age_ms: int | None = None  # of the last one that got there
+    failing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

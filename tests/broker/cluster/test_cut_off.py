@@ -1,17 +1,22 @@
 """An agent that alone is cut off from a store: clients are sent to those who can serve them."""
 
 import asyncio
+from typing import Literal
 
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.cluster.cut_off import CutOffRule, cut_off_limit_s
 from streamhouse.broker.reading.fetch import Fetched, Wanted
-from streamhouse.config import FlushSettings, WalSettings
-from streamhouse.errors import LeaseLost
+from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.config import FlushSettings, Settings, WalSettings
+from streamhouse.errors import LeaseLost, Retriable
+from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.stores.objects.watched import PutWatch, WatchedStore
 from tests.broker.cluster.test_cluster import Team
 from tests.broker.conftest import MakeWorld
-from tests.broker.support import ORDERS, World, batch, current, fetch, produce, settle, values_of
+from tests.broker.support import ORDERS, Faulty, World, batch, current, fetch, produce, settle, values_of
 
 LONG_S = 60.0
 
@@ -75,3 +80,129 @@ async def test_an_agent_that_is_alone_goes_on_naming_itself_because_nobody_else_
     assert await values_of(broker) == {0: b"a"}
     world.metadata.heal()
     await world.stop(broker, task)
+
+
+# --- from the object store: the rule
+
+
+LIMIT_S = 30.0
+
+
+def test_an_agent_is_cut_off_when_for_the_whole_limit_others_wrote_and_it_could_not() -> None:
+    rule = CutOffRule(LIMIT_S)
+    for second in range(29):
+        assert not rule.is_cut_off(100.0 + second, failing_since=100.0, others_age_s=2.0)
+    assert rule.is_cut_off(130.0, failing_since=100.0, others_age_s=2.0)
+
+
+def test_nobody_is_cut_off_when_nobody_writes() -> None:
+    rule = CutOffRule(LIMIT_S)
+    for second in range(600):  # the last write of another went through when the store went away
+        assert not rule.is_cut_off(100.0 + second, failing_since=100.0, others_age_s=float(second))
+        assert not CutOffRule(LIMIT_S).is_cut_off(100.0 + second, failing_since=100.0, others_age_s=None)
+
+
+def test_time_counts_from_when_others_began_to_write_again_after_the_store_was_away_for_all() -> None:
+    rule = CutOffRule(LIMIT_S)
+    assert not rule.is_cut_off(1000.0, failing_since=100.0, others_age_s=900.0)
+    assert not rule.is_cut_off(1001.0, failing_since=100.0, others_age_s=0.5)
+    assert not rule.is_cut_off(1020.0, failing_since=100.0, others_age_s=0.5)
+    assert rule.is_cut_off(1031.0, failing_since=100.0, others_age_s=0.5)
+
+
+def test_an_agent_that_writes_or_has_nothing_to_write_is_not_cut_off() -> None:
+    rule = CutOffRule(LIMIT_S)
+    assert not rule.is_cut_off(1000.0, failing_since=None, others_age_s=0.5)
+    assert not rule.is_cut_off(1100.0, failing_since=1099.0, others_age_s=0.5)
+
+
+def test_the_limit_is_never_so_short_that_reports_of_others_come_too_late() -> None:
+    settings = Settings()
+    assert cut_off_limit_s(settings) == settings.cluster.cut_off_s
+    assert settings.cluster.cut_off_s >= 4 * settings.lease.renew_s
+
+
+def test_writes_fail_since_the_first_that_did_not_get_there_and_one_that_does_ends_it() -> None:
+    puts = PutWatch()
+    puts.began(1.0)
+    puts.began(2.0)
+    puts.ended(3.0, reached=False)
+    assert (puts.failing_since, puts.last_at) == (1.0, None)
+    puts.ended(4.0, reached=True)
+    assert (puts.failing_since, puts.last_at) == (None, 4.0)
+
+
+# --- from the object store: agents
+
+
+class Buckets(Team):
+    """Agents that reach the same bucket on ways of their own."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.ways: dict[Broker, Faulty] = {}
+
+    async def join(self, *, at: Address | None = None) -> Broker:
+        world, way = self.world, Faulty(self.world.bucket)
+        objects = WatchedStore(way, world.clock)
+        wals = ObjectWals(objects, world.settings.wal, clock=world.clock, ids=world.ids)
+        address = at or Address("127.0.0.1", 9001 + len(self.agents))
+        doors = world.doors(alone=False, objects=objects, wals=wals, kafka=address, puts=objects.puts)
+        broker = Broker(doors)
+        await broker.start()
+        self.agents.append(broker)
+        self.ways[broker] = way
+        self.tasks[broker] = world.run(broker)
+        await self.pass_time(0.1)
+        return broker
+
+
+@pytest.fixture
+async def buckets(make_world: MakeWorld) -> Buckets:
+    return Buckets(await make_world(flush=FlushSettings(block_bytes=256, age_s=5.0), wal=WalSettings(window_ms=0)))
+
+
+@pytest.mark.parametrize("how", ["refuse", "swallow"])
+async def test_an_agent_that_alone_is_cut_off_from_the_bucket_gives_up_and_comes_back_when_it_can_write(
+    buckets: Buckets, how: Literal["refuse", "swallow"]
+) -> None:
+    first, second = await buckets.join(), await buckets.join()
+    await buckets.topic()
+    (name, *_) = await buckets.led_by(first)
+    assert await buckets.produce(name, b"acked") == 0
+    buckets.ways[first].cut(how)
+    pending = asyncio.ensure_future(produce(first, batch(b"pending"), name))
+    limit_s = cut_off_limit_s(buckets.world.settings)
+    await buckets.pass_time(2 * limit_s + 10, step=0.5)
+    assert pending.done()
+    with pytest.raises(Retriable):
+        await pending
+    assert first.not_ready() is not None
+    assert await node_named(first, name) != first.node_id
+    assert await node_named(second, name) == second.node_id
+    await produce(second, batch(b"after"), name)
+    stored = list((await values_of(second, name)).values())
+    assert (stored[0], stored[-1]) == (b"acked", b"after")
+    buckets.ways[first].heal()
+    await buckets.pass_time(60, step=0.5)
+    assert first.not_ready() is None
+
+
+async def test_when_the_bucket_is_away_for_all_nobody_gives_anything_up(buckets: Buckets) -> None:
+    first, second = await buckets.join(), await buckets.join()
+    await buckets.topic()
+    sessions = [current(each).session.session_id for each in (first, second)]
+    waiting = []
+    for broker in (first, second):
+        (name, *_) = await buckets.led_by(broker)
+        await produce(broker, batch(b"acked"), name)
+        buckets.ways[broker].cut("refuse")
+        waiting.append(asyncio.ensure_future(produce(broker, batch(b"pending"), name)))
+    await buckets.pass_time(10 * cut_off_limit_s(buckets.world.settings), step=1.0)
+    assert [current(each).session.session_id for each in (first, second)] == sessions
+    assert not any(each.done() for each in waiting)
+    for broker in (first, second):
+        buckets.ways[broker].heal()
+    await buckets.pass_time(10)
+    await asyncio.gather(*waiting)
+    assert [current(each).session.session_id for each in (first, second)] == sessions

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from streamhouse.model.change import Change
 from streamhouse.model.group import CommittedOffset, GroupOffset, ShardCommit, StoredGroup
-from streamhouse.model.lease import AbandonedRange, Address, PartitionState, RollCall, Session
+from streamhouse.model.lease import AbandonedRange, Address, PartitionState, PutReport, RollCall, Session
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.placing import Placement, QueryId, StoredCommit
 from streamhouse.model.segment import Run, SegmentCommit
@@ -180,13 +180,19 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def renew_session(
-        self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0, wal_durable: int = 0
+        self,
+        session_id: SessionId,
+        ttl_ms: int,
+        *,
+        wal_start: int = 0,
+        wal_durable: int = 0,
+        puts: PutReport | None = None,
     ) -> None:
         """The heartbeat: extend the session and so all its leases; raise `SessionLost` unless it is still live.
 
         A session that expired but that nobody has claimed yet is live again by this. `wal_start` tells whoever may have
         to recover it where its log begins, `wal_durable` below which number all its objects were durable; neither ever
-        goes back.
+        goes back. `puts` tells the others whether this agent's writes reach the object store.
         """
         ...
 

@@ -124,6 +124,8 @@ def session_of(row: Row) -> Session:
         wal=row["wal"],
         wal_start=row["wal_start"],
         wal_durable=row["wal_durable"],
+        put_at_ms=row["put_at_ms"],
+        put_failing=bool(row["put_failing"]),
     )
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from streamhouse.model.group import ShardCommit
-from streamhouse.model.lease import AbandonedRange, PartitionState, RollCall, Session
+from streamhouse.model.lease import AbandonedRange, PartitionState, PutReport, RollCall, Session
 from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.placing import Placement, QueryId, StoredCommit
 from streamhouse.model.segment import Run, SegmentCommit
@@ -121,7 +121,13 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
         return await self._engine.write(partial(sessions.open_session, new=session))
 
     async def renew_session(
-        self, session_id: SessionId, ttl_ms: int, *, wal_start: int = 0, wal_durable: int = 0
+        self,
+        session_id: SessionId,
+        ttl_ms: int,
+        *,
+        wal_start: int = 0,
+        wal_durable: int = 0,
+        puts: PutReport | None = None,
     ) -> None:
         work = partial(
             sessions.renew_session,
@@ -129,6 +135,7 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
             ttl_ms=ttl_ms,
             wal_start=wal_start,
             wal_durable=wal_durable,
+            puts=puts,
         )
         await self._engine.urgent(work)
 

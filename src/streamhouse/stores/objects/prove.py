@@ -58,6 +58,13 @@ async def prove_store(store: ObjectStore, ids: Ids) -> None:
         ) from error
 
 
+async def probe_store(store: ObjectStore, ids: Ids) -> None:
+    """Write something small and take it away; raises what the store raises when it can't be written."""
+    key = PREFIX + ids.token()
+    await store.put_new(key, [key.encode()])
+    await store.delete(key)
+
+
 async def _prove_reading(store: ObjectStore, key: str, body: bytes) -> None:
     whole = await store.get_range(key, 0, len(body))
     _check(whole == body, "an object does not read back as it was written", "use a store that reads its own writes")

@@ -1,13 +1,13 @@
 -- name: find_session
 -- One session in whatever state.
 SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
-       claimed_by, draining, wal, wal_start, wal_durable
+       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing
 FROM sessions WHERE session_id = :session_id;
 
 -- name: list_sessions
 -- All that have not ended, by node id.
 SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
-       claimed_by, draining, wal, wal_start, wal_durable
+       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing
 FROM sessions WHERE state <> 'ended' ORDER BY node_id;
 
 -- name: lowest_free_node_id
@@ -37,7 +37,9 @@ INSERT INTO sessions (
 UPDATE sessions SET
     expires_at_ms = :expires_at_ms,
     wal_start = CASE WHEN wal_start < :wal_start THEN :wal_start ELSE wal_start END,
-    wal_durable = CASE WHEN wal_durable < :wal_durable THEN :wal_durable ELSE wal_durable END
+    wal_durable = CASE WHEN wal_durable < :wal_durable THEN :wal_durable ELSE wal_durable END,
+    put_at_ms = CASE WHEN put_at_ms < :put_at_ms THEN :put_at_ms ELSE put_at_ms END,
+    put_failing = :put_failing
 WHERE session_id = :session_id AND state = 'live';
 
 -- name: drain_session

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from streamhouse.errors import Internal, SessionLost
 from streamhouse.model.change import Change, ChangeKind
-from streamhouse.model.lease import PartitionState, RollCall, Session, SessionState
+from streamhouse.model.lease import PartitionState, PutReport, RollCall, Session, SessionState
 from streamhouse.model.names import NodeId, PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit
 from streamhouse.stores.metadata.base import NewSession
@@ -43,11 +43,21 @@ async def open_session(tx: Transaction, new: NewSession) -> Session:
 
 
 async def renew_session(
-    tx: Transaction, session_id: SessionId, ttl_ms: int, wal_start: int = 0, wal_durable: int = 0
+    tx: Transaction,
+    session_id: SessionId,
+    ttl_ms: int,
+    wal_start: int = 0,
+    wal_durable: int = 0,
+    puts: PutReport | None = None,
 ) -> None:
-    times: Params = {"expires_at_ms": await tx.now_ms() + ttl_ms}
+    now_ms, puts = await tx.now_ms(), puts or PutReport()
     log: Params = {"wal_start": wal_start, "wal_durable": wal_durable}
-    if not await tx.change(tx.sql.renew_session, {"session_id": session_id, **times, **log}):
+    told: Params = {
+        "put_at_ms": 0 if puts.age_ms is None else now_ms - puts.age_ms,
+        "put_failing": int(puts.failing),
+    }
+    times: Params = {"expires_at_ms": now_ms + ttl_ms}
+    if not await tx.change(tx.sql.renew_session, {"session_id": session_id, **times, **log, **told}):
         raise SessionLost(session_id, why=await _state(tx, session_id))
 
 
