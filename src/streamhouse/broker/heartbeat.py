@@ -64,8 +64,8 @@ class SessionDeadline:
 
 
 class LoopState:
-    """What the event loop tells the heartbeat: that it runs, from where on its write-ahead log is needed and up to where
-    it is durable, and whether its writes reach the object store."""
+    """What the event loop tells the heartbeat: that it runs, from where on its write-ahead log is needed and up to
+    where it is durable, and whether its writes reach the object store."""
 
     __slots__ = ("alive_at", "put_at", "put_failing", "wal_durable", "wal_start")
 
