@@ -53,6 +53,18 @@ async def settled(condition: Callable[[], bool]) -> None:
     raise AssertionError
 
 
+async def test_an_ordinary_batch_whose_client_is_gone_keeps_nobody_waiting() -> None:
+    decoder = make_decoder(threads=1)
+    async with held(decoder, SMALL) as (task,):
+        waiting = [asyncio.get_running_loop().create_task(decoder.run(SMALL, lambda limit_bytes: "done")) for _ in "ab"]
+        await asyncio.sleep(0)
+        for each in (task, waiting[0]):
+            each.cancel()
+        await asyncio.sleep(0)
+    assert await waiting[1] == "done"
+    assert await decoder.run(SMALL, lambda limit_bytes: "next") == "next"
+
+
 async def test_nothing_compressed_is_opened_on_the_event_loop() -> None:
     decoder, loop_thread = make_decoder(), threading.get_ident()
     for codec in Codec:
@@ -189,7 +201,7 @@ async def test_zstd_counts_its_window() -> None:
     assert await decoder.run(Stored(Codec.ZSTD, 2 * MIB), lambda limit_bytes: decoder.budget.used_bytes) == 32 * MIB
 
 
-async def test_ordinary_batches_share_a_trip_to_a_thread() -> None:
+async def test_ordinary_batches_that_wait_share_a_trip_to_a_thread() -> None:
     decoder, trips = make_decoder(threads=1), []
     loop = asyncio.get_running_loop()
     run = loop.run_in_executor
@@ -200,7 +212,7 @@ async def test_ordinary_batches_share_a_trip_to_a_thread() -> None:
 
     loop.run_in_executor = counted  # type: ignore[assignment, method-assign]
     assert await asyncio.gather(*(decoder.run(SMALL, lambda limit_bytes: limit_bytes) for _ in range(20)))
-    assert len(trips) == 1
+    assert len(trips) == 2
 
 
 async def test_a_closed_decoder_says_that_the_agent_stops() -> None:

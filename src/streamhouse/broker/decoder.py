@@ -6,7 +6,7 @@ Leaves      what is done with the records to the caller, waiting for memory to `
 
 How large a batch is once it is decompressed nobody knows before. It is tried with a small limit, where ordinary batches
 end; what doesn't is tried again with `GROWTH` times as much, up to the largest that a batch may be. Ordinary tries have
-threads of their own, and share a trip to a thread: nobody waits for somebody else's large batch.
+threads of their own: nobody waits for somebody else's large batch. Those that wait for a thread share a trip to it.
 """
 
 import asyncio
@@ -129,9 +129,17 @@ class Decoder:
     # --- ordinary tries
 
     async def _enqueue(self, work: Work[T], limit_bytes: int) -> T:
+        loop = asyncio.get_running_loop()
+        if self._free == self._settings.threads and not self._queue:  # nobody to share a trip with
+            try:
+                running = loop.run_in_executor(self._ordinary, _call, work, limit_bytes)
+            except RuntimeError as error:  # closed meanwhile
+                raise Stopping("the agent stops; what=decoder") from error
+            self._free -= 1
+            running.add_done_callback(self._release)
+            return _result(await running, work)
         if len(self._queue) >= self._settings.max_waiting:
             raise self.budget.overloaded()
-        loop = asyncio.get_running_loop()
         deadline = self._clock.monotonic() + self._settings.max_wait_s
         job = _Job(work, limit_bytes, deadline, loop.create_future())
         self._queue.append(job)
@@ -140,6 +148,10 @@ class Decoder:
             loop.call_soon(self._start)  # others that are ready now come along
         outcome: _Outcome = await job.done
         return _result(outcome, work)
+
+    def _release(self, _: "asyncio.Future[Any]") -> None:
+        self._free += 1
+        self._start()
 
     def _start(self) -> None:
         self._is_starting = False
@@ -171,11 +183,10 @@ class Decoder:
         return jobs
 
     def _finish(self, jobs: Sequence[_Job], running: "asyncio.Future[list[_Outcome]]") -> None:
-        self._free += 1
         is_done = not running.cancelled() and running.exception() is None
         stopping = _Outcome(None, Stopping("the agent stops; what=decoder"))
         _deliver(jobs, running.result() if is_done else [stopping] * len(jobs))
-        self._start()
+        self._release(running)
 
 
 def stored_in(batches: Iterable[Buffer]) -> Stored:
