@@ -14,12 +14,13 @@ from contextvars import Context
 from typing import Final
 
 from streamhouse.broker.wal.base import WalEntry
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.wal.object_recovery import ObjectWalReading, ObjectWals
 from streamhouse.broker.wal.objects import ObjectWal
 from streamhouse.clock import Ids
 from streamhouse.config import WalSettings
 from streamhouse.errors import AppendFailed, Overloaded, SessionSealed, Unavailable
-from streamhouse.format.wal_object import SEAL_BYTES
+from streamhouse.format.keys import parse_wal_key, wal_key
+from streamhouse.format.wal_object import SEAL_BYTES, WalObject, read_object
 from streamhouse.model.names import Epoch, PartitionId
 from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
@@ -127,6 +128,8 @@ class World:
         self.mark = 0
         self.is_claimed = False
         self.found: list[WalEntry] | None = None
+        self.damaged: dict[PartitionId, set[int]] = {partition: set() for partition in PARTITIONS}
+        """What stood in objects that the bucket lost."""
         self.wal: ObjectWal | None = None
 
     def _retrying(self) -> RetryingStore:
@@ -193,11 +196,17 @@ class World:
             try:
                 async with self.wals.read(DEAD, start=start) as reading:
                     found = [entry async for entry in reading.entries()]
-                    assert reading.damage.is_clean
+                    self._check_damage(reading)
                     self.found = self.found or found
                     await reading.remove()
             except Unavailable:
                 await asyncio.sleep(0.1)
+
+    async def _damage_at_rest(self, start: int) -> None:
+        """Nothing happens to what was stored, in this world."""
+
+    def _check_damage(self, reading: ObjectWalReading) -> None:
+        assert reading.damage.is_clean
 
     async def _main(self) -> None:
         writer = self.loop.new_process("writer")
@@ -212,6 +221,7 @@ class World:
         await asyncio.sleep(self.chance.uniform(0, 1))
         self.is_claimed = True
         start = self.mark
+        await self._damage_at_rest(start)
         await self._recover_by_turns(start)
         self.bucket.trouble = 0.0
         await asyncio.sleep(20)
@@ -245,7 +255,44 @@ class World:
             if found != sorted(set(found)):
                 raise Violation(f"entries out of order, or twice; partition={partition} found={found}")
             lost = {base for base in self.acked[partition] if base >= self.flushed[partition]} - set(found)
+            lost -= self.damaged[partition]
             if lost:
                 raise Violation(f"acknowledged and lost; partition={partition} lost={sorted(lost)}")
         if not any(len(held.body) == SEAL_BYTES for held in self.bucket.inner._objects.values()):
             raise Violation("the seal is gone")
+
+
+class LossyWorld(World):
+    """The bucket loses an object that was durable, and that another one says so of."""
+
+    lost: int | None = None
+    noticed = False
+
+    async def _damage_at_rest(self, start: int) -> None:
+        numbers = [name.sequence for name in map(parse_wal_key, self.bucket.inner._objects) if name is not None]
+        durable = max([(await self._read(number)).durable_below or 0 for number in numbers], default=0)
+        choices = [number for number in numbers if start <= number < durable]
+        if not choices:
+            return
+        self.lost = self.chance.choice(sorted(choices))
+        for entry in (await self._read(self.lost)).entries:
+            self.damaged[entry.partition].add(entry.base)
+        self.stored = {wal_key(DEAD, number) for number in numbers if number >= start and number != self.lost}
+        await self.bucket.inner.delete(wal_key(DEAD, self.lost))
+
+    async def _read(self, number: int) -> WalObject:
+        data = await self.bucket.inner.get_range(wal_key(DEAD, number), 0, 1 << 30)
+        return read_object(memoryview(data), session=DEAD, sequence=number)
+
+    def _check_damage(self, reading: ObjectWalReading) -> None:
+        self.noticed = not reading.damage.is_clean
+        # A late PUT of the same object may bring it back.
+        if self.lost is None or wal_key(DEAD, self.lost) in self.bucket.inner._objects:
+            return
+        if (reading.damage.missing, reading.damage.skipped) != (1, 0):
+            raise Violation(f"a lost object was not noticed; number={self.lost} damage={reading.damage}")
+
+    def _check(self) -> None:
+        super()._check()
+        if self.noticed and (gone := self.stored - set(self.bucket.inner._objects)):
+            raise Violation(f"objects of a damaged log were deleted; {sorted(gone)}")

@@ -11,7 +11,7 @@ from streamhouse.broker.wal.object_recovery import ObjectWalReading
 from streamhouse.broker.wal.object_upload import Uploader
 from streamhouse.broker.wal.objects import ObjectWal
 from streamhouse.model.names import PartitionId
-from tests.broker.wal.object_world import StormyBucket, World
+from tests.broker.wal.object_world import LossyWorld, StormyBucket, World
 from tests.simulation.loop import Violation
 
 SEEDS = 60
@@ -26,6 +26,22 @@ def test_a_seed_replays() -> None:
     first, second = World(5), World(5)
     assert first.run() == second.run()
     assert first.loop.digest == second.loop.digest
+
+
+def test_an_object_that_the_bucket_loses_costs_what_stood_in_it_and_nothing_else() -> None:
+    worlds = [LossyWorld(seed) for seed in range(SEEDS)]
+    for world in worlds:
+        world.run()
+    assert sum(world.noticed for world in worlds) > SEEDS // 4  # else nothing was tried
+
+
+def test_a_gap_that_is_taken_for_the_end_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(self: ObjectWalReading, sequence: int) -> bool:
+        return False
+
+    monkeypatch.setattr(ObjectWalReading, "_was_durable", never)
+    with pytest.raises(Violation, match=r"not noticed|lost"):
+        sum(LossyWorld(seed).run() for seed in range(SEEDS))
 
 
 # --- guards
