@@ -10,9 +10,10 @@ from streamhouse.broker.groups import Caller
 from streamhouse.clock import Clock
 from streamhouse.format.keys import segment_key
 from streamhouse.format.records import Record, build_batch
+from streamhouse.model.lease import Address
 from streamhouse.model.names import SessionId
 from streamhouse.model.transaction import Marker, ProducerIdentity
-from streamhouse.stores.metadata.base import OffsetsAsked
+from streamhouse.stores.metadata.base import NewSession, OffsetsAsked
 from tests.broker.groups.scene import at, committed, open_scene
 from tests.broker.support import (
     ORDERS,
@@ -226,6 +227,10 @@ async def test_producers_are_remembered_by_a_recovery_under_a_clock_that_is_ahea
 async def test_an_agent_whose_clock_is_ahead_takes_no_young_object_for_an_orphan(
     world: World, agents: Ahead, broker: Broker
 ) -> None:
-    await world.bucket.put_new(segment_key(SessionId(f"s-{0:032x}"), 1), [b"young"])
+    ended = SessionId(f"s-{0:032x}")
+    new = NewSession(session_id=ended, kafka=Address("a", 1), http=Address("a", 2), ttl_ms=10**6)
+    await world.sqlite.open_session(new)
+    await world.sqlite.end_session(ended)
+    await world.bucket.put_new(segment_key(ended, 1), [b"young"])
     agents.by_ms = 1000 * YEAR_S
     assert await broker.collector.sweep() == 0

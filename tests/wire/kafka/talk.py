@@ -22,6 +22,7 @@ from streamhouse.format.batch import spans
 from streamhouse.format.records import Record, build_batch
 from streamhouse.model.lease import Address
 from streamhouse.stores.metadata.open import open_metadata_store
+from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.wire.kafka.codec import decode, encode_bytes
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -52,7 +53,12 @@ def quick_settings(kafka: KafkaSettings) -> Settings:
 
 @asynccontextmanager
 async def a_broker(
-    folder: Path, settings: Settings, clock: Clock | None = None, *, metadata_url: str = "sqlite::memory:"
+    folder: Path,
+    settings: Settings,
+    clock: Clock | None = None,
+    *,
+    metadata_url: str = "sqlite::memory:",
+    objects: ObjectStore | None = None,
 ) -> AsyncIterator[Broker]:
     """A whole broker on memory stores and a WAL in a temporary folder."""
     clock, ids = clock or SystemClock(), Ids()
@@ -60,7 +66,7 @@ async def a_broker(
     broker = Broker(
         Doors(
             settings=settings,
-            objects=MemoryObjectStore(clock),
+            objects=objects or MemoryObjectStore(clock),
             metadata=metadata,
             wals=LocalWals(folder / "wal", settings.wal, files=LocalFiles(), clock=clock, ids=ids),
             clock=clock,

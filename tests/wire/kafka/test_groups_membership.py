@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.clock import SystemClock
 from streamhouse.config import Settings
 from streamhouse.model.group import GroupState
+from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from streamhouse.wire.kafka.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -464,10 +467,10 @@ async def test_an_agent_that_stops_sends_members_to_look_for_another(served: Ser
 
 
 async def test_a_group_goes_on_in_the_same_generation_after_a_restart(tmp_path: Path, settings: Settings) -> None:
-    url = f"sqlite:///{tmp_path / 'metadata.db'}"
-    async with a_broker(tmp_path, settings, metadata_url=url) as broker, a_server(broker, settings) as served:
+    stores: Any = {"metadata_url": f"sqlite:///{tmp_path / 'metadata.db'}", "objects": MemoryObjectStore(SystemClock())}
+    async with a_broker(tmp_path, settings, **stores) as broker, a_server(broker, settings) as served:
         members = await a_group(served, 3)
-    async with a_broker(tmp_path, settings, metadata_url=url) as broker, a_server(broker, settings) as served:
+    async with a_broker(tmp_path, settings, **stores) as broker, a_server(broker, settings) as served:
         for member in members:
             member.client = await served.client()
             assert await member.heartbeat() is ErrorCode.NONE

@@ -1,12 +1,15 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: what a group knows of its place, in every version."""
 
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from streamhouse.clock import SystemClock
 from streamhouse.config import Settings
 from streamhouse.model.names import TopicPartition
+from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.wire.kafka.codec import encode_bytes
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -262,12 +265,12 @@ async def test_a_topic_that_is_created_anew_begins_anew(served: Served, client: 
 
 
 async def test_offsets_and_groups_survive_a_restart(tmp_path: Path, settings: Settings) -> None:
-    url = f"sqlite:///{tmp_path / 'metadata.db'}"
-    async with a_broker(tmp_path, settings, metadata_url=url) as broker, a_server(broker, settings) as served:
+    stores: Any = {"metadata_url": f"sqlite:///{tmp_path / 'metadata.db'}", "objects": MemoryObjectStore(SystemClock())}
+    async with a_broker(tmp_path, settings, **stores) as broker, a_server(broker, settings) as served:
         client = await served.client()
         await create_topic(client, "orders", partitions=2)
         await commit(client, commit_request("orders", {0: 10, 1: 20}))
-    async with a_broker(tmp_path, settings, metadata_url=url) as broker, a_server(broker, settings) as served:
+    async with a_broker(tmp_path, settings, **stores) as broker, a_server(broker, settings) as served:
         client = await served.client()
         assert await committed(client, "orders", 0, 1) == {0: 10, 1: 20}
         assert [group.group_id for group in await broker.groups.list()] == ["g"]
