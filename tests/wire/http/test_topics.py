@@ -46,6 +46,14 @@ async def test_a_topic_grows_and_its_settings_change_and_go_back(http: httpx.Asy
     assert same.status_code == 200
 
 
+async def test_a_topic_is_told_as_another_agent_has_changed_it(broker: Broker, http: httpx.AsyncClient) -> None:
+    await http.post("/v1/topics", json={"name": "orders", "partitions": 1})
+    topic = await broker.topic("orders")
+    store = broker._doors.metadata
+    await store.alter_topic(topic.topic_id, expected={}, overrides={"retention.ms": "7000"})
+    assert (await http.get("/v1/topics/orders")).json()["settings"] == {"retention.ms": "7000"}
+
+
 async def test_a_deleted_topic_is_gone(http: httpx.AsyncClient) -> None:
     gone = await http.delete("/v1/topics/orders")
     assert (gone.status_code, gone.content) == (204, b"")

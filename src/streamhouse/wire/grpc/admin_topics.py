@@ -35,6 +35,7 @@ class TopicAdmin:
         return pb.ListTopicsResponse(topics=map(topic_message, shown))
 
     async def describe(self, request: pb.DescribeTopicRequest, _: Call) -> pb.DescribeTopicResponse:
+        await self._broker.catalogue.renew()
         topic = await self._broker.topic(named(request.name, "name"))
         found = await self._broker.oversight.partitions([topic])
         return pb.DescribeTopicResponse(
