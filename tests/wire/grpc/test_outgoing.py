@@ -10,12 +10,13 @@ import pytest
 
 from streamhouse.broker.reading.fetch import Fetched
 from streamhouse.config import GrpcSettings
-from streamhouse.errors import Rejected
+from streamhouse.errors import BatchTooLarge, Rejected
 from streamhouse.format.batch import place, spans
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
+from streamhouse.wire.grpc import outgoing
 from streamhouse.wire.grpc.consuming import ConsumeStream
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.outgoing import Opening, Piece, Room, fill_batches, fill_records, piece_of, while_room
@@ -103,6 +104,41 @@ def test_batches_go_whole_and_the_last_one_may_go_beyond() -> None:
     fill_batches(response, [piece], room)
     assert (len(response.partitions[0].batches), response.partitions[0].next_offset, room.records) == (2, 4, -1)
     assert b"".join(response.partitions[0].batches) == batches(2, 2)
+
+
+def test_of_a_large_batch_no_more_is_open_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing, "OPENED_OBJECTS", 3)
+    piece, seen = a_piece(10, 2, codec=Codec.LZ4), []
+    while not piece.is_sent:
+        (part,) = filled([piece], Room(records=2, size_bytes=MANY)).partitions
+        seen += [record.offset for record in part.records]
+        assert len(piece.opened) < 3
+    assert seen == list(range(12))
+    assert piece.next_offset == 12
+
+
+def test_a_message_has_no_more_records_and_headers_than_it_may_have() -> None:
+    room = Room(records=MANY, size_bytes=MANY, objects=5)
+    (part,) = filled([a_piece(10)], room).partitions
+    assert len(part.records) == 5
+    assert room.is_full
+
+
+def test_a_batch_that_needs_more_memory_begins_the_next_message() -> None:
+    piece = a_piece(2, 50, codec=Codec.ZSTD)
+    small, enough = Opening(100, may_grow=True), Opening(LIMIT_BYTES, may_grow=True)
+    response = pb.ConsumeResponse()
+    fill_records(response, [piece], Room(records=MANY, size_bytes=MANY), small)
+    (part,) = response.partitions
+    assert ([record.offset for record in part.records], part.next_offset, part.error.name) == ([0, 1], 2, "")
+    with pytest.raises(BatchTooLarge):
+        fill_records(pb.ConsumeResponse(), [piece], Room(records=MANY, size_bytes=MANY), small)
+    fill_records(response := pb.ConsumeResponse(), [piece], Room(records=MANY, size_bytes=MANY), enough)
+    assert [record.offset for record in response.partitions[0].records] == list(range(2, 52))
+    hopeless = a_piece(50, codec=Codec.ZSTD)
+    fill_records(response := pb.ConsumeResponse(), [hopeless], Room(records=MANY, size_bytes=MANY), Opening(100))
+    assert response.partitions[0].error.name == "BatchTooLarge"
+    assert hopeless.is_sent
 
 
 # --- credit
