@@ -61,7 +61,7 @@ class ParsedSchema(ABC):
 
     def encoding_cost(self, size_bytes: int) -> float:
         """How many steps a value of so many bytes of JSON may take to be written, at most; infinite where nobody can
-        tell before. A step takes some nanoseconds."""
+        tell before. A step takes a fraction of a microsecond."""
         return float(size_bytes)
 
     @abstractmethod

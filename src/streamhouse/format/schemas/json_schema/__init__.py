@@ -29,6 +29,8 @@ from streamhouse.format.schemas.json_schema.loading import load_shape
 from streamhouse.format.schemas.json_schema.shapes import Shape
 from streamhouse.format.schemas.json_schema.validation import Validator, check_documents, check_nesting
 
+_PATTERN_STEPS: Final = 30
+"""What a letter may cost that is held against a pattern of `validation.MAX_LINEAR_BYTES`, beside other parts."""
 _REFERRING: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -94,7 +96,8 @@ class JsonSchema(ParsedSchema):
         text = self._canonical
         if self.references or any(f'"{name}":' in text for name in _REFERRING):
             return math.inf
-        return 1 + text.count("{") + text.count("[")
+        patterns = text.count('"pattern":') + (text.count('":') if '"patternProperties":' in text else 0)
+        return 1 + text.count("{") + text.count("[") + _PATTERN_STEPS * patterns
 
     @cached_property
     def _canonical(self) -> str:

@@ -23,6 +23,8 @@ from streamhouse.format.schemas.steps import TooComplex
 MAX_BACKTRACKS: Final = 100_000
 MAX_PATTERN_BYTES: Final = 1 << 20
 """Memory that one compiled pattern may take."""
+MAX_LINEAR_BYTES: Final = 16 * 1024
+"""The same of one that is said to take linear time: it takes a few microseconds for each letter at most."""
 MAX_MATCHES: Final = 100_000
 """Names that are held against patterns in one comparison."""
 MAX_NAME: Final = 1000
@@ -39,7 +41,7 @@ _OPTIONS: Final = jsonschema_rs.FancyRegexOptions(
 _BRIEF: Final = jsonschema_rs.FancyRegexOptions(
     backtrack_limit=MAX_BACKTRACKS // 100, size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES
 )
-_LINEAR: Final = jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES)
+_LINEAR: Final = jsonschema_rs.RegexOptions(size_limit=MAX_LINEAR_BYTES, dfa_size_limit=MAX_PATTERN_BYTES)
 _VALIDATORS: Final[dict[int, Callable[..., Any]]] = {
     4: jsonschema_rs.Draft4Validator,
     6: jsonschema_rs.Draft6Validator,
@@ -68,7 +70,7 @@ class Validator:
 
     def __init__(self, documents: Documents) -> None:
         self.is_linear = True
-        """Whether every pattern takes time in proportion to the text that it is held against."""
+        """Whether every pattern takes little time, in proportion to the text that it is held against."""
         try:
             self._native = _native(documents, _LINEAR)
             return

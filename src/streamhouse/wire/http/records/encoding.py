@@ -29,7 +29,7 @@ from .encoder_process import Job, Refused, Results, read_frame, write_frame
 
 T = TypeVar("T")
 
-MAX_STEPS: Final = 5_000_000
+MAX_STEPS: Final = 500_000
 """What one value may cost in a thread: about a tenth of a second, in which nothing else runs."""
 
 MODULE: Final = "streamhouse.wire.http.records.encoder_process"
