@@ -2,6 +2,8 @@
 
 import random
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from streamhouse.format.keys import GENERATIONS_PREFIX
@@ -30,6 +32,14 @@ class Stores:
     def copy_database(self, source: str, target: str) -> None:
         for path in self.folder.glob(f"{source}.db*"):
             shutil.copy(path, self.folder / path.name.replace(source, target, 1))
+
+    def back_up(self, source: str, target: str) -> None:
+        """As `sqlite3 .backup` does below a running agent."""
+        with (
+            closing(sqlite3.connect(self.folder / f"{source}.db")) as live,
+            closing(sqlite3.connect(self.folder / f"{target}.db")) as copy,
+        ):
+            live.backup(copy)
 
     async def run_and_stop(self, *values: bytes) -> None:
         """One life of an agent, in which these become durable and flushed."""

@@ -4,8 +4,6 @@ What must be there is what clients sent and got acknowledged, never what the pro
 """
 
 import asyncio
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -201,7 +199,7 @@ async def test_merged_objects_come_back_though_what_they_were_merged_from_is_gon
             await produce(broker, batch(b"click"), CLICKS)
         await current(broker).flusher.flush_all()
         if number == 2:
-            _backup(stores, "newer", "older")
+            stores.back_up("newer", "older")
     await broker.compactor.look()
     await world.clock.advance(world.settings.retention.grace_s + world.settings.retention.check_s + 10)
     await world.stop(broker, task)
@@ -215,15 +213,6 @@ async def test_merged_objects_come_back_though_what_they_were_merged_from_is_gon
         assert await values_of(broker) == sent
         if is_shared:
             assert await values_of(broker, CLICKS) == dict.fromkeys(range(3), b"click")
-
-
-def _backup(stores: Stores, source: str, target: str) -> None:
-    """As `sqlite3 .backup` does below a running agent."""
-    with (
-        closing(sqlite3.connect(stores.folder / f"{source}.db")) as live,
-        closing(sqlite3.connect(stores.folder / f"{target}.db")) as copy,
-    ):
-        live.backup(copy)
 
 
 async def test_what_can_not_be_read_is_set_aside_and_everything_else_comes_back(stores: Stores) -> None:

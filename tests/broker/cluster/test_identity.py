@@ -87,6 +87,32 @@ async def test_an_older_database_below_a_running_agent_ends_its_session_and_is_r
     await older.aclose()
 
 
+async def test_a_copy_of_the_database_that_has_the_session_is_noticed_before_anything_is_written_to_it(
+    stores: Stores,
+) -> None:
+    """Its heartbeats would be answered: the session was there when the copy was made."""
+    world = stores.world
+    await stores.use("newer", world.bucket)
+    broker = await world.start_with()
+    task = world.run(broker)
+    await produce(broker, batch(b"a"))
+    await current(broker).flusher.flush_all()
+    stores.back_up("newer", "older")
+    await produce(broker, batch(b"b"))
+    await world.clock.advance(2 * world.settings.cluster.generation_s)
+    older = SqliteMetadataStore(str(stores.folder / "older.db"), clock=world.clock)
+    await older.open()
+    world.metadata._inner = older
+    await world.clock.advance(1.5 * world.settings.lease.renew_s)
+    assert "older than the object store" in str(current(broker).end_reason)
+    assert (await older.identity()).begun == 1
+    world.metadata._inner = world.sqlite
+    await world.clock.advance(60)
+    assert await values_of(broker) == {0: b"a", 1: b"b"}
+    await world.stop(broker, task)
+    await older.aclose()
+
+
 async def test_a_generation_begins_when_objects_were_registered_and_not_in_an_idle_cluster(world: World) -> None:
     broker = await world.start_with()
     task = world.run(broker)
