@@ -129,6 +129,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
     errors.UnknownAgent: ErrorCode.INVALID_REQUEST,
+    errors.UnknownDamagedLog: ErrorCode.RESOURCE_NOT_FOUND,
     errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
