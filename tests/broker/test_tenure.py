@@ -378,6 +378,7 @@ async def test_a_hand_over_that_outlives_a_stop_gives_no_lease_away(make_world: 
     world.objects.refuse("put_new", 1000)
     await world.stop(broker, task, within_s=10.0)
     world.objects.heal()
+    assert tenure.unopened() == {}  # nor are there leases that look like those of logs that could not be opened
     await tenure.hand_over([item], {ORDERS: LeaseLost([ORDERS], why="another agent leads it")})
     assert world.metadata.count("release") == 0
     world.kill()
