@@ -28,7 +28,7 @@ from streamhouse.wire.kafka.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from streamhouse.wire.kafka.operations import TOPIC_OPERATIONS
-from streamhouse.wire.kafka.replicas import Replicas, replicas_of
+from streamhouse.wire.kafka.replicas import replicas_of
 from streamhouse.wire.kafka.resources import MAX_NAMED, find_topic
 from streamhouse.wire.kafka.support import serves
 
@@ -103,20 +103,20 @@ async def _describe(context: Context, topic: Topic, partitions: range) -> Descri
     )
 
 
-def _replicas(topic: Topic, leader: Leader, agents: Sequence[int]) -> Replicas:
+def _replicas(topic: Topic, leader: Leader, agents: Sequence[int]) -> list[int]:
     node = leader.node_id if leader.session is not None else None
     return replicas_of(node, factor=topic.replication_factor, agents=agents)
 
 
-def _partition(number: int, leader: Leader, replicas: Replicas) -> DescribeTopicPartitionsResponsePartition:
+def _partition(number: int, leader: Leader, replicas: Sequence[int]) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.NONE if replicas.nodes else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
         leader_id=leader.node_id,
         leader_epoch=leader.epoch,
-        replica_nodes=replicas.nodes,
-        isr_nodes=replicas.in_sync,
-        offline_replicas=replicas.offline,
+        replica_nodes=list(replicas),
+        isr_nodes=list(replicas),
+        offline_replicas=[],
         eligible_leader_replicas=[],
         last_known_elr=[],
     )

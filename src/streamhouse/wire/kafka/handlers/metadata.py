@@ -6,8 +6,8 @@ Behaviour   no topics asked for: all of them (v0: an empty list, later: null)
             topics by id from v12 on; an unknown id is UNKNOWN_TOPIC_ID
             the leader is the agent that holds the partition's lease, or the one that will take it when the first
             request comes; then the epoch is -1. LEADER_NOT_AVAILABLE while there is no such agent
-            as many replicas are named as the topic was created with, the leader first, then other agents, then, as
-            offline, ids that no agent has: tools compare the number. What makes a record durable is the store
+            as many replicas are named as the topic was created with, the leader first, then other agents, then ids that
+            no agent has: tools compare the number. All are in sync: what makes a record durable is the store
             an agent that died is named for a few seconds more: clients that drop it would drop what waits for its
             partitions too. Kafka's Java client and librdkafka since 2.10, which bind calls to a node id and would wait
             for it until the call's deadline, find the id of an agent that died or left for a minute at the address of
@@ -39,7 +39,7 @@ from streamhouse.wire.kafka.messages.metadata import (
     MetadataResponseTopic,
 )
 from streamhouse.wire.kafka.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from streamhouse.wire.kafka.replicas import Replicas, replicas_of
+from streamhouse.wire.kafka.replicas import replicas_of
 from streamhouse.wire.kafka.schema import ZERO_UUID
 from streamhouse.wire.kafka.support import serves
 
@@ -115,13 +115,13 @@ def _node(leader: Leader) -> int | None:
     return leader.node_id if leader.session is not None else None
 
 
-def _partition(number: int, leader: Leader, replicas: Replicas) -> MetadataResponsePartition:
+def _partition(number: int, leader: Leader, replicas: Sequence[int]) -> MetadataResponsePartition:
     return MetadataResponsePartition(
-        error_code=ErrorCode.NONE if replicas.nodes else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
         leader_id=leader.node_id,
         leader_epoch=leader.epoch,
-        replica_nodes=replicas.nodes,
-        isr_nodes=replicas.in_sync,
-        offline_replicas=replicas.offline,
+        replica_nodes=list(replicas),
+        isr_nodes=list(replicas),
+        offline_replicas=[],
     )
