@@ -25,6 +25,7 @@ pytestmark = pytest.mark.spark
 PLACE = find(Connector.VIEW)
 WINDOW = "window(ts, '1 minute')"
 WINDOWS = f"SELECT {WINDOW} AS w, count(*) AS n FROM plays GROUP BY 1"
+COUNTS = "SELECT user, count(*) AS c FROM plays GROUP BY user"
 SESSION = "session_window(ts, '5 minutes')"
 NUMBERS = itertools.count()
 
@@ -46,6 +47,7 @@ def http(keeper: LiveAgent) -> Iterator[httpx.Client]:
 def lines(spark: SparkSession, tmp_path: Path) -> Lines:
     made = Lines(spark, tmp_path / "in", "ts TIMESTAMP, user STRING, n INT")
     made.stream().createOrReplaceTempView("plays")
+    spark.sql("SELECT 3 AS most").createOrReplaceTempView("limits")
     return made
 
 
@@ -108,6 +110,15 @@ def keep(spark: SparkSession, http: httpx.Client, keeper: LiveAgent, tmp_path: P
         (f"WITH t AS ({WINDOWS}) SELECT n, w AS when FROM t", ("when",), "update"),
         ("SELECT user, count(*) AS c FROM plays GROUP BY user HAVING c < 3", ("user",), "complete"),
         ("SELECT user, count(*) AS c FROM plays GROUP BY user ORDER BY c DESC LIMIT 3", ("user",), "complete"),
+        (f"WITH t AS ({COUNTS}) SELECT user, c FROM t WHERE c < 3", ("user",), "complete"),
+        (f"WITH t AS ({COUNTS}), u AS (SELECT * FROM t WHERE c < 3) SELECT * FROM u", ("user",), "complete"),
+        (f"SELECT * FROM ({COUNTS}) WHERE c < 3", ("user",), "complete"),
+        (f"WITH t AS ({COUNTS}) SELECT t.user, c FROM t JOIN limits ON c < most", None, "complete"),
+        (f"WITH t AS ({COUNTS}) SELECT t.user, c FROM t LEFT JOIN limits ON c < most", None, "complete"),
+        (f"WITH t AS ({COUNTS}) SELECT user, explode(sequence(c, 2)) AS c FROM t", None, "complete"),
+        ("WITH t AS (SELECT * FROM plays WHERE n > 1) SELECT user, sum(n) FROM t GROUP BY user", ("user",), "update"),
+        ("SELECT user, sum(n) FROM plays JOIN limits ON n < most GROUP BY user", ("user",), "update"),
+        (f"{COUNTS} UNION ALL SELECT 'all', count(*) FROM plays", None, "update"),
         ("SELECT count(*) AS c FROM plays", (), "update"),
         ("SELECT DISTINCT user, n FROM plays", ("user", "n"), "update"),
         ("SELECT user, n FROM plays WHERE n > 1", None, "append"),
@@ -194,11 +205,19 @@ def test_a_view_is_the_batch_result_across_micro_batches_late_records_and_restar
     assert (told["key"], told["rows"], told["batch"]) == (["w", "user"], 7, 3)
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("SELECT user, count(*) AS c FROM plays GROUP BY user HAVING c < 3", ()),
+        (f"WITH t AS ({COUNTS}) SELECT user, c FROM t WHERE c < 3", ()),
+        (f"WITH t AS ({COUNTS}) SELECT t.user, c FROM t JOIN limits ON c < most", ("user",)),
+    ],
+)
 def test_rows_that_leave_the_result_leave_the_view(
-    spark: SparkSession, lines: Lines, keep: Callable[..., Kept]
+    spark: SparkSession, lines: Lines, keep: Callable[..., Kept], text: str, key: tuple[str, ...]
 ) -> None:
-    kept = keep()
-    query = spark.sql("SELECT user, count(*) AS c FROM plays GROUP BY user HAVING c < 3")
+    kept = keep(key=key)
+    query = spark.sql(text)
     lines.add(play("10:00:00", "ann", 1), play("10:00:00", "bob", 1), play("10:00:00", "ann", 1))
     kept.run(query)
     assert [tuple(row) for row in kept.rows()] == [("ann", 2), ("bob", 1)]

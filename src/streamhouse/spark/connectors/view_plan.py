@@ -5,7 +5,7 @@ Owns        tracing columns of the result down to the columns that an aggregate 
 Leaves      rows to `view`, what may change without a new beginning to `sql.shapes`
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,11 @@ _TRANSPARENT: Final = (
     *("EventTimeWatermark", "UpdateEventTimeWatermarkColumn", "Repartition", "RepartitionByExpression", "WithCTE"),
 )
 """Operators that a key passes: what is below them by one row is above them by one at most."""
-_TAKES_ROWS_AWAY: Final = ("Filter", "Sort", "GlobalLimit", "LocalLimit")
+_HANDS_ON: Final = (
+    *("Project", "SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"),
+    *("Repartition", "RepartitionByExpression", "WithCTE", "CTERelationRef", "Union"),
+)
+"""Operators that leave out no row of what is below them; any other one may, a filter, a limit or a join."""
 _STATEFUL: Final = ("Aggregate", "Distinct", "Deduplicate", "DeduplicateWithinWatermark", "Join")
 _OTHER_STATE: Final = ("State", "FlatMapGroups")
 
@@ -68,19 +72,21 @@ def mode_of(frame: DataFrame) -> str:
     """The output mode that keeps a view right.
 
     Spark tells in mode update which rows are new or other, never which are gone. So where a row of an aggregate can go
-    (HAVING, LIMIT, sessions that merge), the whole result comes every time. Results of several steps that keep state
-    are only told once they are final.
+    (HAVING, LIMIT, a filter or a join above it, sessions that merge), the whole result comes every time; where Spark
+    can't do that either, it refuses the query. Results of several steps that keep state are only told once they are
+    final, if they ever are.
     """
     plan = frame._jdf.queryExecution().analyzed()
-    nodes = [(node, node.nodeName()) for node in _walk(plan) if node.isStreaming()]
+    nodes = [(node, node.nodeName()) for node in _walk(plan, _definitions(plan)) if node.isStreaming()]
     steps = [kind for node, kind in nodes if _keeps_state(node, kind)]
+    changing = "complete" if _loses_rows(plan, _definitions(plan)) else "update"
     if not steps or any(kind not in ("Aggregate", "Distinct") for kind in steps) or len(steps) > 1:
         # A join that never forgets feeds an aggregate that never ends: its rows change, they don't become final.
-        return "update" if unsupported(frame, ("append",)) and not unsupported(frame, ("update",)) else "append"
+        return changing if unsupported(frame, ("append",)) and not unsupported(frame, ("update",)) else "append"
     has_sessions = "session_window" in plan.toString()
     if has_sessions:
         return "append" if any(kind == "EventTimeWatermark" for _, kind in nodes) else "complete"
-    return "complete" if _loses_rows(plan) else "update"
+    return changing
 
 
 def _keeps_state(node: Any, kind: str) -> bool:
@@ -89,15 +95,18 @@ def _keeps_state(node: Any, kind: str) -> bool:
     return kind in _STATEFUL or any(word in kind for word in _OTHER_STATE)
 
 
-def _loses_rows(plan: Any) -> bool:
-    """Whether something between the aggregate and the result leaves rows out."""
-    for node in _walk(plan):
-        kind = node.nodeName()
-        if kind in ("Aggregate", "Distinct"):
-            return False
-        if kind in _TAKES_ROWS_AWAY:
-            return True
-    return False
+def _loses_rows(node: Any, definitions: Mapping[int, Any], *, is_above: bool = True) -> bool:
+    """Whether an operator between the result and a streaming aggregate can leave out a row that the aggregate changed.
+
+    Decided from the result inward. `is_above`: all operators so far hand every row on.
+    """
+    kind = node.nodeName()
+    if not node.isStreaming():
+        return False
+    if kind in ("Aggregate", "Distinct"):
+        return not is_above
+    hands_on = is_above and kind in _HANDS_ON
+    return any(_loses_rows(each, definitions, is_above=hands_on) for each in _below_of(node, definitions))
 
 
 # --- tracing
@@ -187,10 +196,30 @@ def _kind(expression: Any) -> str:
     return str(expression.getClass().getSimpleName())
 
 
-def _walk(node: Any) -> Iterator[Any]:
+def _definitions(plan: Any) -> dict[int, Any]:
+    """The queries of every WITH, by id."""
+    found: dict[int, Any] = {}
+    if plan.nodeName() == "WithCTE":
+        found |= {each.id(): each for each in _seq(plan.cteDefs())}
+    for child in _seq(plan.children()):
+        found |= _definitions(child)
+    return found
+
+
+def _walk(node: Any, definitions: Mapping[int, Any]) -> Iterator[Any]:
+    """Every operator, from the result inward; what a WITH names stands where it is used, as often as it is."""
     yield node
-    for child in _seq(node.children()):
-        yield from _walk(child)
+    for child in _below_of(node, definitions):
+        yield from _walk(child, definitions)
+
+
+def _below_of(node: Any, definitions: Mapping[int, Any]) -> list[Any]:
+    kind = node.nodeName()
+    if kind == "WithCTE":
+        return [node.plan()]
+    if kind == "CTERelationRef":
+        return [definitions[node.cteId()].child()] if node.cteId() in definitions else []
+    return _seq(node.children())
 
 
 def _seq(found: Any) -> list[Any]:
