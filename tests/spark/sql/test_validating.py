@@ -211,6 +211,12 @@ def test_statements_from_the_wire_are_judged_before_anything_is_made_of_them(che
     assert "through agents" in found.problems[0].text
 
 
+@pytest.mark.parametrize("source", ["orders", "STREAM(orders)"])
+def test_a_view_of_one_row_needs_no_key(check: Checker, source: str) -> None:
+    (found,) = check(f"CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS orders FROM {source};")
+    assert (found.problems, found.key) == ((), ())
+
+
 def test_inferred_columns_are_told(check: Checker) -> None:
     check.door.known.append(topic("events"))
     check.door.samples["events"] = [b'{"kind": "a"}'] * 3

@@ -170,8 +170,9 @@ def _continuous(spark: SparkSession, known: Extended, statement: Continuous, tex
         found += _target_problems(known, statement, columns, text)
         known.add(_target(known, statement, columns, options))
     else:
-        key, target = statement.key or key_of(bound.frame) or (), statement.name
-        found = _view_problems(statement, key, text)
+        grouped = statement.key or key_of(bound.frame)
+        key, target = grouped or (), statement.name
+        found = [] if grouped is not None else [_no_key(statement, text)]
         known.add(Table(name=statement.name, connector=Connector.VIEW, columns=columns, key=key))
     found += _key_problems(statement, key, columns, text)
     found += _watermark_problems(known, statement, options, bound, text)
@@ -242,17 +243,13 @@ def _target(known: Extended, statement: CreatePipeline, columns: Iterable[Column
     return Table(name=statement.target, connector=Connector.TOPIC, columns=own, options={"format": options.fmt})
 
 
-def _view_problems(statement: CreateView, key: Sequence[str], text: str) -> list[Problem]:
-    if key:
-        return []
-    return [
-        _problem(
-            text,
-            statement.select_start,
-            "a view needs a key, and the query groups by nothing",
-            f"CREATE MATERIALIZED VIEW {statement.name} KEY (column) AS …",
-        )
-    ]
+def _no_key(statement: CreateView, text: str) -> Problem:
+    return _problem(
+        text,
+        statement.select_start,
+        "a view needs a key, and the query groups by nothing",
+        f"CREATE MATERIALIZED VIEW {statement.name} KEY (column) AS …",
+    )
 
 
 def _key_problems(statement: Continuous, key: Sequence[str], columns: Sequence[Column], text: str) -> list[Problem]:
