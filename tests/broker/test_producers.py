@@ -183,12 +183,18 @@ def test_a_producer_in_doubt_may_have_begun_a_new_epoch_unseen() -> None:
     assert producers.copy().judge(NAME, header(3, epoch=1)) is None
 
 
-def test_no_snapshot_says_what_is_in_doubt() -> None:
+def test_a_snapshot_says_who_is_in_doubt_and_still_tells_duplicates() -> None:
     producers = table()
     store(producers, header(0), header(0, producer=8))
     producers.doubt()
     store(producers, header(5))
-    assert [entry.producer_id for entry in producers.copy().entries(now_ms=0)] == [7]
+    entries = decode_producers(encode_producers(producers.copy().entries(now_ms=0)))
+    assert [(entry.producer_id, entry.is_doubtful) for entry in entries] == [(8, True), (7, False)]
+    restored = ProducerTable(entries, limit=100, expire_ms=1000)
+    original = restored.judge(NAME, header(0, producer=8))
+    assert original is not None
+    assert original == producers.judge(NAME, header(0, producer=8))
+    assert restored.judge(NAME, header(9, producer=8)) is None  # what lies between may be on a disk that nobody reads
 
 
 # --- idempotency keys
@@ -418,7 +424,7 @@ def test_an_open_transaction_of_a_producer_in_doubt_stays_open_and_the_producer_
     producers.record(header(0, producer=8), 101, now_ms=0)
     producers.doubt(102)
     entries = decode_producers(encode_producers(producers.entries(now_ms=0)))
-    assert [entry.producer_id for entry in entries] == [7]
+    assert [(entry.producer_id, entry.is_doubtful) for entry in entries] == [(7, True), (8, True)]
     restored = ProducerTable(entries, limit=100, expire_ms=1000)
     assert restored.judge(NAME, within(9)) is None  # what lies between may be on that disk
     assert restored.end(end(1), 300, now_ms=0) == AbortedTransaction(7, 100, 300)

@@ -12,6 +12,7 @@ from streamhouse.stores.metadata.transaction import Transaction
 from streamhouse.stores.metadata.transactions import segments
 
 from .mutation import Mutation, Patch
+from .team_mutations import refused_runs_dropped
 
 
 def replaced_runs_are_taken_for_others(patch: Patch) -> None:
@@ -19,6 +20,7 @@ def replaced_runs_are_taken_for_others(patch: Patch) -> None:
         return False
 
     patch.setattr(segments, "_was_replaced", never)
+    refused_runs_dropped(patch)
 
 
 REWRITING: Final[Mapping[str, Any]] = {

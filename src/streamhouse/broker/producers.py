@@ -80,7 +80,7 @@ class ProducerTable:
 
     def doubt(self, from_offset: int | None = None) -> "ProducerTable":
         """Later batches of these producers may be on a disk that nobody can read. What is remembered still tells
-        duplicates; where a producer is, it is asked once, and until then no snapshot says so.
+        duplicates; where a producer is, it is asked once.
 
         From `from_offset` on, if that is known, anybody may have begun a transaction there.
         """
@@ -290,17 +290,15 @@ class ProducerTable:
                 self.aborted.append(ended)
 
     def entries(self, *, now_ms: int) -> list[ProducerEntry]:
-        """What the snapshot holds: everybody who was heard of within the expiry, and of whom nothing is in doubt; and
-        whatever has an open transaction, or had one of which nothing else is remembered."""
+        """What the snapshot holds: everybody who was heard of within the expiry, or has an open transaction. It says of
+        whom something is in doubt: what is remembered of those still tells duplicates, after the next failover too."""
         horizon = now_ms - self._expire_ms
         kept: list[ProducerEntry] = []
         for entry in (*self._entries.values(), *self._keys.values()):
             if entry.last_timestamp_ms < horizon and entry.transaction_first is None:
                 continue
-            if entry.producer_id not in self._doubtful:
-                kept.append(entry._replace(is_doubtful=False) if entry.is_doubtful else entry)
-            elif entry.has_transactions:
-                kept.append(entry._replace(is_doubtful=True))
+            is_doubtful = entry.producer_id in self._doubtful
+            kept.append(entry if entry.is_doubtful == is_doubtful else entry._replace(is_doubtful=is_doubtful))
         return kept
 
 
