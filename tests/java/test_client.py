@@ -47,7 +47,7 @@ uncommitted: [a0, a1, a2, a3, a4, a5]
 offset: 3
 replaced: ProducerFencedException
 fenced: ProducerFencedException
-late: ProducerFencedException
+late: InvalidTxnStateException
 last: second
 state: Empty
 state: Ongoing 45000 [payments-1]
