@@ -11,12 +11,14 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from streamhouse.spark.jvm import analyzed_plan
+
 
 def unsupported(frame: DataFrame, modes: Sequence[str]) -> PySparkException | None:
     """Why Spark would not start the query in any of these modes; None where it would."""
     jvm: Any = frame.sparkSession._jvm
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    plan, first = frame._jdf.queryExecution().analyzed(), None
+    plan, first = analyzed_plan(frame).root, None
     for mode in modes:
         try:
             checker.checkForStreaming(plan, getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())())

@@ -5,18 +5,20 @@ Owns        tracing columns of the result down to the columns that an aggregate 
 Leaves      rows to `view`, what may change without a new beginning to `sql.shapes`
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
 from streamhouse.errors import Rejected
 from streamhouse.spark.connectors.output_modes import unsupported
+from streamhouse.spark.jvm import Plan, analyzed_plan, id_of, kind_of, scala_seq, without_alias
 
 _TRANSPARENT: Final = (
     *("Project", "SubqueryAlias", "Filter", "Sort", "GlobalLimit", "LocalLimit", "View", "ResolvedHint"),
-    *("EventTimeWatermark", "UpdateEventTimeWatermarkColumn", "Repartition", "RepartitionByExpression", "WithCTE"),
+    *("EventTimeWatermark", "UpdateEventTimeWatermarkColumn", "Repartition", "RepartitionByExpression"),
+    *("WithCTE", "CTERelationRef"),
 )
 """Operators that a key passes: what is below them by one row is above them by one at most."""
 _HANDS_ON: Final = (
@@ -43,29 +45,24 @@ def key_of(frame: DataFrame) -> tuple[str, ...] | None:
     None where there is no aggregate; none at all where it has no GROUP BY. Raises `Rejected` where a column that it
     groups by isn't in the result.
     """
-    plan = frame._jdf.queryExecution().analyzed()
-    columns = [_Column(each.name(), each.exprId().id()) for each in _seq(plan.output())]
-    definitions: dict[int, Any] = {}
+    plan = analyzed_plan(frame)
+    node = plan.root
+    columns = [_Column(each.name(), id_of(each)) for each in scala_seq(node.output())]
     while True:
-        kind = plan.nodeName()
+        kind = kind_of(node)
         if kind == "Aggregate":
-            return _grouped(plan, columns)
+            return _grouped(node, columns)
         if kind == "Distinct":
             return tuple(column.name for column in columns)
         if kind.startswith("Deduplicate"):
-            return _kept([each.exprId().id() for each in _seq(plan.keys())], columns)
-        if kind == "CTERelationRef":
-            plan, columns = _entered(plan, definitions, columns)
-            continue
+            return _kept([id_of(each) for each in scala_seq(node.keys())], columns)
         if kind not in _TRANSPARENT:
             return None
         if kind == "Project":
-            columns = _below(columns, plan.projectList())
-        if kind == "WithCTE":
-            definitions |= {each.id(): each for each in _seq(plan.cteDefs())}
-            plan = plan.plan()
-        else:
-            plan = plan.children().apply(0)
+            columns = _below(columns, node.projectList())
+        elif kind == "CTERelationRef":
+            columns = _entered(plan.entered(node), columns)
+        node = plan.inputs(node)[0]
 
 
 def mode_of(frame: DataFrame) -> str:
@@ -76,14 +73,14 @@ def mode_of(frame: DataFrame) -> str:
     can't do that either, it refuses the query. Results of several steps that keep state are only told once they are
     final, if they ever are.
     """
-    plan = frame._jdf.queryExecution().analyzed()
-    nodes = [(node, node.nodeName()) for node in _walk(plan, _definitions(plan)) if node.isStreaming()]
+    plan = analyzed_plan(frame)
+    nodes = [(node, kind_of(node)) for node in plan.walk() if node.isStreaming()]
     steps = [kind for node, kind in nodes if _keeps_state(node, kind)]
-    changing = "complete" if _loses_rows(plan, _definitions(plan)) else "update"
+    changing = "complete" if _loses_rows(plan, plan.root) else "update"
     if not steps or any(kind not in ("Aggregate", "Distinct") for kind in steps) or len(steps) > 1:
         # A join that never forgets feeds an aggregate that never ends: its rows change, they don't become final.
         return changing if unsupported(frame, ("append",)) and not unsupported(frame, ("update",)) else "append"
-    has_sessions = "session_window" in plan.toString()
+    has_sessions = "session_window" in plan.root.toString()
     if has_sessions:
         return "append" if any(kind == "EventTimeWatermark" for _, kind in nodes) else "complete"
     return changing
@@ -91,22 +88,22 @@ def mode_of(frame: DataFrame) -> str:
 
 def _keeps_state(node: Any, kind: str) -> bool:
     if kind == "Join":
-        return all(each.isStreaming() for each in _seq(node.children()))
+        return all(each.isStreaming() for each in scala_seq(node.children()))
     return kind in _STATEFUL or any(word in kind for word in _OTHER_STATE)
 
 
-def _loses_rows(node: Any, definitions: Mapping[int, Any], *, is_above: bool = True) -> bool:
+def _loses_rows(plan: Plan, node: Any, *, is_above: bool = True) -> bool:
     """Whether an operator between the result and a streaming aggregate can leave out a row that the aggregate changed.
 
     Decided from the result inward. `is_above`: all operators so far hand every row on.
     """
-    kind = node.nodeName()
+    kind = kind_of(node)
     if not node.isStreaming():
         return False
     if kind in ("Aggregate", "Distinct"):
         return not is_above
     hands_on = is_above and kind in _HANDS_ON
-    return any(_loses_rows(each, definitions, is_above=hands_on) for each in _below_of(node, definitions))
+    return any(_loses_rows(plan, each, is_above=hands_on) for each in plan.inputs(node))
 
 
 # --- tracing
@@ -114,7 +111,7 @@ def _loses_rows(node: Any, definitions: Mapping[int, Any], *, is_above: bool = T
 
 def _below(columns: list[_Column], made: Any) -> list[_Column]:
     """The columns as the operator below has them; those that are computed here are of no key."""
-    known = {each.exprId().id(): each for each in _seq(made)}
+    known = {id_of(each): each for each in scala_seq(made)}
     found = []
     for column in columns:
         expression = known.get(column.attribute)
@@ -127,29 +124,26 @@ def _below(columns: list[_Column], made: Any) -> list[_Column]:
 
 
 def _traced(column: _Column, expression: Any) -> _Column | None:
-    kind = _kind(expression)
+    kind = kind_of(expression)
     if kind == "Alias":
         return _traced(column, expression.child())
     if kind == "AttributeReference":
-        return _Column(column.name, expression.exprId().id(), column.field)
-    if kind == "GetStructField" and column.field is None and _kind(expression.child()) == "AttributeReference":
-        return _Column(column.name, expression.child().exprId().id(), expression.extractFieldName())
+        return _Column(column.name, id_of(expression), column.field)
+    if kind == "GetStructField" and column.field is None and kind_of(expression.child()) == "AttributeReference":
+        return _Column(column.name, id_of(expression.child()), expression.extractFieldName())
     return None
 
 
-def _entered(reference: Any, definitions: dict[int, Any], columns: list[_Column]) -> tuple[Any, list[_Column]]:
-    """What a name of a WITH stands for; its columns are the same, in the same places."""
-    plan = definitions[reference.cteId()].child()
-    places = {each.exprId().id(): place for place, each in enumerate(_seq(reference.output()))}
-    below = [each.exprId().id() for each in _seq(plan.output())]
-    return plan, [_Column(each.name, below[places[each.attribute]], each.field) for each in columns]
+def _entered(inner: Mapping[int, int], columns: list[_Column]) -> list[_Column]:
+    """The columns as the query that a WITH names has them."""
+    return [replace(each, attribute=inner[each.attribute]) for each in columns]
 
 
 def _grouped(aggregate: Any, columns: list[_Column]) -> tuple[str, ...]:
     """For each expression that it groups by, the column that has it, else those that have fields of it."""
-    made = {each.exprId().id(): each for each in _seq(aggregate.aggregateExpressions())}
+    made = {id_of(each): each for each in scala_seq(aggregate.aggregateExpressions())}
     key: list[str] = []
-    for expression in _seq(aggregate.groupingExpressions()):
+    for expression in scala_seq(aggregate.groupingExpressions()):
         whole = [column.name for column in columns if _is(made.get(column.attribute), expression) and not column.field]
         parts = [column.name for column in columns if _is_part(made.get(column.attribute), column, expression)]
         if not whole and not parts:
@@ -159,17 +153,17 @@ def _grouped(aggregate: Any, columns: list[_Column]) -> tuple[str, ...]:
 
 
 def _is(made: Any, grouped: Any) -> bool:
-    return made is not None and bool(_plain(made).semanticEquals(grouped))
+    return made is not None and bool(without_alias(made).semanticEquals(grouped))
 
 
 def _is_part(made: Any, column: _Column, grouped: Any) -> bool:
     """A field of a window: `window.start AS begins`, here or above."""
     if made is None:
         return False
-    expression = _plain(made)
+    expression = without_alias(made)
     if column.field is not None:
         return bool(expression.semanticEquals(grouped))
-    return _kind(expression) == "GetStructField" and bool(expression.child().semanticEquals(grouped))
+    return kind_of(expression) == "GetStructField" and bool(expression.child().semanticEquals(grouped))
 
 
 def _kept(attributes: list[int], columns: list[_Column]) -> tuple[str, ...]:
@@ -183,44 +177,3 @@ def _not_selected(what: str) -> Rejected:
     return Rejected(
         f"a view's row is found by what it is grouped by; missing={what} do=select it as well, or say KEY (…) yourself"
     )
-
-
-# --- the JVM's trees
-
-
-def _plain(expression: Any) -> Any:
-    return _plain(expression.child()) if _kind(expression) == "Alias" else expression
-
-
-def _kind(expression: Any) -> str:
-    return str(expression.getClass().getSimpleName())
-
-
-def _definitions(plan: Any) -> dict[int, Any]:
-    """The queries of every WITH, by id."""
-    found: dict[int, Any] = {}
-    if plan.nodeName() == "WithCTE":
-        found |= {each.id(): each for each in _seq(plan.cteDefs())}
-    for child in _seq(plan.children()):
-        found |= _definitions(child)
-    return found
-
-
-def _walk(node: Any, definitions: Mapping[int, Any]) -> Iterator[Any]:
-    """Every operator, from the result inward; what a WITH names stands where it is used, as often as it is."""
-    yield node
-    for child in _below_of(node, definitions):
-        yield from _walk(child, definitions)
-
-
-def _below_of(node: Any, definitions: Mapping[int, Any]) -> list[Any]:
-    kind = node.nodeName()
-    if kind == "WithCTE":
-        return [node.plan()]
-    if kind == "CTERelationRef":
-        return [definitions[node.cteId()].child()] if node.cteId() in definitions else []
-    return _seq(node.children())
-
-
-def _seq(found: Any) -> list[Any]:
-    return [found.apply(place) for place in range(found.size())]

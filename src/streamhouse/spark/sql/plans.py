@@ -9,7 +9,7 @@ do that aren't known here is taken for the latter: a column too many is read the
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.format.tokens import TokenKind, tokens_of
 from streamhouse.model.table import Column
+from streamhouse.spark.jvm import id_of, kind_of, optimized_plan, parse_plan, scala_seq
 
 _RELATION: Final = re.compile(r"'UnresolvedRelation \[([^\]]*)\], \[[^\]]*\], (true|false)")
 _DESCRIBED: Final = re.compile(r"'UnresolvedTableOrView \[([^\]]*)\]")
@@ -64,7 +65,7 @@ class Used:
 
 def names_in(session: SparkSession, text: str) -> list[Used]:
     """The tables that a query names; raises Spark's ParseException where it is none."""
-    tree = _parsed(session, text).toString()
+    tree = parse_plan(session, text).toString()
     local = {name.strip().lower() for group in _CTE.findall(tree) for name in group.split(",")}
     # A string of the query may read like a plan; a name is also a word of the text.
     words = {token.value for token in tokens_of(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)}
@@ -87,14 +88,10 @@ class Nature(Enum):
 
 
 def nature_of(session: SparkSession, text: str) -> Nature:
-    plan = _parsed(session, text)
+    plan = parse_plan(session, text)
     if not _class(session, _COMMAND).isInstance(plan):
         return Nature.QUERY
-    return Nature.WORDS if plan.nodeName().startswith(("Describe", "Show", "Explain")) else Nature.COMMAND
-
-
-def _parsed(session: SparkSession, text: str) -> Any:
-    return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    return Nature.WORDS if kind_of(plan).startswith(("Describe", "Show", "Explain")) else Nature.COMMAND
 
 
 def _class(session: SparkSession, name: str) -> Any:
@@ -123,38 +120,27 @@ class Placeholders:
 
 def needed_columns(frame: DataFrame, placeholders: Placeholders) -> dict[str, frozenset[str]]:
     """The columns that a query over placeholders uses of each, for those that it reads at all."""
-    plan = frame._jdf.queryExecution().optimizedPlan()
-    nodes = [node for root in (plan, *_seq(plan.subqueriesAll())) for node in _walk(root)]
-    used = _ids(plan.output())
-    for root in _seq(plan.subqueriesAll()):
-        used |= _ids(root.output())
+    plan = optimized_plan(frame)
+    used = _ids(plan.root.output())
     leaves = []
-    for node in nodes:
-        kind = node.nodeName()
-        if node.children().isEmpty():
+    for node in plan.walk(into_subqueries=True):
+        inputs = plan.inputs(node)
+        if not inputs:
             leaves.append(node)
             continue
         used |= _ids(node.references().toSeq())
-        if kind not in _BY_NAME:
-            for child in _seq(node.children()):
-                used |= _ids(child.output())
+        by_position = plan.subqueries(node)
+        if kind_of(node) not in _BY_NAME:
+            by_position += inputs
+        for each in by_position:
+            used |= _ids(each.output())
     found: dict[str, frozenset[str]] = {}
     for leaf in leaves:
-        if leaf.getClass().getSimpleName() == "LogicalRDD" and (rdd := leaf.rdd().id()) in placeholders.names:
+        if kind_of(leaf) == "LogicalRDD" and (rdd := leaf.rdd().id()) in placeholders.names:
             name = placeholders.names[rdd]
-            columns = {each.name() for each in _seq(leaf.output()) if each.exprId().id() in used}
+            columns = {each.name() for each in scala_seq(leaf.output()) if id_of(each) in used}
             found[name] = found.get(name, frozenset()) | columns
     return found
-
-
-def _walk(node: Any) -> Iterator[Any]:
-    yield node
-    for child in _seq(node.children()):
-        yield from _walk(child)
-
-
-def _seq(found: Any) -> list[Any]:
-    return [found.apply(index) for index in range(found.size())]
 
 
 def _ids(attributes: Any) -> set[int]:

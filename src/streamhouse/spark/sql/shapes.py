@@ -15,6 +15,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from streamhouse.model.pipeline import Shape
+from streamhouse.spark.jvm import Plan, analyzed_plan, id_of, kind_of, scala_seq
 from streamhouse.spark.sql.binding import Read
 
 _ID: Final = re.compile(r"#\d+L?(?:-T\d+ms)?")
@@ -25,7 +26,7 @@ _GAP: Final = re.compile(r"cast\(([\w ]+) as interval\)")
 
 def shape_of(frame: DataFrame, reads: Iterable[Read] = ()) -> Shape:
     """`reads` tell which columns a join keeps; without them a join is known by its condition alone."""
-    plan = _Plan(frame._jdf.queryExecution().analyzed())
+    plan = _Plan(analyzed_plan(frame))
     nodes = list(plan.walk())
     streams = [_stream_of(node) for node in nodes if _is_stream(node)]
     kept = {read.name.lower(): [column.name for column in read.table.columns or ()] for read in reads}
@@ -37,83 +38,61 @@ def shape_of(frame: DataFrame, reads: Iterable[Read] = ()) -> Shape:
 
 
 class _Plan:
-    """An analysed plan, each WITH where it is used: the order in which a checkpoint counts sources."""
+    """What attributes of an analysed plan are made of."""
 
-    def __init__(self, root: Any) -> None:
-        self._root = root
-        self._defined = {each.id(): each.child() for each in _definitions(root)}
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
 
     def walk(self, node: Any = None) -> Iterator[Any]:
-        """From the top, left to right; what a view is made of is left to whoever made it."""
-        node = self._root if node is None else node
-        yield node
-        for child in self._below(node):
-            yield from self.walk(child)
-
-    def _below(self, node: Any) -> list[Any]:
-        kind = node.nodeName()
-        if kind == "WithCTE":
-            return [node.plan()]
-        if kind == "CTERelationRef":
-            return [self._defined[node.cteId()]] if node.cteId() in self._defined else []
-        return [] if kind == "View" else _seq(node.children())
+        """What a view is made of is left to whoever made it."""
+        return self._plan.walk(node, into_views=False)
 
     def definition(self, node: Any, wanted: int) -> str:
         """What an attribute is made of, by whatever operator below makes it."""
         for below in self.walk(node):
-            kind = below.nodeName()
+            kind = kind_of(below)
             if kind == "Expand" and _has(below.output(), wanted) and not _has(below.child().output(), wanted):
                 return _plain(below.projections().toString())
-            if kind == "CTERelationRef" and (inner := self._inner(below, wanted)) not in (None, wanted):
-                return self.definition(self._defined[below.cteId()], inner or wanted)
+            if kind == "CTERelationRef" and (inner := self._plan.entered(below).get(wanted, wanted)) != wanted:
+                return self.definition(self._plan.definitions[below.cteId()], inner)
             for each in _made(below):
-                if each.nodeName() == "Alias" and each.exprId().id() == wanted:
+                if kind_of(each) == "Alias" and id_of(each) == wanted:
                     source = each.child()
-                    is_renamed = source.nodeName() == "AttributeReference"
-                    return self.definition(below, source.exprId().id()) if is_renamed else _plain(source.toString())
+                    is_renamed = kind_of(source) == "AttributeReference"
+                    return self.definition(below, id_of(source)) if is_renamed else _plain(source.toString())
         return ""
-
-    def _inner(self, reference: Any, wanted: int) -> int | None:
-        """The attribute of a WITH that one of a reference to it stands for: they agree by position."""
-        outer, defined = _seq(reference.output()), self._defined.get(reference.cteId())
-        inner = _seq(defined.output()) if defined is not None else []
-        pairs = zip(outer, inner, strict=False)
-        return next((each.exprId().id() for one, each in pairs if one.exprId().id() == wanted), None)
-
-
-def _definitions(node: Any) -> Iterator[Any]:
-    if node.nodeName() == "WithCTE":
-        yield from _seq(node.cteDefs())
-    for child in _seq(node.children()):
-        yield from _definitions(child)
 
 
 def _is_stream(node: Any) -> bool:
-    kind = node.nodeName()
+    kind = kind_of(node)
     return bool(kind in ("View", "StreamingRelationV2", "StreamingRelation") and _streams(node))
 
 
 def _streams(node: Any) -> bool:
-    return bool(node.child().isStreaming() if node.nodeName() == "View" else node.isStreaming())
+    return bool(node.child().isStreaming() if kind_of(node) == "View" else node.isStreaming())
 
 
 def _stream_of(node: Any) -> str:
-    if node.nodeName() == "View":
+    if kind_of(node) == "View":
         return str(node.desc().identifier().table())
-    options = node.extraOptions() if node.nodeName() == "StreamingRelationV2" else {}
+    options = node.extraOptions() if kind_of(node) == "StreamingRelationV2" else {}
     return str(options.get("topic") or options.get("path") or node.sourceName())
 
 
 def _state_of(plan: _Plan, node: Any, kept: dict[str, list[str]]) -> str | None:
-    kind = node.nodeName()
+    kind = kind_of(node)
     if kind == "Aggregate":
-        functions = dict.fromkeys(text for each in _seq(node.aggregateExpressions()) for text in _functions_in(each))
-        return f"aggregate by {_keys(plan, node, _seq(node.groupingExpressions()))}: {', '.join(functions) or 'none'}"
+        functions = dict.fromkeys(
+            text for each in scala_seq(node.aggregateExpressions()) for text in _functions_in(each)
+        )
+        return (
+            f"aggregate by {_keys(plan, node, scala_seq(node.groupingExpressions()))}: {', '.join(functions) or 'none'}"
+        )
     if kind == "Distinct":
-        return f"aggregate by {_keys(plan, node, _seq(node.output()))}: none"
+        return f"aggregate by {_keys(plan, node, scala_seq(node.output()))}: none"
     if kind.startswith("Deduplicate"):
         how = "deduplicate within watermark" if "Within" in kind else "deduplicate"
-        return f"{how} by {_keys(plan, node, _seq(node.keys()))}"
+        return f"{how} by {_keys(plan, node, scala_seq(node.keys()))}"
     if kind == "Join" and node.left().isStreaming() and node.right().isStreaming():
         return _join(plan, node, kept)
     return kind if kind == "GlobalLimit" or "WithState" in kind else None
@@ -138,20 +117,20 @@ def _type_of(key: Any) -> str:
 
 
 def _length_of(plan: _Plan, node: Any, key: Any) -> str:
-    if key.dataType().simpleString() != _WINDOW or key.nodeName() != "AttributeReference":
+    if key.dataType().simpleString() != _WINDOW or kind_of(key) != "AttributeReference":
         return ""
-    return _length_in(plan.definition(node, key.exprId().id()))
+    return _length_in(plan.definition(node, id_of(key)))
 
 
 def _made(node: Any) -> list[Any]:
-    kind = node.nodeName()
+    kind = kind_of(node)
     if kind == "Project":
-        return _seq(node.projectList())
-    return _seq(node.aggregateExpressions()) if kind == "Aggregate" else []
+        return scala_seq(node.projectList())
+    return scala_seq(node.aggregateExpressions()) if kind == "Aggregate" else []
 
 
 def _has(attributes: Any, wanted: int) -> bool:
-    return any(each.exprId().id() == wanted for each in _seq(attributes))
+    return any(id_of(each) == wanted for each in scala_seq(attributes))
 
 
 def _length_in(definition: str) -> str:
@@ -165,16 +144,12 @@ def _length_in(definition: str) -> str:
 
 
 def _functions_in(expression: Any) -> Iterator[str]:
-    if expression.nodeName() == "AggregateExpression":
+    if kind_of(expression) == "AggregateExpression":
         yield _plain(expression.toString())
         return
-    for child in _seq(expression.children()):
+    for child in scala_seq(expression.children()):
         yield from _functions_in(child)
 
 
 def _plain(text: str) -> str:
     return _ID.sub("", text)
-
-
-def _seq(found: Any) -> list[Any]:
-    return [found.apply(index) for index in range(found.size())]

@@ -9,12 +9,12 @@ of it, in subqueries, CTEs and behind EXPLAIN too, must be on a list. What isn't
 judged by the group that Spark documents them in; those that call Java or read files are in none that is allowed.
 """
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from streamhouse.errors import StatementError
+from streamhouse.spark.jvm import kind_of, parse_plan, scala_seq, walk_everything, walk_expression
 
 HINT: Final = "as the worker's user, with `streamhouse sql`, it can be asked"
 
@@ -73,9 +73,9 @@ _RUN_TIME_NAMES: Final = "UnresolvedIdentifier"
 
 def check_untrusted(session: SparkSession, text: str) -> None:
     """Raise `StatementError` for what may not be run for this caller, and Spark's ParseException for what is no SQL."""
-    plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    plan = parse_plan(session, text)
     functions = _Functions(session)
-    kind = _kind(plan)
+    kind = kind_of(plan)
     if kind in WRAPPERS:
         plan = getattr(plan, WRAPPERS[kind])()
         _check(plan, OPERATORS, functions)
@@ -84,19 +84,19 @@ def check_untrusted(session: SparkSession, text: str) -> None:
 
 
 def _check(plan: Any, allowed: frozenset[str], functions: "_Functions") -> None:
-    for operator in _operators(plan):
-        kind = _kind(operator)
+    for operator in walk_everything(plan):
+        kind = kind_of(operator)
         if kind not in allowed:
             raise _refused(f"only queries can be asked through agents, and this is a {kind}")
         if kind == "UnresolvedTableValuedFunction":
             functions.check_table_function(_name(operator.name()))
-        for expression in _seq(operator.expressions()):
+        for expression in scala_seq(operator.expressions()):
             _check_expression(expression, functions)
 
 
 def _check_expression(expression: Any, functions: "_Functions") -> None:
-    for each in _expressions(expression):
-        kind = _kind(each)
+    for each in walk_expression(expression):
+        kind = kind_of(each)
         if _RUN_TIME_NAMES in kind:
             raise _refused("IDENTIFIER can't be used through agents: it makes names of text")
         if kind == "UnresolvedFunction":
@@ -128,30 +128,9 @@ class _Functions:
             raise _refused(f"{name} can't be used through agents: it reaches beyond its arguments")
 
 
-def _operators(plan: Any) -> Iterator[Any]:
-    """The plan's operators, those of CTEs and subqueries among them."""
-    yield plan
-    for child in (*_seq(plan.children()), *_seq(plan.innerChildren())):
-        yield from _operators(child)
-
-
-def _expressions(expression: Any) -> Iterator[Any]:
-    yield expression
-    for child in _seq(expression.children()):
-        yield from _expressions(child)
-
-
-def _kind(node: Any) -> str:
-    return str(node.getClass().getSimpleName()).removesuffix("$")
-
-
 def _name(parts: Any) -> str:
     """The last part of a name: `system.builtin.abs` is abs."""
     return str(parts.last()).lower()
-
-
-def _seq(found: Any) -> list[Any]:
-    return [found.apply(index) for index in range(found.size())]
 
 
 def _refused(what: str) -> StatementError:
