@@ -12,6 +12,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+RUNS   := $(VENV)/.installed-to-run
 CLASSES := .cache/spark-classes.jsa
 
 DATA   ?= ./data
@@ -42,20 +43,39 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install one, or say: make PYTHON=/path/to/python3"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
+# uv installs in seconds what takes pip minutes; pip, which knows the mirrors of pip.conf, takes over where uv can't.
 # Hashes are checked for every download; the build backend comes from the lock as well, so building fetches nothing.
-# What was installed is compiled on all processors; pip would do so on one.
-$(STAMP): requirements/dev.txt pyproject.toml $(wildcard setup.py) $(wildcard src/streamhouse/format/*.c) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements/dev.txt
-	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+UV      := $(BIN)/uv
+PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+SOURCES := pyproject.toml setup.py $(wildcard src/streamhouse/format/*.c src/streamhouse/format/*.h)
+
+define INSTALL
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $(1) \
+	  || { echo "uv could not install it; trying pip"; $(PIP) --no-compile --require-hashes -r $(1); }
+	$(PIP) --no-deps --no-build-isolation -e .
+endef
+
+$(UV): requirements/uv.txt | $(BIN)/python
+	$(PIP) --require-hashes -r requirements/uv.txt
 	@touch $@
 
+# What running needs: the agent, SQL and pipelines on Spark, lake tables, the servers of `make cluster`.
+$(RUNS): requirements/run.txt $(SOURCES) | $(UV)
+	$(call INSTALL,requirements/run.txt)
+	@touch $@
+
+# That and what testing needs. Tests start commands by the hundred: all of it is compiled once, on all processors.
+$(STAMP): requirements/dev.txt $(SOURCES) | $(UV)
+	$(call INSTALL,requirements/dev.txt)
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
+	@touch $@ $(RUNS)
+
 .PHONY: run
-run: $(STAMP) ## an agent on 127.0.0.1:9092 (Kafka) and :8080 (HTTP), data in ./data; DATA=… UP='--fsync always'
+run: $(RUNS) ## an agent on 127.0.0.1:9092 (Kafka) and :8080 (HTTP), data in ./data; DATA=… UP='--fsync always'
 	@exec $(BIN)/streamhouse up --data $(DATA) $(UP)
 
 .PHONY: cluster
-cluster: $(STAMP) ## PostgreSQL, an S3 server and 3 agents, Kafka from port 9092 on, in ./cluster; DIR=… AGENTS=5 CLUSTER='--lease-ttl 3s'
+cluster: $(RUNS) ## PostgreSQL, an S3 server and 3 agents, Kafka from port 9092 on, in ./cluster; DIR=… AGENTS=5 CLUSTER='--lease-ttl 3s'
 	@exec $(BIN)/streamhouse dev cluster --dir $(DIR) --agents $(AGENTS) --kafka-port 9092 --http-port 8080 $(CLUSTER)
 
 # --- while working ------------------------------------------------------------------------------------------------
@@ -183,6 +203,8 @@ lock: $(STAMP) ## resolve the dependencies anew and write requirements/*.txt; AR
 	$(COMPILE) pyproject.toml --extra server -o requirements/runtime.txt $(ARGS)
 	$(COMPILE) requirements/build.in -o requirements/build.txt $(ARGS)
 	$(COMPILE) pyproject.toml requirements/tools.in --extra dev -o requirements/dev.txt $(ARGS)
+	$(COMPILE) requirements/uv.in --constraints requirements/dev.txt -o requirements/uv.txt
+	$(COMPILE) pyproject.toml requirements/build.in --extra run --constraints requirements/dev.txt -o requirements/run.txt
 
 .PHONY: clean
 clean: ## remove .venv and everything that tools left behind (never ./data or ./cluster)
