@@ -50,6 +50,7 @@ PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := pyproject.toml setup.py $(wildcard src/streamhouse/format/*.c src/streamhouse/format/*.h)
 
 define INSTALL
+	@echo "installing the locked packages of $(1) into $(VENV); less than a minute, once"
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $(1) \
 	  || { echo "uv could not install it; trying pip"; $(PIP) --no-compile --require-hashes -r $(1); }
 	$(PIP) --no-deps --no-build-isolation -e .

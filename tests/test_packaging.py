@@ -28,7 +28,7 @@ COMMAND_LINE = WITHOUT_SERVER + "from streamhouse.cli.main import main\nmain()\n
 LIMIT_S = 60
 
 ROOT = Path(__file__).parents[1]
-TEXTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml", "setup.py")
+TEXTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "pyproject.toml", "setup.py")
 FOLDERS = ("benchmarks", "deploy", "docs", "examples", "requirements", "src", "tests", "tools")
 SUFFIXES = ("", ".html", ".in", ".ipynb", ".js", ".json", ".md", ".py", ".sh", ".sql", ".toml", ".txt", ".yaml", ".yml")
 FOREIGN = re.compile(

@@ -39,6 +39,7 @@ from streamhouse.broker.wal.recovery import DiskWals
 from streamhouse.clock import Ids, SystemClock, limited
 from streamhouse.config import AgentSettings, Settings, exposed_listeners, exposure_warning, parse_address
 from streamhouse.errors import Misconfigured, Stopping
+from streamhouse.format.extensions import extension_warning, missing_extensions
 from streamhouse.model.lease import Address, Session
 from streamhouse.model.names import NodeId, SessionId
 from streamhouse.stores.metadata.base import MetadataStore
@@ -102,6 +103,8 @@ async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None
     configure_logging(log_format=settings.agent.log_format, level=settings.agent.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     if warning := exposure_warning(exposed_listeners(settings)):
+        log.warning(warning)
+    if warning := extension_warning(missing_extensions()):
         log.warning(warning)
     async with build_agent(settings) as agent:
         agent.stop_on_signals()
