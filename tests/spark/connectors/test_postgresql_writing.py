@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -16,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamhouse.errors import Misconfigured, Rejected, Unavailable
+from streamhouse.errors import Misconfigured, PipelineMoved, Rejected, Unavailable
 from streamhouse.spark.connectors.postgresql.connections import dsn_of, opened, variable_of
 from streamhouse.spark.connectors.postgresql.writing import (
     MicroBatch,
@@ -24,6 +25,7 @@ from streamhouse.spark.connectors.postgresql.writing import (
     TargetColumn,
     insert,
     prepare_progress,
+    take_over,
     write_batch,
 )
 from tests.postgres import RealPostgres
@@ -69,9 +71,46 @@ async def test_a_micro_batch_that_comes_again_is_left_out(ask: Ask) -> None:
 async def test_who_has_lost_the_pipeline_writes_nothing(ask: Ask) -> None:
     await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total bigint)")
     await write(TARGET, replace(FIRST, epoch=7), *rows())
-    with pytest.raises(Rejected, match="pipeline moved; pipeline=p epoch=6 newer=7"):
+    with pytest.raises(Rejected, match=r"pipeline moved; pipeline=p epoch=6 why=.* 7"):
         await write(TARGET, replace(FIRST, epoch=6, batch_id=1), *rows())
     assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(4,)]
+
+
+async def test_a_take_over_counts_before_the_new_owner_has_written(ask: Ask) -> None:
+    await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total bigint)")
+    await write(TARGET, FIRST, *rows())
+    await take_over(TARGET, replace(FIRST, epoch=2))
+    with pytest.raises(PipelineMoved, match="pipeline=p epoch=1"):
+        await write_batch(TARGET, replace(FIRST, batch_id=1), rows())
+    with pytest.raises(PipelineMoved, match="pipeline=p epoch=1"):
+        await take_over(TARGET, FIRST)
+    assert await asyncio.to_thread(ask, "SELECT batch_id, epoch FROM streamhouse_progress") == [(0, 2)]
+    assert not await write_batch(TARGET, replace(FIRST, epoch=2), rows())  # it is there
+    assert await write_batch(TARGET, replace(FIRST, epoch=2, batch_id=1), rows())
+    assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(8,)]
+
+
+async def test_a_take_over_ends_a_transaction_that_its_predecessor_has_open(ask: Ask) -> None:
+    """A process that was stopped keeps its locks for as long as the server lets it."""
+    await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total bigint)")
+    await prepare_progress(TARGET)
+    began, goes_on = threading.Event(), threading.Event()
+
+    def stopped() -> Iterator[pa.RecordBatch]:
+        yield from rows()
+        began.set()
+        goes_on.wait(60)
+
+    writing = asyncio.ensure_future(write_batch(TARGET, FIRST, stopped()))
+    try:
+        await asyncio.to_thread(began.wait, 60)
+        await asyncio.wait_for(take_over(TARGET, replace(FIRST, epoch=2)), 60)
+    finally:
+        goes_on.set()
+    with pytest.raises(Unavailable):
+        await writing
+    assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(0,)]
+    assert await write_batch(TARGET, replace(FIRST, epoch=2), rows())
 
 
 def test_a_process_that_is_killed_behind_a_step_leaves_all_rows_or_none(ask: Ask) -> None:

@@ -51,6 +51,7 @@ class Written:
     spark: SparkSession
     table: Table
     checkpoint: str
+    epoch: int = 1
     lake: Lake = field(init=False)
     step: Step = field(init=False)
 
@@ -67,7 +68,15 @@ class Written:
         self.step = Step(lake=self.lake, options=options, writing=self.writing())
 
     def writing(self) -> Writing:
-        return Writing(agents="127.0.0.1:1", pipeline="p", epoch=1, query_id=QUERY_ID, checkpoint=self.checkpoint)
+        return Writing(
+            agents="127.0.0.1:1", pipeline="p", epoch=self.epoch, query_id=QUERY_ID, checkpoint=self.checkpoint
+        )
+
+    def take_over(self, columns: str) -> "Written":
+        """What another owner of the pipeline does before its first micro-batch."""
+        other = replace(self, epoch=self.epoch + 1)
+        other.step.take_over(self.spark.createDataFrame([], columns))
+        return other
 
     def write(self, batch_id: int, columns: str, *rows: tuple[Any, ...]) -> None:
         self.step.write(self.spark.createDataFrame(list(rows), columns), batch_id)

@@ -103,6 +103,8 @@ async def test_a_batch_counts_once_and_only_from_the_owner(view: Kept) -> None:
     assert (moved.status_code, moved.json()["title"]) == (409, "PipelineMoved")
     await view.http.delete("/v1/supervisors/anna")
     assert (await view.tell(1)).status_code == 409
+    assert (await view.http.post("/v1/supervisors/bert/heartbeat", json={"host": "h", "slots": 1})).json()["assigned"]
+    assert (await view.tell(1)).json()["title"] == "PipelineMoved"  # the new owner has told nothing yet
 
 
 async def test_rows_and_keys_have_limits_with_names(view: Kept, broker: Broker) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from streamhouse.errors import Misconfigured, Rejected
+from streamhouse.errors import Misconfigured, PipelineMoved, Rejected, Unavailable
 from streamhouse.format.lake_options import Partition
 
 Values = Callable[[Partition, pa.Array], list[Any]]
@@ -56,11 +56,30 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One micro-batch of one query. `offsets` is the checkpoint's own text of where its streams stand behind it."""
+    """One micro-batch of one query. `offsets` is the checkpoint's own text of where its streams stand behind it.
+
+    `epoch`: under which the pipeline is owned by who commits this.
+    """
 
     query_id: str
     batch_id: int
     offsets: str = ""
+    epoch: int = 0
+    pipeline: str = ""
+
+
+def check_owner(progress: Progress, *, epoch: int | None) -> None:
+    """Raises `PipelineMoved` where the table has seen a later owner of the query; `epoch` is that of the last one."""
+    if epoch is not None and epoch > progress.epoch:
+        raise PipelineMoved(progress.pipeline, epoch=progress.epoch, why=f"its table is written under epoch {epoch}")
+
+
+def check_commit(progress: Progress, *, epoch: int | None, batch: int | None, is_rewrite: bool) -> None:
+    """Whether a commit may happen, by the version of the table that it is made on: it may have been loaded again since
+    anybody has looked. Raises `PipelineMoved`, and `Unavailable` where the micro-batch is there already."""
+    check_owner(progress, epoch=epoch)
+    if not is_rewrite and batch is not None and batch >= progress.batch_id:
+        raise Unavailable(f"another commit was quicker; query={progress.query_id} batch={progress.batch_id}")
 
 
 def begins_of(progress: Progress) -> str:
@@ -175,6 +194,14 @@ class Lake(Protocol):
         """The last micro-batch of a query that is in the table, as it is now."""
         ...
 
+    def fence(self, progress: Progress) -> None:
+        """Write the owner's epoch into the table that is there, in a commit of its own.
+
+        Behind it no commit under a smaller one happens, nor one that was begun before. Raises `PipelineMoved` where
+        there is a larger one, `Unavailable` where somebody else was quicker.
+        """
+        ...
+
     def begin(self, progress: Progress) -> FilePlan:
         """How data files of a micro-batch are written."""
         ...
@@ -193,7 +220,9 @@ class Lake(Protocol):
         *,
         is_rewrite: bool = False,
     ) -> None:
-        """Files come and go in one step, with the progress. Raises `Unavailable` where somebody else was quicker.
+        """Files come and go in one step, with the progress. Raises `Unavailable` where somebody else was quicker, or
+        the micro-batch is there, and `PipelineMoved` where the query has a later owner: by the version of the table
+        that the commit is made on.
 
         `is_rewrite`: the rows stay what they were.
         """

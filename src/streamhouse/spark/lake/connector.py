@@ -48,6 +48,7 @@ def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStream
     if options.key:
         keyed(told_once(frame), options.key)  # a key that is no column is told before anything starts
     step = Step(lake=open_lake(options), options=options, writing=writing)
+    step.take_over(frame)
     return (
         frame.writeStream.outputMode(writing.mode)
         .option("checkpointLocation", writing.checkpoint)

@@ -39,6 +39,8 @@ from streamhouse.spark.lake.base import (
     NoTable,
     Progress,
     WrittenFile,
+    check_commit,
+    check_owner,
     described,
 )
 from streamhouse.spark.lake.files import footer_of, spark_schema
@@ -50,6 +52,8 @@ from streamhouse.spark.lake.transforms import check_folders
 
 MAX_TEXT: Final = 32
 """Characters of a text in the statistics of a file."""
+EPOCH: Final = "streamhouse-epoch-"
+"""An app transaction: the epoch of the last owner of the query that follows."""
 _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 30 days"}
 
 
@@ -183,6 +187,14 @@ class DeltaLake:
 
     # --- commits
 
+    def fence(self, progress: Progress) -> None:
+        table = self._load() or self._table()
+        epoch = table.transaction_version(EPOCH + progress.query_id)
+        check_owner(progress, epoch=epoch)
+        if epoch != progress.epoch:
+            owner = Transaction(EPOCH + progress.query_id, progress.epoch, SystemClock().now_ms())
+            self._commit(table, [], {}, [owner])
+
     def commit(
         self,
         written: Sequence[WrittenFile],
@@ -192,6 +204,8 @@ class DeltaLake:
         is_rewrite: bool = False,
     ) -> None:
         table, now_ms = self._table(), SystemClock().now_ms()
+        epoch, batch = (table.transaction_version(prefix + progress.query_id) for prefix in (EPOCH, ""))
+        check_commit(progress, epoch=epoch, batch=batch, is_rewrite=is_rewrite)
         adds = [self._add(each, now_ms, is_change=not is_rewrite) for each in written]
         removes = [
             RemoveAction(each.path, not is_rewrite, now_ms, each.size_bytes, self._partition_texts(each))
@@ -199,9 +213,19 @@ class DeltaLake:
         ]
         done = [] if is_rewrite else [Transaction(progress.query_id, progress.batch_id, now_ms)]
         told = {} if is_rewrite else {"streamhouse.offsets": progress.offsets}
+        self._commit(table, [*adds, *removes], told, done)
+
+    def _commit(
+        self,
+        table: DeltaTable,
+        actions: list[AddAction | RemoveAction],
+        told: dict[str, str],
+        done: list[Transaction],
+    ) -> None:
+        """The next version of the table, or none: whoever was quicker may have been anybody."""
         try:
             table.create_write_transaction(
-                [*adds, *removes],
+                actions,
                 mode="append",
                 schema=table.schema(),
                 partition_by=[each.name for each in self._partitions],

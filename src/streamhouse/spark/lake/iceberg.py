@@ -52,6 +52,8 @@ from streamhouse.spark.lake.base import (
     Progress,
     WrittenFile,
     begins_of,
+    check_commit,
+    check_owner,
     described,
 )
 from streamhouse.spark.lake.files import footer_of, spark_schema
@@ -65,6 +67,8 @@ BATCH: Final = "streamhouse.batch-id"
 OFFSETS: Final = "streamhouse.offsets"
 PROGRESS: Final = "streamhouse.progress."
 """A property of the table: which micro-batch of the query that follows is in it."""
+EPOCH: Final = "streamhouse.epoch."
+"""A property of the table: the epoch of the last owner of the query that follows."""
 _PROPERTIES: Final[Mapping[str, str]] = {
     "format-version": "2",
     "commit.retry.num-retries": "0",
@@ -146,8 +150,7 @@ class IcebergLake:
 
     def last_batch(self, query_id: str) -> int | None:
         table = self._load()
-        told = None if table is None else table.properties.get(PROGRESS + query_id)
-        return None if told is None else int(told)
+        return None if table is None else _number(table, PROGRESS, query_id)
 
     def begin(self, progress: Progress) -> FilePlan:
         table = self._table()
@@ -177,6 +180,18 @@ class IcebergLake:
 
     # --- commits
 
+    def fence(self, progress: Progress) -> None:
+        """With a snapshot that changes nothing: a commit is made on a snapshot, and fails where there is another."""
+        table = self._load() or self._table()
+        epoch = _number(table, EPOCH, progress.query_id)
+        check_owner(progress, epoch=epoch)
+        if epoch == progress.epoch:
+            return
+        with self._told(), table.transaction() as transaction:
+            transaction.set_properties({EPOCH + progress.query_id: str(progress.epoch)})
+            with transaction.update_snapshot({QUERY: progress.query_id}).fast_append():
+                pass
+
     def commit(
         self,
         written: Sequence[WrittenFile],
@@ -186,6 +201,8 @@ class IcebergLake:
         is_rewrite: bool = False,
     ) -> None:
         table = self._table()
+        epoch, batch = (_number(table, name, progress.query_id) for name in (EPOCH, PROGRESS))
+        check_commit(progress, epoch=epoch, batch=batch, is_rewrite=is_rewrite)
         added = [_data_file(each, table) for each in written]
         told = {QUERY: progress.query_id, BATCH: str(progress.batch_id), OFFSETS: progress.offsets}
         with self._told(), table.transaction() as transaction:
@@ -268,6 +285,12 @@ class _Reader:
         io = load_file_io({**iceberg_properties(), **self.metadata.properties}, self.metadata.location)
         whole = FileScanTask(token.file, token.delete_files)  # without the filter that found it
         return ArrowScan(self.metadata, io, wanted, AlwaysTrue()).to_record_batches([whole])
+
+
+def _number(table: Table, prefix: str, query_id: str) -> int | None:
+    """What a property of the table says of a query."""
+    found = table.properties.get(prefix + query_id)
+    return None if found is None else int(found)
 
 
 def _columns(table: Table) -> StructType:

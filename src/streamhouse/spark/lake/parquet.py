@@ -6,7 +6,8 @@ Leaves      data files to `files`
 
 There is no log that readers would ask, so a file counts as soon as it is there. A micro-batch that comes again, because
 it was begun and never finished, first deletes what it left, so each row is there once when it is done; in between some
-rows of it may be there early. Types can't change, because readers take them from any of the files.
+rows of it may be there early. An owner that was replaced is refused before it writes files and before a micro-batch is
+done, not in between: what it writes then is there. Types can't change, because readers take them from any of the files.
 """
 
 import os
@@ -34,6 +35,8 @@ from streamhouse.spark.lake.base import (
     Progress,
     WrittenFile,
     begins_of,
+    check_commit,
+    check_owner,
     described,
 )
 from streamhouse.spark.lake.files import NO_VALUE
@@ -96,7 +99,16 @@ class ParquetLake:
         found = self._noted(f"done-{query_id}")
         return None if found is None else int(found["batch"])
 
+    def fence(self, progress: Progress) -> None:
+        check_owner(progress, epoch=self._epoch(progress.query_id))
+        self._note(f"epoch-{progress.query_id}", {"epoch": progress.epoch})
+
+    def _epoch(self, query_id: str) -> int | None:
+        found = self._noted(f"epoch-{query_id}")
+        return None if found is None else int(found["epoch"])
+
     def begin(self, progress: Progress) -> FilePlan:
+        check_owner(progress, epoch=self._epoch(progress.query_id))
         begun = self._noted(f"begun-{progress.query_id}")
         begins = begins_of(progress)
         if begun is not None and begun["batch"] == progress.batch_id:
@@ -159,6 +171,8 @@ class ParquetLake:
         """Whatever tasks left that Spark tried again goes; then the micro-batch is done."""
         if removed:
             raise Rejected(f"rows in Parquet files don't change; table={self._name} do=format iceberg or delta")
+        epoch, batch = self._epoch(progress.query_id), self.last_batch(progress.query_id)
+        check_commit(progress, epoch=epoch, batch=batch, is_rewrite=is_rewrite)
         begins, kept = begins_of(progress), {within(each.path) for each in written}
         folders = {each.path.rsplit("/", 1)[0] for each in written}
         for folder in folders:

@@ -20,7 +20,7 @@ from pyspark.sql.types import DateType, IntegerType, LongType, StringType, Struc
 from pyspark.storagelevel import StorageLevel
 
 from streamhouse.clock import Clock, SystemClock
-from streamhouse.errors import Rejected
+from streamhouse.errors import Rejected, Unavailable
 from streamhouse.spark.connectors.base import Writing
 from streamhouse.spark.connectors.folders import read_text
 from streamhouse.spark.lake.base import Bounds, Lake, LiveFile, Progress
@@ -32,6 +32,8 @@ from streamhouse.spark.lake.schemas import fitted, quoted
 log = logging.getLogger(__name__)
 
 CLEAR_EVERY_S: Final = 3600.0
+FENCE_TRIES: Final = 20
+"""Commits of others that may come before an owner's epoch is in the table, at the start of a query."""
 ORPHANS_AFTER_MS: Final = 24 * 3600 * 1000
 """Files that belong to nobody are deleted when they are older: those of a micro-batch that is under way must not be."""
 SMALL_FILES: Final = 16
@@ -51,6 +53,31 @@ class Step:
     clock: Clock = field(default_factory=SystemClock)
     _cleared_at_s: float | None = None
 
+    def take_over(self, frame: DataFrame) -> None:
+        """Before the first micro-batch: the table is there, and belongs to this owner of the pipeline alone."""
+        frame = told_once(frame)
+        frame = keyed(frame, self.options.key) if self.options.key else frame
+        progress, tries = self.progress_of(-1), 0
+        while True:
+            try:
+                self.lake.fit(_own(frame).schema)
+                self.lake.fence(progress)
+            except Unavailable:
+                tries += 1
+                if tries >= FENCE_TRIES:
+                    raise
+            else:
+                return
+
+    def progress_of(self, batch_id: int, offsets: str = "") -> Progress:
+        return Progress(
+            query_id=self.writing.query_id,
+            batch_id=batch_id,
+            offsets=offsets,
+            epoch=self.writing.epoch,
+            pipeline=self.writing.pipeline,
+        )
+
     def write(self, frame: DataFrame, batch_id: int) -> None:
         """Raises `Rejected` for rows that can't be in the table, `Unavailable` where trying again may help."""
         before = self.writing.before_batch
@@ -62,7 +89,7 @@ class Step:
             return
         frame = told_once(frame)
         offsets = read_text(frame.sparkSession, f"{self.writing.checkpoint}/offsets/{batch_id}") or ""
-        progress = Progress(query_id=self.writing.query_id, batch_id=batch_id, offsets=offsets)
+        progress = self.progress_of(batch_id, offsets)
         if self.options.key:
             self._change(keyed(frame, self.options.key), progress)
         else:
@@ -70,7 +97,7 @@ class Step:
         self._clear(frame, progress)
 
     def _append(self, frame: DataFrame, progress: Progress) -> None:
-        own = frame.select(*[F.col(quoted(name)) for name in own_columns(frame)])
+        own = _own(frame)
         schema = self.lake.fit(own.schema)
         written = write_files(fitted(own, schema), self.lake.begin(progress))
         if written:
@@ -79,7 +106,7 @@ class Step:
     # --- by key
 
     def _change(self, frame: DataFrame, progress: Progress) -> None:
-        own = frame.select(*[F.col(quoted(name)) for name in own_columns(frame)])
+        own = _own(frame)
         schema = self.lake.fit(own.schema)
         changes = latest(frame, self.options.key).persist(StorageLevel.MEMORY_AND_DISK)
         try:
@@ -138,6 +165,11 @@ class Step:
         written = write_files(rows.coalesce(parts), self.lake.begin(progress))
         self.lake.commit(written, small, progress, is_rewrite=True)
         return len(small)
+
+
+def _own(frame: DataFrame) -> DataFrame:
+    """With the columns that are stored."""
+    return frame.select(*[F.col(quoted(name)) for name in own_columns(frame)])
 
 
 def chosen(files: Sequence[LiveFile], file_size_bytes: int) -> list[LiveFile]:

@@ -39,6 +39,7 @@ from streamhouse.spark.connectors.postgresql.writing import (
     Target,
     TargetColumn,
     prepare_progress,
+    take_over,
     write_batch,
 )
 
@@ -71,6 +72,7 @@ def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStream
     target = find_target(frame, table, writing)
     run(prepare_progress(target))
     step = _Step(target=target, writing=writing)
+    run(take_over(target, step.micro_batch(-1)))
     return (
         frame.writeStream.outputMode(writing.mode)
         .option("checkpointLocation", writing.checkpoint)
@@ -168,13 +170,16 @@ class _Step:
     target: Target
     writing: Writing
 
-    def write(self, frame: DataFrame, batch_id: int) -> None:
-        micro_batch = MicroBatch(
+    def micro_batch(self, batch_id: int) -> MicroBatch:
+        return MicroBatch(
             pipeline=self.writing.pipeline,
             query_id=self.writing.query_id,
             batch_id=batch_id,
             epoch=self.writing.epoch,
         )
+
+    def write(self, frame: DataFrame, batch_id: int) -> None:
+        micro_batch = self.micro_batch(batch_id)
         columns = [staged(field.name, field.dataType) for field in frame.schema.fields]
         rows = frame.selectExpr(*columns)
         if self.target.key:

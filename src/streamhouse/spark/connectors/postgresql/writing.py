@@ -5,8 +5,9 @@ Owns        the transaction and its order; the table of progress; which of sever
 Leaves      connections to `connections`, whether rows fit to `tables`
 
 Each row comes once, whatever is killed: the progress row is locked before anything is written, and set in the
-transaction of the rows. A micro-batch that comes again finds itself done. Who has lost a pipeline to another supervisor
-finds a larger epoch there.
+transaction of the rows. A micro-batch that comes again finds itself done. Who takes a pipeline over writes its epoch
+there before its first micro-batch, and ends the session of a predecessor that still writes: who has lost a pipeline to
+another supervisor finds a larger epoch.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.csv as csv
 
-from streamhouse.errors import Rejected
+from streamhouse.errors import PipelineMoved, Rejected
 from streamhouse.spark.connectors.postgresql.connections import STATEMENT_TIMEOUT_S, opened
 from streamhouse.spark.connectors.postgresql.tables import quoted
 
@@ -36,6 +37,14 @@ _BEGIN_QUERY: Final = """
 INSERT INTO {progress} (query_id, batch_id, epoch, pipeline) VALUES ($1, -1, $2, $3) ON CONFLICT DO NOTHING"""
 _LOCK_QUERY: Final = "SELECT batch_id, epoch FROM {progress} WHERE query_id = $1 FOR UPDATE"
 _ADVANCE: Final = "UPDATE {progress} SET batch_id = $2, epoch = $3, written_at = now() WHERE query_id = $1"
+_FIND_EPOCH: Final = "SELECT epoch FROM {progress} WHERE query_id = $1"
+_RAISE_EPOCH: Final = "UPDATE {progress} SET epoch = $2 WHERE query_id = $1"
+_LOCK_WRITER: Final = "SELECT pg_advisory_xact_lock($1::int, hashtext($2))"
+_END_WRITERS: Final = """
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND classid = $1::int::oid AND objid = hashtext($2)::oid AND objsubid = 2 AND pid <> pg_backend_pid()"""
+_WRITER_LOCK: Final = 0x53545257  # "STRW": who writes micro-batches of a query holds it
 _MAY_PROGRESS: Final = """
 SELECT bool_and(has_table_privilege($1, wanted)) FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS wanted"""
 _CREATION_LOCK: Final = 0x5354524D  # "STRM": two that create a table at once don't collide
@@ -163,6 +172,29 @@ async def prepare_progress(target: Target) -> None:
             )
 
 
+async def take_over(target: Target, owner: MicroBatch) -> None:
+    """Write the owner's epoch: behind this nobody writes under a smaller one, nor does who is in the middle of it.
+
+    Raises `PipelineMoved` where there is a larger one.
+    """
+    begin, find, lock, raise_ = (
+        text.format(progress=target.progress) for text in (_BEGIN_QUERY, _FIND_EPOCH, _LOCK_QUERY, _RAISE_EPOCH)
+    )
+    async with opened(target.connection) as link:
+        _check_owner(owner, await link.fetchval(find, owner.query_id))
+        await link.execute(_END_WRITERS, _WRITER_LOCK, owner.query_id)
+        async with link.transaction():
+            await link.execute(begin, owner.query_id, owner.epoch, owner.pipeline)
+            row = await link.fetchrow(lock, owner.query_id)
+            _check_owner(owner, row["epoch"])
+            await link.execute(raise_, owner.query_id, owner.epoch)
+
+
+def _check_owner(this: MicroBatch, epoch: int | None) -> None:
+    if epoch is not None and epoch > this.epoch:
+        raise PipelineMoved(this.pipeline, epoch=this.epoch, why=f"its rows are written under epoch {epoch}")
+
+
 async def write_batch(target: Target, micro_batch: MicroBatch, batches: Iterable[pa.RecordBatch]) -> bool:
     """Write the rows and the progress, or neither; False where this micro-batch was written before."""
     async with opened(target.connection) as link:
@@ -185,12 +217,12 @@ async def write_batch(target: Target, micro_batch: MicroBatch, batches: Iterable
 
 
 async def _is_next(link: Any, target: Target, this: MicroBatch) -> bool:
-    """Take the query's row of progress until the end; raises `Rejected` for who has lost the pipeline."""
+    """Take the query's row of progress until the end; raises `PipelineMoved` for who has lost the pipeline."""
+    await link.execute(_LOCK_WRITER, _WRITER_LOCK, this.query_id)
     begin, lock = (text.format(progress=target.progress) for text in (_BEGIN_QUERY, _LOCK_QUERY))
     await link.execute(begin, this.query_id, this.epoch, this.pipeline)
     row = await link.fetchrow(lock, this.query_id)
-    if row["epoch"] > this.epoch:
-        raise Rejected(f"pipeline moved; pipeline={this.pipeline} epoch={this.epoch} newer={row['epoch']}")
+    _check_owner(this, row["epoch"])
     return bool(row["batch_id"] < this.batch_id)
 
 

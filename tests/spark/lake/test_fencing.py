@@ -1,0 +1,105 @@
+"""A lake table belongs to the owner of its pipeline: who was the owner before commits nothing, and nothing is twice."""
+
+from typing import Any
+
+import pytest
+
+from streamhouse.errors import PipelineMoved, Unavailable
+from streamhouse.model.table import Connector
+from tests.spark.lake.conftest import QUERY_ID, Make, Written
+
+pytestmark = pytest.mark.spark
+
+ATOMIC = (Connector.ICEBERG, Connector.DELTA)
+LAKES = (*ATOMIC, Connector.PARQUET)
+ORDERS = "id BIGINT, amount INT"
+
+
+def ids(table: Written) -> list[int]:
+    return sorted(row.id for row in table.read().collect())
+
+
+def before(table: Written, step: str, act: Any) -> None:
+    """Something happens right before the next call of a function of the table."""
+    called = getattr(table.lake, step)
+
+    def wrapped(*args: Any, **named: Any) -> Any:
+        setattr(table.lake, step, called)
+        act()
+        return called(*args, **named)
+
+    setattr(table.lake, step, wrapped)
+
+
+@pytest.mark.parametrize("connector", LAKES)
+def test_who_was_the_owner_commits_nothing_although_its_successor_has_written_nothing(
+    make: Make, connector: Connector
+) -> None:
+    old = make(connector)
+    old.write(0, ORDERS, (1, 1))
+    new = old.take_over(ORDERS)
+    with pytest.raises(PipelineMoved, match="epoch=1"):
+        old.write(1, ORDERS, (2, 2))
+    assert ids(new) == [1]
+    new.write(1, ORDERS, (2, 2))
+    assert ids(new) == [1, 2]
+
+
+@pytest.mark.parametrize("connector", ATOMIC)
+@pytest.mark.parametrize("step", ["last_batch", "fit", "begin", "commit"])
+def test_a_take_over_in_the_middle_of_a_micro_batch_ends_it(make: Make, connector: Connector, step: str) -> None:
+    old = make(connector)
+    old.write(0, ORDERS, (1, 1))
+    before(old, step, lambda: old.take_over(ORDERS))
+    with pytest.raises((PipelineMoved, Unavailable)):
+        old.write(1, ORDERS, (2, 2))
+    assert ids(old) == [1]
+    assert old.lake.last_batch(QUERY_ID) == 0
+
+
+@pytest.mark.parametrize("connector", LAKES)
+def test_a_take_over_before_there_is_a_table_counts(make: Make, connector: Connector) -> None:
+    old = make(connector)
+    before(old, "fit", lambda: old.take_over(ORDERS))
+    with pytest.raises((PipelineMoved, Unavailable)):
+        old.write(0, ORDERS, (1, 1))
+    assert ids(old) == []
+
+
+@pytest.mark.parametrize("connector", ATOMIC)
+@pytest.mark.parametrize("step", ["fit", "begin", "commit"])
+@pytest.mark.parametrize("key", [(), ("id",)])
+def test_a_micro_batch_that_somebody_else_commits_meanwhile_is_there_once(
+    make: Make, connector: Connector, step: str, key: tuple[str, ...]
+) -> None:
+    first, second = make(connector, *key), make(connector, *key)
+    first.write(0, ORDERS, (1, 1))
+    before(first, step, lambda: second.write(1, ORDERS, (2, 2)))
+    with pytest.raises(Unavailable):
+        first.write(1, ORDERS, (2, 2))
+    first.restart()
+    first.write(1, ORDERS, (2, 2))  # it is there
+    assert ids(first) == [1, 2]
+
+
+@pytest.mark.parametrize("connector", ATOMIC)
+def test_files_are_not_merged_by_who_was_the_owner(make: Make, connector: Connector) -> None:
+    old = make(connector)
+    old.write(0, ORDERS, (1, 1))
+    files = old.lake.live_files()
+    new = old.take_over(ORDERS)
+    new.write(1, ORDERS, (2, 2))
+    old.lake.last_batch(QUERY_ID)
+    with pytest.raises(PipelineMoved):
+        old.lake.commit((), files, old.step.progress_of(1), is_rewrite=True)
+    assert ids(new) == [1, 2]
+
+
+@pytest.mark.parametrize("connector", LAKES)
+def test_an_owner_may_start_its_query_again_and_again(make: Make, connector: Connector) -> None:
+    table = make(connector)
+    for batch in range(3):
+        table.restart()
+        table.step.take_over(table.spark.createDataFrame([], ORDERS))
+        table.write(batch, ORDERS, (batch, 1))
+    assert ids(table) == [0, 1, 2]
