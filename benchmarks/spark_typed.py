@@ -17,9 +17,9 @@ from unittest.mock import patch
 from streamhouse.format.columns import ALL_COLUMNS, Columns, Selection, read_columns
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
-from streamhouse.format.schemas.base import ParsedSchema
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
+from streamhouse.schemas.base import ParsedSchema
 from streamhouse.spark.typed import ReaderSchema, TypedShape, decoding, typed_schema
 
 PLACE: Final = TopicPartition("orders", 0)

@@ -17,9 +17,9 @@ from streamhouse.errors import InvalidRecordValue, Misconfigured
 from streamhouse.format.columns import ALL_COLUMNS, Selection, read_columns
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
-from streamhouse.format.schemas.languages import parse_schema
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
+from streamhouse.schemas.languages import parse_schema
 from streamhouse.spark.typed import (
     ReaderSchema,
     TypedShape,

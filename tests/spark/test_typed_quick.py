@@ -16,10 +16,10 @@ from streamhouse.format.columns import ALL_COLUMNS, Binary, Selection, read_colu
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.format.schema_columns import IS_COMPILED
-from streamhouse.format.schemas.base import ParsedSchema
-from streamhouse.format.schemas.languages import parse_schema
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
+from streamhouse.schemas.base import ParsedSchema
+from streamhouse.schemas.languages import parse_schema
 from streamhouse.spark.typed import ReaderSchema, TypedShape, decoding, typed_schema
 from streamhouse.spark.typed.decoding import Decoded, Decoder
 from streamhouse.spark.typed.quick import quick_reader

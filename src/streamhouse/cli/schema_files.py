@@ -12,7 +12,7 @@ from typing import Final
 import typer
 
 from streamhouse.client.nouns import NewSchema, SchemaRef, SchemaReference
-from streamhouse.format.schemas.base import SchemaType
+from streamhouse.schemas.base import SchemaType
 
 SUFFIXES: Final[Mapping[str, SchemaType]] = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
-from streamhouse.format.schemas.base import SchemaType
+from streamhouse.schemas.base import SchemaType
 
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -2,7 +2,7 @@
 
 Data path   a program, `serde` or the command line -> **schemas** -> an agent's HTTP listener, at the root
 Owns        the registry's routes, their shapes, and which error their numbers mean
-Leaves      asking to `http`; what a schema's text means to `format.schemas`
+Leaves      asking to `http`; what a schema's text means to `schemas`
 """
 
 import re
@@ -30,8 +30,8 @@ from streamhouse.errors import (
     VersionNotSoftDeleted,
     VersionSoftDeleted,
 )
-from streamhouse.format.schemas.base import SchemaType
 from streamhouse.model.schema import Level
+from streamhouse.schemas.base import SchemaType
 
 MAX_REFERENCES: Final = 1_000
 

@@ -2,7 +2,7 @@
 
 Data path   a program -> **write** -> producer; consumer -> **read** -> a program
 Owns        the magic byte and the id before a payload; which schemas are kept at hand
-Leaves      payloads to `format.schemas`; schemas themselves to the registry, through `schemas`
+Leaves      payloads to `schemas`; schemas themselves to the registry, through `schemas`
 """
 
 from collections import OrderedDict
@@ -14,9 +14,9 @@ import msgspec
 
 from streamhouse.client.nouns import Headers, NewSchema, Record, Schema, SchemaRef
 from streamhouse.errors import InvalidRecordValue, Rejected, UnknownSchema
-from streamhouse.format.schemas.base import ParsedSchema
-from streamhouse.format.schemas.framing import PREFIX_BYTES, prefix_of, schema_id_of
-from streamhouse.format.schemas.languages import parse_schema
+from streamhouse.format.schema_id import PREFIX_BYTES, prefix_of, schema_id_of
+from streamhouse.schemas.base import ParsedSchema
+from streamhouse.schemas.languages import parse_schema
 
 MAX_CACHED: Final = 1_000
 

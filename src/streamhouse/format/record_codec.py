@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from streamhouse.format.batch import Buffer
 from streamhouse.format.record_walk import Flaw, FlawFound, Place, read_place
-from streamhouse.format.schemas.framing import MAGIC, PREFIX_BYTES
+from streamhouse.format.schema_id import MAGIC, PREFIX_BYTES
 from streamhouse.format.varint import append_varint, read_varint
 from streamhouse.model.record import Header, NewRecord, StoredRecord
 

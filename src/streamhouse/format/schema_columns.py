@@ -3,9 +3,9 @@
 Data path   `format.columns` -> a column of values -> **decode_columns**, **find_objects** -> arrays
 Owns        the tree of what is read of a payload, and how it is told to `_schema_columns.c`
 Leaves      which tree a schema has, and arrays, to who reads them; payloads that are unusual, or written with another
-            schema, to `format.schemas`: they are marked, and null in all columns
+            schema, to `schemas`: they are marked, and null in all columns
 
-There is no second version of it in Python: without a compiler each payload is read by `format.schemas`.
+There is no second version of it in Python: without a compiler each payload is read by `schemas`.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from streamhouse.format.columns import Binary
-from streamhouse.format.schemas.framing import PREFIX_BYTES
+from streamhouse.format.schema_id import PREFIX_BYTES
 
 try:
     from streamhouse.format import _schema_columns

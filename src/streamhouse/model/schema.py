@@ -1,7 +1,7 @@
 """Schema: the nouns of the registry: subjects and their versions, references, levels and modes.
 
 Owns        the nouns; how subjects and contexts are written
-Leaves      the languages to `format.schemas`, rules to `broker.schemas`, rows to the metadata store
+Leaves      the languages to `schemas`, rules to `broker.schemas`, rows to the metadata store
 
 A subject lives in a context. Ids are numbers of a context, versions are numbers of a subject. Confluent's notation is
 ours: `orders-value` is a subject of the default context, `:.staging:orders-value` one of the context `.staging`.

@@ -4,8 +4,8 @@ import pytest
 
 from streamhouse.broker.schemas.rules import check_registration, check_subject, clashes, group_of, in_force, tell
 from streamhouse.errors import InvalidSubject, ModeRefused
-from streamhouse.format.schemas.languages import parse_schema
 from streamhouse.model.schema import Level, Mode, Rules, Subject
+from streamhouse.schemas.languages import parse_schema
 
 ORDERS = Subject(".", "orders-value")
 NOTHING = Rules()

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from streamhouse.client.nouns import NewSchema
 from streamhouse.client.sync import SyncClient
 from streamhouse.errors import UnknownTopic
-from streamhouse.format.schemas.framing import prefix_of
+from streamhouse.format.schema_id import prefix_of
 from streamhouse.spark.connectors import topic as connector
 from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.sql.asking import SAMPLE_RECORDS, AgentsDoor

@@ -8,8 +8,8 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import Unavailable
-from streamhouse.format.schemas.base import ParsedSchema
 from streamhouse.model.names import TopicPartition
+from streamhouse.schemas.base import ParsedSchema
 from tests.broker.support import fetch, records_of
 
 RECORDS = "/v1/topics/orders/records"

@@ -3,7 +3,7 @@
 Data path   readers by schema id, and batches that are checked -> **library** -> cache -> metadata store
 Owns        that a schema is read and parsed once however many want it; that what is known is served while the store is
             away; parsing and comparing large texts beside the event loop
-Leaves      freshness to `cache`, languages to `format.schemas`
+Leaves      freshness to `cache`, languages to `schemas`
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import InvalidSchema, Unavailable, UnknownSchema
-from streamhouse.format.schemas.base import Incompatibility, ParsedSchema, References
-from streamhouse.format.schemas.languages import parse_schema
 from streamhouse.model.schema import Level, Reference, StoredSchema, Subject
+from streamhouse.schemas.base import Incompatibility, ParsedSchema, References
+from streamhouse.schemas.languages import parse_schema
 
 from .cache import FreshCache
 from .references import Resolved, resolve

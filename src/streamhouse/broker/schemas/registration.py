@@ -26,7 +26,6 @@ from streamhouse.errors import (
     UnknownSubject,
     UnknownVersion,
 )
-from streamhouse.format.schemas.base import ParsedSchema
 from streamhouse.model.schema import (
     Level,
     Mode,
@@ -38,6 +37,7 @@ from streamhouse.model.schema import (
     SubjectState,
     SubjectVersion,
 )
+from streamhouse.schemas.base import ParsedSchema
 
 from .library import Library
 from .references import Resolved

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streamhouse.errors import InvalidSubject, ModeRefused
-from streamhouse.format.schemas.base import Incompatibility, ParsedSchema
 from streamhouse.model.schema import GLOBAL_CONTEXT, RESERVED_NAMES, Level, Mode, Rules, Subject
+from streamhouse.schemas.base import Incompatibility, ParsedSchema
 
 MAX_SUBJECT_CHARS: Final = 1000
 DEFAULT_LEVEL: Final = Level.BACKWARD

@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import NoMode, NotConfigured, UnknownSchema, UnknownSubject, UnknownVersion
-from streamhouse.format.schemas.base import ParsedSchema
 from streamhouse.model.change import Change, ChangeKind
 from streamhouse.model.schema import (
     DEFAULT_CONTEXT,
@@ -24,6 +23,7 @@ from streamhouse.model.schema import (
     SubjectVersion,
     VersionKey,
 )
+from streamhouse.schemas.base import ParsedSchema
 
 from .library import Library
 from .registration import Proposal, Registration

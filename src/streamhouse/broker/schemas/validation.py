@@ -16,7 +16,7 @@ from streamhouse.broker.rules import Breach
 from streamhouse.errors import InvalidRecord
 from streamhouse.format.record_codec import MAX_SCHEMA_IDS, SchemaIds
 from streamhouse.format.records import Record
-from streamhouse.format.schemas.framing import schema_id_of
+from streamhouse.format.schema_id import schema_id_of
 from streamhouse.model.schema import DEFAULT_CONTEXT, Check, Subject
 from streamhouse.model.topic import RecordPart
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, ShortType, Stri
 
 from streamhouse.client.schemas import Schemas
 from streamhouse.errors import Misconfigured, UnknownSchema, UnknownSubject
-from streamhouse.format.schemas.framing import prefix_of
+from streamhouse.format.schema_id import prefix_of
 from streamhouse.spark.agents import Agents
 from streamhouse.spark.connectors.topic_sink import JSON_OPTIONS
 from streamhouse.spark.fields import TYPES

@@ -1,8 +1,8 @@
 """Typed: records as columns of their own fields, by the schemas that the registry has for them.
 
-Data path   value of a record -> schema id -> `format.schemas` -> **typed** -> Arrow -> Spark
+Data path   value of a record -> schema id -> `schemas` -> **typed** -> Arrow -> Spark
 Owns        which column a field becomes, in each language of schemas, and what a record without the field has there
-Leaves      the languages to `format.schemas`, the registry to `client.schemas`
+Leaves      the languages to `schemas`, the registry to `client.schemas`
 """
 
 from streamhouse.spark.typed.columns import TypedShape, check_typed, typed_schema

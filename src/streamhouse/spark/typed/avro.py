@@ -2,7 +2,7 @@
 
 Data path   Avro schema -> **fields_of** -> columns
 Owns        the table of types; a union of null and one other type is that type, others are JSON text
-Leaves      values to `format.schemas.avro`, which tells how they look
+Leaves      values to `schemas.avro`, which tells how they look
 """
 
 from decimal import Decimal
@@ -24,9 +24,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streamhouse.format.schemas.avro import AvroSchema
-from streamhouse.format.schemas.avro.printing import logical_name
-from streamhouse.format.schemas.avro.types import MISSING, Array, AvroType, Map, Record, Union
+from streamhouse.schemas.avro import AvroSchema
+from streamhouse.schemas.avro.canonical_form import logical_name
+from streamhouse.schemas.avro.types import MISSING, Array, AvroType, Map, Record, Union
 from streamhouse.spark.typed.kinds import JSON_TEXT, MAX_DEPTH, Convert, Field, Kind, list_of, map_of, struct_of
 
 MAX_DECIMAL_DIGITS: Final = 38

@@ -15,8 +15,8 @@ import pyarrow as pa
 from streamhouse.errors import InvalidRecordValue, UnknownSchema
 from streamhouse.format.columns import Binary
 from streamhouse.format.schema_columns import IS_READ, IS_UNREADABLE
-from streamhouse.format.schemas.base import ParsedSchema
-from streamhouse.format.schemas.framing import MAGIC, PREFIX_BYTES
+from streamhouse.format.schema_id import MAGIC, PREFIX_BYTES
+from streamhouse.schemas.base import ParsedSchema
 from streamhouse.spark.typed.arrays import chosen_from
 from streamhouse.spark.typed.kinds import Field, field_value
 from streamhouse.spark.typed.quick import Quick, quick_reader

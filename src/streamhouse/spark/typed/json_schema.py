@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType
 
-from streamhouse.format.schemas.json_schema import JsonSchema
+from streamhouse.schemas.json_schema import JsonSchema
 from streamhouse.spark.typed.kinds import JSON_TEXT, MAX_DEPTH, Field, Kind, list_of, map_of, struct_of
 
 _PLAIN: Final = {

@@ -2,7 +2,7 @@
 
 Data path   .proto file -> **fields_of** -> columns
 Owns        the table of types; columns have the names of fields, whatever JSON calls them
-Leaves      messages to `format.schemas.protobuf`, whose values are Protobuf's JSON form
+Leaves      messages to `schemas.protobuf`, whose values are Protobuf's JSON form
 """
 
 from base64 import b64decode
@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from streamhouse.errors import Misconfigured
-from streamhouse.format.schemas.protobuf.schema import ProtobufSchema
+from streamhouse.schemas.protobuf.schema import ProtobufSchema
 from streamhouse.spark.typed.kinds import JSON_TEXT, MAX_DEPTH, Field, Kind, list_of, map_of, struct_of
 
 _LONG: Final = Kind(LongType(), int)

@@ -16,10 +16,10 @@ import pyarrow.json as pj
 from streamhouse.errors import Misconfigured
 from streamhouse.format.columns import Binary
 from streamhouse.format.schema_columns import IS_COMPILED, IS_READ, IS_UNREADABLE, decode_columns, find_objects
-from streamhouse.format.schemas.avro import AvroSchema
-from streamhouse.format.schemas.base import ParsedSchema
-from streamhouse.format.schemas.json_schema import JsonSchema
-from streamhouse.format.schemas.protobuf.schema import ProtobufSchema
+from streamhouse.schemas.avro import AvroSchema
+from streamhouse.schemas.base import ParsedSchema
+from streamhouse.schemas.json_schema import JsonSchema
+from streamhouse.schemas.protobuf.schema import ProtobufSchema
 from streamhouse.spark.typed.arrays import NotQuick, RowPlan, chosen_from
 from streamhouse.spark.typed.protobuf import first_message
 from streamhouse.spark.typed.quick_avro import avro_plan

@@ -2,7 +2,7 @@
 
 Data path   writer's and reader's schema -> **avro_plan** -> `format.schema_columns` -> `arrays`
 Owns        which types go into which columns without an object per record
-Leaves      everything else to `avro` and the reader in `format.schemas.avro`: the same columns, record by record
+Leaves      everything else to `avro` and the reader in `schemas.avro`: the same columns, record by record
 
 Fields go by their names, as they do there; numbers may become wider ones. What the reader has no column for is skipped.
 """
@@ -12,19 +12,8 @@ from typing import Final
 import pyarrow as pa
 
 from streamhouse.format.schema_columns import Node, Op
-from streamhouse.format.schemas.avro.printing import logical_name
-from streamhouse.format.schemas.avro.types import (
-    MISSING,
-    Array,
-    AvroType,
-    Enum,
-    Fixed,
-    Map,
-    Record,
-    Union,
-    parts,
-    shape_of,
-)
+from streamhouse.schemas.avro.canonical_form import logical_name
+from streamhouse.schemas.avro.types import MISSING, Array, AvroType, Enum, Fixed, Map, Record, Union, parts, shape_of
 from streamhouse.spark.typed.arrays import (
     Make,
     NotQuick,

@@ -2,7 +2,7 @@
 
 Data path   writer's and reader's message -> **protobuf_plan** -> `format.schema_columns` -> `arrays`
 Owns        which fields go into which columns without an object per record
-Leaves      everything else to `protobuf` and the codec in `format.schemas.protobuf`: the same columns, record by record
+Leaves      everything else to `protobuf` and the codec in `schemas.protobuf`: the same columns, record by record
 
 Fields go by their names in JSON, as they do there; a field is found by the number that the writer gave it. Maps,
 wrappers, groups, required fields and closed enums are left to the codec, and messages in which a field comes twice.

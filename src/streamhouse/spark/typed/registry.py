@@ -2,7 +2,7 @@
 
 Data path   `client.schemas` -> **registry** -> parsed schemas, kept by the process
 Owns        which subject a topic's values have; that a schema is asked for once
-Leaves      the registry's routes to `client.schemas`, parsing to `format.schemas`
+Leaves      the registry's routes to `client.schemas`, parsing to `schemas`
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.nouns import NewSchema
 from streamhouse.client.schemas import Schemas
 from streamhouse.errors import Misconfigured, UnknownSchema, UnknownSubject
-from streamhouse.format.schemas.avro import AvroSchema
-from streamhouse.format.schemas.base import ParsedSchema
-from streamhouse.format.schemas.json_schema import JsonSchema
-from streamhouse.format.schemas.languages import parse_schema
-from streamhouse.format.schemas.protobuf.schema import ProtobufSchema
+from streamhouse.schemas.avro import AvroSchema
+from streamhouse.schemas.base import ParsedSchema
+from streamhouse.schemas.json_schema import JsonSchema
+from streamhouse.schemas.languages import parse_schema
+from streamhouse.schemas.protobuf.schema import ProtobufSchema
 from streamhouse.spark.agents import Agents
 from streamhouse.spark.typed import avro, json_schema, protobuf
 from streamhouse.spark.typed.kinds import Field, Kind

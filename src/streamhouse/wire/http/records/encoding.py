@@ -21,8 +21,8 @@ import msgspec
 
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.config import SchemaSettings
-from streamhouse.format.schemas.base import ParsedSchema
-from streamhouse.format.schemas.json_schema import JsonSchema
+from streamhouse.schemas.base import ParsedSchema
+from streamhouse.schemas.json_schema import JsonSchema
 from streamhouse.wire.http.errors import TooManyRequests, Unprocessable
 
 from .encoder_process import Job, Refused, Results, read_frame, write_frame

@@ -2,7 +2,7 @@
 
 Data path   JSON values -> **schemas** -> payloads of NewRecords; StoredRecords -> **schemas** -> JSON values
 Owns        which part of a record is read or written with which schema
-Leaves      schemas to `broker.schemas`, payloads and the ids in front of them to `format.schemas`
+Leaves      schemas to `broker.schemas`, payloads and the ids in front of them to `schemas`
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from streamhouse.errors import InvalidRecordValue, RegistryRefusal
-from streamhouse.format.schemas.base import ParsedSchema
-from streamhouse.format.schemas.framing import PREFIX_BYTES, prefix_of, schema_id_of
+from streamhouse.format.schema_id import PREFIX_BYTES, prefix_of, schema_id_of
 from streamhouse.model.record import StoredRecord
+from streamhouse.schemas.base import ParsedSchema
 
 from .encoder_process import why
 from .payloads import NULL, view_of

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from starlette.responses import Response
 
 from streamhouse.broker.schemas import Schemas
-from streamhouse.format.schemas.base import SchemaType
+from streamhouse.schemas.base import SchemaType
 
 from .schemas_exchange import RegistryCall, tell_schema, tell_version
 from .schemas_table import Entry

@@ -1,0 +1,29 @@
+"""Schema languages: which module parses which type of schema.
+
+A language is a module of this package with `parse(text, references) -> ParsedSchema`. It is imported when the first
+schema of its type is parsed, so that commands without schemas start quickly.
+"""
+
+from importlib import import_module
+from typing import Final, Protocol, cast, get_args
+
+from streamhouse.errors import InvalidSchema
+from streamhouse.schemas.base import ParsedSchema, References, SchemaType, check_size
+
+LANGUAGES: Final[dict[SchemaType, str]] = {"AVRO": "avro", "JSON": "json_schema", "PROTOBUF": "protobuf"}
+DEFAULT_LANGUAGE: Final[SchemaType] = "AVRO"
+
+
+class Language(Protocol):
+    """What a module of this room must have to be a language."""
+
+    def parse(self, text: str, references: References) -> ParsedSchema: ...
+
+
+def parse_schema(kind: str, text: str, references: References) -> ParsedSchema:
+    """Understand a schema; `references` hold every text it needs, by name. Raises `InvalidSchema`: where, and why."""
+    if kind not in LANGUAGES:
+        raise InvalidSchema(f"unknown schema type; type={kind!r} known={','.join(get_args(SchemaType))}")
+    check_size(text, references)
+    module = import_module(f"{__package__}.{LANGUAGES[kind]}")
+    return cast(Language, module).parse(text, references)
