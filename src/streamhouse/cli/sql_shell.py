@@ -30,10 +30,11 @@ from streamhouse.cli.output import StatusLine, fail, note, say
 from streamhouse.cli.sql_link import Link
 from streamhouse.cli.sql_request import SHOWN_ROWS, Ask, SqlRequest
 from streamhouse.cli.sql_running import Screen, complain, in_place, show_answer, starting_words, statements_of
-from streamhouse.cli.sql_words import COMMANDS, WordCompleter, Words, quoted
+from streamhouse.cli.sql_words import COMMANDS, WordCompleter, Words
 from streamhouse.clock import SystemClock
 from streamhouse.errors import BadSql, StatementError, StreamhouseError
 from streamhouse.format.tokens import TokenKind, tokens_of
+from streamhouse.model.identifiers import quote_if_needed
 from streamhouse.spark.sql.homes import base_folder
 
 PROMPT: Final = "sql> "
@@ -150,7 +151,7 @@ class Shell:
         name, _, given = text.partition(" ")
         given = given.strip().rstrip(";")
         if name == "\\d":
-            await self._ask(link, f"DESCRIBE {quoted(given.strip('`'))}" if given else "SHOW TABLES", keep=False)
+            await self._ask(link, f"DESCRIBE {_as_name(given)}" if given else "SHOW TABLES", keep=False)
         elif name == "\\x":
             self._screen.as_records = not self._screen.as_records
             say("rows below each other" if self._screen.as_records else "rows as a table", dim=True)
@@ -228,6 +229,10 @@ def _words(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{(error.strerror or 'failed').lower()}; path={error.filename}"
     return str(error)
+
+
+def _as_name(typed: str) -> str:
+    return typed if typed.startswith("`") else quote_if_needed(typed)
 
 
 def _read(path: str) -> str:

@@ -12,6 +12,8 @@ from typing import Any, Final
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
+from streamhouse.model.identifiers import quote_if_needed
+
 _KEYWORDS: Final = """\
 ALL AND AS ASC BETWEEN BY CASE CAST CREATE CROSS DESC DESCRIBE DISTINCT DROP ELSE END EXCEPT EXISTS EXPLAIN
 FALSE FROM FULL GROUP HAVING IF ILIKE IN INNER INSERT INTERSECT INTERVAL INTO IS JOIN KEY LATERAL LEFT LIKE LIMIT
@@ -32,7 +34,6 @@ ABOUT_RECORDS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp",
 _WORD: Final = re.compile(r"[\\\w]*$")
 _PLACE_OF_TABLE: Final = re.compile(r"\b(FROM|JOIN|INTO|TABLE|VIEW|DESCRIBE|STREAM\s*\(|STREAM)\s*$", re.IGNORECASE)
 _MENTIONED: Final = re.compile(r"`([^`]+)`|([\w-]+)")
-_SIMPLE: Final = re.compile(r"[A-Za-z_]\w*\Z")
 MAX_OFFERED: Final = 200
 
 
@@ -46,11 +47,6 @@ class Words:
     def learn(self, told: Mapping[str, Any]) -> None:
         self.tables = {each["name"]: tuple(each.get("columns") or ()) for each in told.get("tables") or ()}
         self.functions = tuple(told.get("functions") or ())
-
-
-def quoted(name: str) -> str:
-    """A name as it has to be written."""
-    return name if _SIMPLE.match(name) else "`" + name.replace("`", "``") + "`"
 
 
 def offers(text: str, words: Words) -> Iterator[tuple[str, str]]:
@@ -82,7 +78,7 @@ def _columns(text: str, words: Words) -> Sequence[str]:
 
 
 def _fitting(begun: str, names: Iterable[str], about: str) -> Iterator[tuple[str, str]]:
-    return ((quoted(name), about) for name in names if _begins(name, begun))
+    return ((quote_if_needed(name), about) for name in names if _begins(name, begun))
 
 
 def _begins(name: str, begun: str) -> bool:

@@ -20,6 +20,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.format.lake_deciding import FORMATS
 from streamhouse.format.lake_options import WITH_NUMBER, a_duration_ms, a_file_size, some_partitions
 from streamhouse.format.lake_tables import UPSERT, TopicAsTable
+from streamhouse.model.identifiers import split_identifiers
 from streamhouse.model.table import Connector
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def create(
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    keys = tuple(each.strip() for each in (key or "").split(",") if each.strip())
+    keys = _key_columns(key or "")
     _check_mode(fmt, mode, keys)
     _check_partitions(fmt, partition_by)
     given = {"partition_by": partition_by, "file_size": file_size, "expire_snapshots": expire_snapshots}
@@ -174,6 +175,13 @@ def _check_mode(fmt: str, mode: str, key: tuple[str, ...]) -> None:
         raise typer.BadParameter("--mode upsert needs the columns that tell rows apart", param_hint="--key")
     if mode != UPSERT and key:
         raise typer.BadParameter("rows that are only appended have no key; add --mode upsert", param_hint="--key")
+
+
+def _key_columns(text: str) -> tuple[str, ...]:
+    try:
+        return split_identifiers(text) if text.strip(" ,") else ()
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} can't be; it may be {error}", param_hint="--key") from None
 
 
 def _check_partitions(fmt: str, given: str | None) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from streamhouse.errors import StatementError
 from streamhouse.format.lake_options import a_duration_ms, some_partitions
 from streamhouse.format.statements import CreatePipeline, parse
+from streamhouse.model.identifiers import join_identifiers, quote_identifier, quote_string
 from streamhouse.model.table import LAKE, Connector, Table
 
 UPSERT: Final = "upsert"
@@ -50,10 +51,10 @@ def statements_of(table: TopicAsTable) -> str:
     place = {"connector": table.connector, "location": table.location, "mode": table.mode, **table.options}
     place |= {SETTINGS_OF: table.settings_of} if table.settings_of else {}
     pipeline = {"trigger": f"{a_duration_ms(table.commit_interval)} milliseconds"}
-    pipeline |= {"key": ", ".join(table.key)} if table.key else {}
+    pipeline |= {"key": join_identifiers(table.key)} if table.key else {}
     pipeline |= {"dead_letters": table.dead_letters} if table.dead_letters else {}
     pipeline |= {"starting": table.starting} if table.starting else {}
-    name = _quoted(table.name)
+    name = quote_identifier(table.name)
     return (
         f"CREATE OR REPLACE TABLE {name} WITH ({_options(place)});\n"
         f"CREATE OR REPLACE PIPELINE {name} WITH ({_options(pipeline)}) AS\n"
@@ -62,7 +63,7 @@ def statements_of(table: TopicAsTable) -> str:
 
 
 def _query(table: TopicAsTable) -> str:
-    stream = f"STREAM({_quoted(table.topic)})"
+    stream = f"STREAM({quote_identifier(table.topic)})"
     if table.mode == UPSERT:
         # Which record is the latest of its key, and which is the end of it, is told by columns about records.
         return f"SELECT *, _key, _partition, _offset, _deleted FROM {stream}"
@@ -120,8 +121,8 @@ def differences(kept: TopicAsTable, wanted: TopicAsTable) -> list[Difference]:
     """What of a table that is there is another than is asked for, and can't be changed: its files are as they are."""
     was, asked = (_for_good(each.connector, _table_options(each)) for each in (kept, wanted))
     if kept.topic:
-        was |= {"topic": kept.topic, "key": ", ".join(kept.key)}
-        asked |= {"topic": wanted.topic, "key": ", ".join(wanted.key)}
+        was |= {"topic": kept.topic, "key": join_identifiers(kept.key)}
+        asked |= {"topic": wanted.topic, "key": join_identifiers(wanted.key)}
     return _differing(was, asked)
 
 
@@ -150,7 +151,7 @@ def writer_differences(target: Table | None, was: tuple[str, ...], asked: tuple[
 
 
 def key_differences(was: tuple[str, ...], asked: tuple[str, ...]) -> list[Difference]:
-    return _differing({"key": ", ".join(was)}, {"key": ", ".join(asked)})
+    return _differing({"key": join_identifiers(was)}, {"key": join_identifiers(asked)})
 
 
 def _differing(was: Mapping[str, str], asked: Mapping[str, str]) -> list[Difference]:
@@ -199,8 +200,4 @@ def _topic(text: str) -> str:
 
 
 def _options(given: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} = '{value.replace(chr(39), chr(39) * 2)}'" for name, value in given.items())
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return ", ".join(f"{name} = {quote_string(value)}" for name, value in given.items())

@@ -15,6 +15,7 @@ from typing import Final
 
 from streamhouse.errors import InvalidTopicName
 from streamhouse.format.lake_options import a_duration_ms, a_file_size, some_partitions
+from streamhouse.model.identifiers import split_identifiers
 from streamhouse.model.names import check_topic_name
 from streamhouse.model.table import Connector
 
@@ -28,7 +29,7 @@ DEAD_LETTERS: Final = ".dead-letters"
 
 _UNIT: Final = r"(?:milliseconds?|seconds?|minutes?|hours?|days?)"
 _INTERVAL: Final = re.compile(rf"\d+\s+{_UNIT}", re.IGNORECASE)
-_WATERMARK: Final = re.compile(rf"(?:`([^`]+)`|([^\W\d]\w*))\s+(\d+\s+{_UNIT})", re.IGNORECASE)
+_WATERMARK: Final = re.compile(rf"\s*(?:`((?:[^`]|``)+)`|([^\W\d]\w*))\s+(\d+\s+{_UNIT})\s*(,|\Z)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +116,24 @@ def _is_offsets(text: str) -> bool:
 
 
 def some_watermarks(text: str) -> tuple[Watermark, ...]:
-    found = [_WATERMARK.fullmatch(each.strip()) for each in text.split(",")]
-    if not all(found):
-        raise ValueError("a column and how late it may be, like 'ts 10 seconds'; several with commas between")
-    return tuple(Watermark(column=each[1] or each[2], delay=each[3]) for each in found if each)
+    found: list[Watermark] = []
+    at, more = 0, True
+    while more:
+        each = _WATERMARK.match(text, at)
+        if each is None:
+            raise ValueError("a column and how late it may be, like 'ts 10 seconds'; several with commas between")
+        column = each[2] if each[1] is None else each[1].replace("``", "`")
+        found.append(Watermark(column=column, delay=each[3]))
+        at, more = each.end(), each[4] == ","
+    return tuple(found)
 
 
 def some_columns(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip().strip("`") for name in text.split(","))
-    if not all(names) or len(set(names)) < len(names):
+    try:
+        names = split_identifiers(text)
+    except ValueError:
+        names = ()
+    if not names or len(set(names)) < len(names):
         raise ValueError("a column, or several with commas between, like 'country, city'")
     return names
 

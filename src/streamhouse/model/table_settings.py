@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from streamhouse.errors import InvalidConfig
+from streamhouse.model.identifiers import split_identifiers
 from streamhouse.model.lake_partition import WITH_NUMBER, some_partitions
 from streamhouse.model.table import LAKE, Connector
 
@@ -112,8 +113,11 @@ def a_table_name(text: str) -> str:
 
 
 def some_key(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip().strip("`") for name in text.split(",")) if text.strip() else ()
-    if not all(names) or len(set(names)) < len(names):
+    try:
+        names = split_identifiers(text) if text.strip() else ()
+    except ValueError:
+        names = ("", "")
+    if len(set(names)) < len(names):
         raise ValueError("must be a column, or several with commas between, like country,city")
     return names
 

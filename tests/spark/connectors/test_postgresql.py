@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import ParseException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.errors import Misconfigured, Rejected
@@ -157,12 +157,12 @@ def test_an_aggregate_is_kept_by_its_key(spark: SparkSession, ask: Ask, lines: L
 @pytest.mark.parametrize(
     ("made", "columns", "key", "words"),
     [
-        ("", "id", (), "no such table; connection=warehouse table=t do=create it: CREATE TABLE t (id bigint)"),
+        ("", "id", (), "no such table; connection=warehouse table=t do=create it: CREATE TABLE t (\"id\" bigint)"),
         ("id int", "id, n", (), "no such column; connection=warehouse table=public.t column=n columns=id do=ALTER"),
         ("id int, n date", "id, n", (), "column=n type=date given=int do=CAST it"),
         ("id int, n int NOT NULL", "id", (), "don't have; connection=warehouse table=public.t column=n do="),
         ("id int GENERATED ALWAYS AS IDENTITY", "id", (), "by itself; connection=warehouse table=public.t column=id"),
-        ("id int", "id", ("id",), 'key=id do=CREATE UNIQUE INDEX ON "public"."t" (id)'),
+        ("id int", "id", ("id",), 'key=id do=CREATE UNIQUE INDEX ON "public"."t" ("id")'),
         ("id int PRIMARY KEY", "n AS m", ("id",), "column=m"),
     ],
 )  # fmt: skip
@@ -249,3 +249,26 @@ def test_a_password_is_in_no_plan_no_log_and_no_error(
     kept = [path.read_text(errors="replace") for path in Path(writing.checkpoint).rglob("*") if path.is_file()]
     assert kept
     assert not any(PASSWORD in text for text in kept)
+
+
+def test_names_that_need_quotes_are_read_and_written(
+    spark: SparkSession, ask: Ask, lines: Lines, writing: Writing
+) -> None:
+    odd, key = 'it`s a.b "c"', "x,y {}"
+    quoted = [f'"{name.replace(chr(34), chr(34) * 2)}"' for name in (odd, key)]
+    ask(f'CREATE TABLE "Odd.Table" ({quoted[0]} text, {quoted[1]} bigint PRIMARY KEY)')
+    lines.add('{"id": 1, "n": 7}', '{"id": 2, "n": 8}')
+    rows = lines.stream().selectExpr("concat('n', n)", "id").toDF(odd, key)
+    target = replace(table("odd", key=(key,)), options={"connection": "warehouse", "table": '"Odd.Table"'})
+    run(rows, target, writing)
+    found = PLACE.read(spark, target, READING).collect()
+    assert sorted(row.asDict()[key] for row in found) == [1, 2]
+    assert {row.asDict()[odd] for row in found} == {"n7", "n8"}
+
+
+def test_a_declared_type_is_a_type_and_nothing_else(spark: SparkSession, ask: Ask) -> None:
+    ask("CREATE TABLE plain (t text)", "INSERT INTO plain VALUES ('x')")
+    smuggled = "STRING) || java_method('java.lang.System', 'getProperty', 'user.home') || CAST('' AS STRING"
+    declared = replace(table("plain"), columns=(Column(name="t", type=smuggled),))
+    with pytest.raises(ParseException):
+        PLACE.read(spark, declared, READING)

@@ -16,6 +16,7 @@ from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from streamhouse.errors import Misconfigured, Rejected
+from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.connectors.folders import is_there
@@ -97,7 +98,7 @@ def _with_columns(reader: Reader, table: Table) -> Reader:
     """Those of a CSV file go by their place, so none may be left out: `_narrowed` does it behind the read."""
     if not table.columns:
         return reader
-    return reader.schema(", ".join(f"`{each.name.replace('`', '``')}` {each.type}" for each in table.columns))
+    return reader.schema(", ".join(f"{quote_identifier(each.name)} {each.type}" for each in table.columns))
 
 
 def _narrowed(frame: DataFrame, table: Table) -> DataFrame:

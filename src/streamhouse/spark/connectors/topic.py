@@ -23,6 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from streamhouse.errors import Misconfigured
 from streamhouse.format.statement_options import starting_time_ms
+from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column, Table
 from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.connectors.topic_sink import topic_of, write_stream
@@ -121,14 +122,14 @@ def _known_columns(table: Table) -> tuple[Column, ...]:
 
 def _loaded(reader: DataFrameReader | DataStreamReader, wanted: list[str], *, with_value: bool) -> DataFrame:
     """Records as they are; where nothing of them is wanted but their number, the partition costs nothing."""
-    fields = [f"`{name[1:]}` {_IN_SOURCE[name]}" for name in wanted]
+    fields = [f"{quote_identifier(name[1:])} {_IN_SOURCE[name]}" for name in wanted]
     fields += ["value BINARY"] if with_value else []
     return reader.schema(", ".join(fields or ["partition INT"])).load()
 
 
 def _about(table: Table, column: Column, *, source: str) -> Expression:
     """A column about the record, from the source's column of this name."""
-    found = F.col(f"`{source}`")
+    found = F.col(quote_identifier(source))
     is_text = column.name == "_key" and table.options.get("key_format") != RAW
     return (found.cast("string") if is_text else found).alias(column.name)
 
@@ -146,7 +147,7 @@ def _others(table: Table) -> list[Expression]:
 def _json(frame: DataFrame, table: Table, own: list[Column], *, keeps: bool) -> DataFrame:
     if not own and not keeps:
         return frame.select(*_others(table))
-    fields = [f"{_quoted(column.name)} {column.type}" for column in own]
+    fields = [f"{quote_identifier(column.name)} {column.type}" for column in own]
     parsed = F.from_json(F.col("value").cast("string"), ", ".join([*fields, f"{_CORRUPT} STRING"]), _OPTIONS)
     bytes_ = [F.col("value").alias(VALUE)] if keeps else []
     rows = frame.select(*_others(table), *bytes_, F.inline(F.array(parsed)))
@@ -160,9 +161,9 @@ def _with_errors(rows: DataFrame, table: Table) -> DataFrame:
     is_right = corrupt.isNull()
     why = F.when(F.try_parse_json(corrupt).isNull(), F.lit(NOT_JSON)).otherwise(F.lit(OTHER_JSON))
     columns = [
-        F.col(_quoted(column.name))
+        F.col(quote_identifier(column.name))
         if column.name in ABOUT
-        else F.when(is_right, F.col(_quoted(column.name))).alias(column.name)
+        else F.when(is_right, F.col(quote_identifier(column.name))).alias(column.name)
         for column in _known_columns(table)
     ]
     return rows.select(*columns, F.when(~is_right, why).alias(ERROR), F.col(VALUE))
@@ -184,7 +185,7 @@ def _registry(
 ) -> DataFrame:
     """The source decodes these itself, and tells in two columns what it can't."""
     columns, keeps = _known_columns(table), reading.keeps_undecodable
-    fields = [f"{_quoted(column.name)} {_IN_SOURCE.get(column.name, column.type)}" for column in columns]
+    fields = [f"{quote_identifier(column.name)} {_IN_SOURCE.get(column.name, column.type)}" for column in columns]
     decodes = bool(own) or keeps
     fields += [f"{ERROR} STRING"] if decodes else []
     fields += [f"{VALUE} BINARY"] if keeps else []
@@ -192,7 +193,7 @@ def _registry(
     reader = reader.option("decodeErrors", "bytes" if reading.keeps_values else "columns") if decodes else reader
     frame = reader.schema(", ".join(fields or ["_partition INT"])).load()
     shown = [
-        _about(table, column, source=column.name) if column.name in ABOUT else F.col(_quoted(column.name))
+        _about(table, column, source=column.name) if column.name in ABOUT else F.col(quote_identifier(column.name))
         for column in columns
     ]
     if keeps:
@@ -201,8 +202,4 @@ def _registry(
 
 
 def _ordered(rows: DataFrame, table: Table) -> DataFrame:
-    return rows.select(*[F.col(_quoted(column.name)) for column in _known_columns(table)])
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return rows.select(*[F.col(quote_identifier(column.name)) for column in _known_columns(table)])

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import BinaryType, StringType
 
 from streamhouse.errors import Misconfigured
+from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.connectors.base import Writing
 
@@ -58,7 +59,7 @@ def topic_of(table: Table) -> str:
 def records_of(frame: DataFrame, *, key: Sequence[str] = (), fmt: str = "json") -> DataFrame:
     """The columns that the sink knows, made of a row's."""
     own = [name for name in frame.columns if name not in _OF_RECORDS]
-    special = [F.col(f"`{name}`").alias(_OF_RECORDS[name]) for name in frame.columns if name in _OF_RECORDS]
+    special = [F.col(quote_identifier(name)).alias(_OF_RECORDS[name]) for name in frame.columns if name in _OF_RECORDS]
     if not own:
         raise Misconfigured("rows have no column to be a record's value; do=select one")
     value = _raw_value(frame, own) if fmt == RAW else F.to_json(_struct(own), JSON_OPTIONS)
@@ -73,7 +74,7 @@ def key_of(frame: DataFrame, key: Sequence[str]) -> Column:
             raise Misconfigured(f"the key names no column; key={name} columns={', '.join(frame.columns)}")
     if len(key) == 1:
         kind = frame.schema[key[0]].dataType
-        column = F.col(f"`{key[0]}`")
+        column = F.col(quote_identifier(key[0]))
         if isinstance(kind, BinaryType):
             return column
         return column.cast("string") if kind.typeName() not in ("struct", "array", "map") else F.to_json(column)
@@ -84,7 +85,7 @@ def key_of(frame: DataFrame, key: Sequence[str]) -> Column:
 
 def _json_of(name: str) -> Column:
     """`{"v":1}` without what is around the value."""
-    text = F.to_json(F.struct(F.col(f"`{name}`").alias("v")), JSON_OPTIONS)
+    text = F.to_json(F.struct(F.col(quote_identifier(name)).alias("v")), JSON_OPTIONS)
     return F.substring(text, F.lit(6), F.length(text) - F.lit(6))
 
 
@@ -96,9 +97,9 @@ def _raw_value(frame: DataFrame, own: Sequence[str]) -> Column:
             f"format raw needs a column value, or a single one; columns={', '.join(own)} do=name one: … AS value"
         )
     if not isinstance(frame.schema[name].dataType, BinaryType | StringType):
-        return F.col(f"`{name}`").cast("string")
-    return F.col(f"`{name}`")
+        return F.col(quote_identifier(name)).cast("string")
+    return F.col(quote_identifier(name))
 
 
 def _struct(names: Sequence[str]) -> Column:
-    return F.struct(*[F.col(f"`{name}`") for name in names])
+    return F.struct(*[F.col(quote_identifier(name)) for name in names])

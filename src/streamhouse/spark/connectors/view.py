@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from streamhouse.client.http import Answer
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Rejected
+from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.agents import told_why
 from streamhouse.spark.connectors.base import Reading, Writing
@@ -89,7 +90,7 @@ def _schema(table: Table, agents: str) -> StructType:
         columns = [(each["name"], each["type"]) for each in told["columns"] or ()]
         if not columns:
             raise Rejected(f"a view's columns aren't known before it has run; view={table.name} do=start it, and wait")
-    schema = StructType.fromDDL(", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns))
+    schema = StructType.fromDDL(", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns))
     assert isinstance(schema, StructType)
     return schema
 

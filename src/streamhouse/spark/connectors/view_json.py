@@ -11,6 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
+from streamhouse.model.identifiers import quote_identifier
+
 EXACT_DIGITS: Final = 15
 """Decimals with more of them are texts: JSON's readers make doubles of numbers."""
 _WHOLE: Final = {"ignoreNullFields": "false", "timeZone": "UTC"}
@@ -33,7 +35,7 @@ def changes(frame: DataFrame, key: tuple[str, ...], *, is_unique: bool) -> DataF
 
 
 def _field(frame: DataFrame, name: str) -> Column:
-    return plain(F.col(f"`{name.replace('`', '``')}`"), frame.schema[name].dataType)
+    return plain(F.col(quote_identifier(name)), frame.schema[name].dataType)
 
 
 def _text(value: Column) -> Column:

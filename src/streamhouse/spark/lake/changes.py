@@ -14,11 +14,11 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, DataType, StringType
+from pyspark.sql.types import BinaryType, DataType, MapType, StringType
 
 from streamhouse.errors import Misconfigured
+from streamhouse.model.identifiers import quote_identifier
 from streamhouse.spark.connectors.topic import ABOUT
-from streamhouse.spark.lake.schemas import quoted
 
 DELETED: Final = "_deleted"
 _PLACE: Final = ("_partition", "_offset")
@@ -40,7 +40,7 @@ def told_once(frame: DataFrame) -> DataFrame:
         names.append(f"{name}_{place}" if twice else name)
         kept += [] if twice else [name]
         seen.add(name)
-    return frame if len(kept) == len(names) else frame.toDF(*names).select(*[quoted(name) for name in kept])
+    return frame if len(kept) == len(names) else frame.toDF(*names).select(*[quote_identifier(name) for name in kept])
 
 
 def keyed(frame: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -54,13 +54,14 @@ def keyed(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     for place, name in enumerate(key):
         kind = frame.schema[name].dataType
         found = _from_record(record, place, name, kind, is_only=len(key) == 1)
-        frame = frame.withColumn(name, F.when(F.col(DELETED), found).otherwise(F.col(quoted(name))))
+        frame = frame.withColumn(name, F.when(F.col(DELETED), found).otherwise(F.col(quote_identifier(name))))
     return frame
 
 
 def _from_record(record: Column, place: int, name: str, kind: DataType, *, is_only: bool) -> Column:
     """A column's value, out of the text of a record's key; null where it isn't there."""
-    in_object = F.get_json_object(record, f"$.{name}")
+    fields = F.from_json(record, MapType(StringType(), StringType()))
+    in_object = F.try_element_at(fields, F.lit(name))
     if not is_only:
         texts = F.coalesce(F.get_json_object(record, f"$[{place}]"), in_object)
         return _read(texts, kind)
@@ -76,7 +77,7 @@ def has_key(key: Sequence[str]) -> Column:
     """Whether a row can be told from others."""
     found = F.lit(True)
     for name in key:
-        found = found & F.col(quoted(name)).isNotNull()
+        found = found & F.col(quote_identifier(name)).isNotNull()
     return found
 
 
@@ -88,11 +89,11 @@ def latest(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     own = own_columns(frame)
     is_placed = all(name in frame.columns for name in _PLACE)
     by = [F.col(name) for name in _PLACE] if is_placed else [F.monotonically_increasing_id()]
-    row = F.struct(*[F.col(quoted(name)) for name in own], _is_end(frame).alias(DELETED))
+    row = F.struct(*[F.col(quote_identifier(name)) for name in own], _is_end(frame).alias(DELETED))
     rows = frame.where(has_key(key)).select(
-        *[F.col(quoted(name)) for name in key], row.alias(_ROW), F.struct(*by).alias(_LATEST)
+        *[F.col(quote_identifier(name)) for name in key], row.alias(_ROW), F.struct(*by).alias(_LATEST)
     )
-    found = rows.groupBy(*[F.col(quoted(name)) for name in key]).agg(F.max_by(_ROW, _LATEST).alias(_ROW))
+    found = rows.groupBy(*[F.col(quote_identifier(name)) for name in key]).agg(F.max_by(_ROW, _LATEST).alias(_ROW))
     return found.select(f"{_ROW}.*")
 
 

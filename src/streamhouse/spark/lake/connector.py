@@ -11,12 +11,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from streamhouse.errors import Misconfigured, Rejected
+from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.lake.changes import keyed, told_once
 from streamhouse.spark.lake.files import file_rows
 from streamhouse.spark.lake.options import open_lake, options_of
-from streamhouse.spark.lake.schemas import quoted
 from streamhouse.spark.lake.writing import Step, check_mode
 
 
@@ -35,7 +35,7 @@ def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
     # A row of no columns is still a row: it is read with the first one.
     wanted = StructType([schema[each.name] for each in table.columns] or schema.fields[:1])
     rows = file_rows(spark, lake.live_files(), lake.reader(), wanted)
-    return rows.select(*[F.col(quoted(each.name)).cast(each.type).alias(each.name) for each in table.columns])
+    return rows.select(*[F.col(quote_identifier(each.name)).cast(each.type).alias(each.name) for each in table.columns])
 
 
 def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:

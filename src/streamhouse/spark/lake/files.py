@@ -24,6 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from streamhouse.clock import Ids
+from streamhouse.spark.arrow_map import map_in_arrow
 from streamhouse.spark.lake.base import FilePlan, FileReader, LiveFile, WrittenFile
 from streamhouse.spark.lake.places import opened, within
 
@@ -43,7 +44,7 @@ _TOLD: Final = "path STRING, size BIGINT, rows BIGINT, partition BINARY, footer 
 
 def write_files(frame: DataFrame, plan: FilePlan) -> list[WrittenFile]:
     """Write the rows by tasks; what comes back is a line for each file."""
-    told = frame.mapInArrow(_task(plan), _TOLD).collect()
+    told = map_in_arrow(frame, _task(plan), _TOLD).collect()
     return [
         WrittenFile(
             path=each["path"],

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from streamhouse.errors import Rejected
+from streamhouse.model.identifiers import quote_identifier
 
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _FRACTIONS: Final = (FloatType, DoubleType)
@@ -154,7 +155,7 @@ def fitted(frame: DataFrame, schema: StructType) -> DataFrame:
 def _fitted(frame: DataFrame, schema: StructType) -> Iterator[Column]:
     there = {each.name: each.dataType for each in frame.schema.fields}
     for each in schema.fields:
-        name = quoted(each.name)
+        name = quote_identifier(each.name)
         if each.name not in there:
             yield F.lit(None).cast(each.dataType).alias(each.name)
         elif there[each.name] == each.dataType:
@@ -183,7 +184,3 @@ def _cast(value: Column, old: DataType, new: DataType) -> Column:
         was, becomes = old.valueType, new.valueType
         return F.transform_values(value, lambda _, each: _cast(each, was, becomes))
     return value if old == new else value.cast(new)
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

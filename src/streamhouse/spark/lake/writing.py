@@ -21,13 +21,14 @@ from pyspark.storagelevel import StorageLevel
 
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Rejected, Unavailable
+from streamhouse.model.identifiers import quote_identifier
 from streamhouse.spark.connectors.base import Writing
 from streamhouse.spark.connectors.folders import read_text
 from streamhouse.spark.lake.base import Bounds, Lake, LiveFile, Progress
 from streamhouse.spark.lake.changes import DELETED, keyed, latest, own_columns, told_once
 from streamhouse.spark.lake.files import FILE, file_rows, write_files
 from streamhouse.spark.lake.options import LakeOptions
-from streamhouse.spark.lake.schemas import fitted, quoted
+from streamhouse.spark.lake.schemas import fitted
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,9 @@ class Step:
             rows = fitted(changes.where(~F.col(DELETED)), schema)
             if touched:
                 kept = file_rows(frame.sparkSession, touched, self.lake.reader(), schema)
-                rows = rows.unionByName(kept.join(keys, list(self.options.key), "left_anti").select(*rows.columns))
+                rows = rows.unionByName(
+                    kept.join(keys, list(self.options.key), "left_anti").select(*map(quote_identifier, rows.columns))
+                )
             written = write_files(rows, self.lake.begin(progress))
             if written or touched:
                 self.lake.commit(written, touched, progress)
@@ -169,7 +172,7 @@ class Step:
 
 def _own(frame: DataFrame) -> DataFrame:
     """With the columns that are stored."""
-    return frame.select(*[F.col(quoted(name)) for name in own_columns(frame)])
+    return frame.select(*[F.col(quote_identifier(name)) for name in own_columns(frame)])
 
 
 def chosen(files: Sequence[LiveFile], file_size_bytes: int) -> list[LiveFile]:
@@ -187,7 +190,7 @@ def chosen(files: Sequence[LiveFile], file_size_bytes: int) -> list[LiveFile]:
 
 def _bounds(keys: DataFrame, key: Sequence[str]) -> Bounds | None:
     """The range of the first key column where files know theirs; a range of no column where not; None without rows."""
-    kind, name = keys.schema[key[0]].dataType, quoted(key[0])
+    kind, name = keys.schema[key[0]].dataType, quote_identifier(key[0])
     found: Any = keys.agg(
         F.min(name).alias("least"), F.max(name).alias("greatest"), F.count(F.lit(1)).alias("n")
     ).first()

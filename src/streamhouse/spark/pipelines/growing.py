@@ -16,8 +16,9 @@ from pyspark.sql.types import StructType
 
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Unavailable
+from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.lake.schemas import quoted, widest
+from streamhouse.spark.lake.schemas import widest
 from streamhouse.spark.sql.binding import Read
 from streamhouse.spark.sql.catalogue import NOTHING_YET, Catalogue, Extended
 
@@ -47,7 +48,7 @@ def merged(old: Table, new: Table) -> Table:
 
 
 def _struct(table: Table) -> StructType:
-    fields = ", ".join(f"{quoted(each.name)} {each.type}" for each in table.columns or ())
+    fields = ", ".join(f"{quote_identifier(each.name)} {each.type}" for each in table.columns or ())
     found = StructType.fromDDL(fields) if fields else StructType([])
     assert isinstance(found, StructType)
     return found

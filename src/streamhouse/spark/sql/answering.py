@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 
 from streamhouse.errors import BadSql, Mistake, QueryCancelled, QueryFailed, StatementError, StreamhouseError
 from streamhouse.format.statements import Query, Show, Statement, parse, position
+from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column
 from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.sql.binding import bind
@@ -156,7 +157,7 @@ class Answering:
         """Read a topic, if there is one: the first question finds classes loaded and Python processes there."""
         try:
             for name in self._catalogue.names()[:1]:
-                question = f"SELECT * FROM `{name.replace('`', '``')}` LIMIT 1"
+                question = f"SELECT * FROM {quote_identifier(name)} LIMIT 1"
                 bind(self._spark, question, self._catalogue, Reading(agents=self._agents)).frame.toArrow()
         except Exception as error:
             log.debug("not warmed", exc_info=error)
@@ -237,12 +238,8 @@ def presentable(frame: DataFrame) -> tuple[DataFrame, tuple[Column, ...]]:
 
 
 def _shown(field: StructField) -> SparkColumn:
-    found = col(_quoted(field.name))
+    found = col(quote_identifier(field.name))
     return found.cast("string").alias(field.name) if isinstance(field.dataType, AS_TEXT) else found
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def only(text: str) -> Statement:

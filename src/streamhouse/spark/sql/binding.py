@@ -23,6 +23,7 @@ from pyspark.sql.types import StringType
 from streamhouse.errors import StatementError
 from streamhouse.format.statement_options import Watermark
 from streamhouse.format.tokens import Token, TokenKind, error_at, tokens_of
+from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import LAKE, Column, Connector, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading
@@ -125,8 +126,8 @@ def watermarked(frame: DataFrame, watermarks: Iterable[Watermark]) -> DataFrame:
         if each.column not in frame.columns:
             continue
         if isinstance(frame.schema[each.column].dataType, StringType):
-            frame = frame.withColumn(each.column, F.col(_quoted(each.column)).cast("timestamp"))
-        frame = frame.withWatermark(each.column, each.delay)
+            frame = frame.withColumn(each.column, F.col(quote_identifier(each.column)).cast("timestamp"))
+        frame = frame.withWatermark(quote_identifier(each.column), each.delay)
     return frame
 
 
@@ -210,7 +211,9 @@ def _sources(session: SparkSession, text: str, catalogue: Catalogue, reading: Re
                 raise unknown(text, at, used.name, catalogue)
             continue
         if len(used.parts) > 1:
-            raise error_at(text, at, f"a name with dots needs backticks: {used.name}", f"write `{used.name}`")
+            raise error_at(
+                text, at, f"a name with dots needs backticks: {used.name}", f"write {quote_identifier(used.name)}"
+            )
         if table.connector is Connector.CONSOLE:
             raise error_at(text, at, f"{used.name} is a console, which can only be written to")
         if used.is_stream and (hint := NO_STREAMS.get(table.connector)):
@@ -274,7 +277,9 @@ def _make_views(session: SparkSession, sources: Sequence[Source], reads: Sequenc
         frame = frame or _opened(session, read.table, reading, is_stream=source.is_stream)
         there = set(frame.columns)
         shown = [
-            F.col(_quoted(column.name)) if column.name in there else F.lit(None).cast(column.type).alias(column.name)
+            F.col(quote_identifier(column.name))
+            if column.name in there
+            else F.lit(None).cast(column.type).alias(column.name)
             for column in source.columns
         ]
         _view(frame.select(*shown), source.name, source.is_stream, reading)
@@ -292,7 +297,7 @@ def _opened(session: SparkSession, table: Table, reading: Reading, *, is_stream:
 
 def _view(frame: DataFrame, name: str, is_stream: bool, reading: Reading) -> None:
     shown = watermarked(frame, reading.watermarks) if is_stream else frame
-    shown.createOrReplaceTempView(_quoted(name))
+    shown.createOrReplaceTempView(quote_identifier(name))
 
 
 # --- names that are wrong
@@ -330,7 +335,7 @@ def _refuse_writing(text: str, sources: Iterable[Source]) -> None:
 
 def _is_sparks(session: SparkSession, parts: Sequence[str]) -> bool:
     """Whether Spark has such a table itself; names of several parts are always its own business."""
-    return len(parts) > 1 or bool(session.catalog.tableExists(_quoted(parts[0])))
+    return len(parts) > 1 or bool(session.catalog.tableExists(quote_identifier(parts[0])))
 
 
 def _place_of(name: str, tokens: Sequence[Token]) -> int:
@@ -339,7 +344,3 @@ def _place_of(name: str, tokens: Sequence[Token]) -> int:
     read = [token for before, token in pairwise(tokens) if before.says("FROM", "JOIN", "STREAM", "DESCRIBE")]
     places = (token.start for want in wanted for token in (*read, *tokens) if token.value.lower() == want)
     return next(places, 0)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

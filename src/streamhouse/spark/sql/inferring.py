@@ -9,13 +9,13 @@ Times stay text: what looks like one in a thousand records needn't in the next, 
 to a query. `CREATE TABLE` declares them.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from streamhouse.model.identifiers import quote_if_needed
 from streamhouse.model.table import Column
 from streamhouse.spark.connectors.topic import ABOUT
 
@@ -26,7 +26,6 @@ JSON_SHARE: Final = 0.5
 """More of a sample's values than this must be JSON objects for the topic to be one of JSON."""
 _LONG: Final = range(-(2**63), 2**63)
 _NUMBERS: Final = ("BIGINT", "DOUBLE")
-_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +120,6 @@ def _type_of(kind: _Kind) -> str:
     if isinstance(kind, _Object):
         seen: dict[str, str] = {}
         for name, each in kind.fields.items():
-            seen.setdefault(name.lower(), f"{_field_name(name)}: {_type_of(each)}")
+            seen.setdefault(name.lower(), f"{quote_if_needed(name)}: {_type_of(each)}")
         return f"STRUCT<{', '.join(seen.values())}>" if seen else "STRING"
     return kind or "STRING"
-
-
-def _field_name(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"

@@ -17,6 +17,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.format.tokens import TokenKind, tokens_of
+from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column
 from streamhouse.spark.jvm import id_of, kind_of, optimized_plan, parse_plan, scala_seq
 
@@ -111,7 +112,7 @@ class Placeholders:
         assert jvm is not None
         kind = jvm.scala.reflect.ClassTag.apply(_class(self._session, _ROW))
         rows = spark.sparkContext().emptyRDD(kind)
-        types = ", ".join(f"`{column.name.replace('`', '``')}` {column.type}" for column in columns)
+        types = ", ".join(f"{quote_identifier(column.name)} {column.type}" for column in columns)
         made = jvm.org.apache.spark.sql.types.StructType
         schema = made.fromDDL(types) if columns else made()
         self.names[rows.id()] = name

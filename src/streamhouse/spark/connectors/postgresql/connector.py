@@ -21,7 +21,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import streamhouse.errors as errors
 from streamhouse.errors import Misconfigured, Rejected, StreamhouseError
+from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
+from streamhouse.spark.arrow_map import map_in_arrow
 from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.connectors.postgresql.connections import run
 from streamhouse.spark.connectors.postgresql.reading import Extract, arrow_schema
@@ -32,7 +34,7 @@ from streamhouse.spark.connectors.postgresql.tables import (
     find_table,
     missing_table,
 )
-from streamhouse.spark.connectors.postgresql.types import quoted_name, staged
+from streamhouse.spark.connectors.postgresql.types import staged
 from streamhouse.spark.connectors.postgresql.writing import (
     ORDINAL,
     MicroBatch,
@@ -145,7 +147,9 @@ def _frame(spark: SparkSession, found: FoundTable) -> DataFrame:
 
     frame = spark.range(0, 1, 1, 1).mapInArrow(rows, arrow_schema(extract))
     restored = [
-        f"{kind.restore.format(quoted_name(name))} AS {quoted_name(name)}" if kind.restore else quoted_name(name)
+        f"{kind.restore.format(quote_identifier(name))} AS {quote_identifier(name)}"
+        if kind.restore
+        else quote_identifier(name)
         for name, kind in extract.columns
     ]
     frame = frame.selectExpr(*restored)
@@ -155,8 +159,9 @@ def _frame(spark: SparkSession, found: FoundTable) -> DataFrame:
 def _as_declared(frame: DataFrame, table: Table) -> DataFrame:
     if table.columns is None:
         return frame
-    return frame.selectExpr(
-        *(f"CAST({quoted_name(each.name)} AS {each.type}) AS {quoted_name(each.name)}" for each in table.columns)
+    # A type is text that somebody sent: `cast` takes it for a type and nothing else.
+    return frame.select(
+        *(F.col(quote_identifier(each.name)).cast(each.type).alias(each.name) for each in table.columns)
     )
 
 
@@ -184,7 +189,8 @@ class _Step:
         rows = frame.selectExpr(*columns)
         if self.target.key:
             rows = rows.withColumn(ORDINAL, F.monotonically_increasing_id())
-        told = rows.repartition(1).mapInArrow(_task(self.target, micro_batch), "kind string, text string").collect()
+        task = _task(self.target, micro_batch)
+        told = map_in_arrow(rows.repartition(1), task, "kind string, text string").collect()
         for kind, text in told:
             raise getattr(errors, kind)(text)
 

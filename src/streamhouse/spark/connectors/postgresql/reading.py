@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.csv as csv
 
 from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.model.identifiers import quote_identifier, quote_postgresql_identifier
 from streamhouse.spark.connectors.postgresql.connections import STATEMENT_TIMEOUT_S, opened, run
-from streamhouse.spark.connectors.postgresql.tables import FoundTable, quoted
+from streamhouse.spark.connectors.postgresql.tables import FoundTable
 from streamhouse.spark.connectors.postgresql.types import UTC_MICROSECONDS, OutType, out_type
 
 BLOCK_BYTES: Final = 8 * 1024 * 1024
@@ -42,7 +43,10 @@ class Extract:
 
     @property
     def query(self) -> str:
-        chosen = (kind.select.replace("{}", quoted(name)) + f" AS {quoted(name)}" for name, kind in self.columns)
+        chosen = (
+            kind.select.replace("{}", quote_postgresql_identifier(name)) + f" AS {quote_postgresql_identifier(name)}"
+            for name, kind in self.columns
+        )
         return f"SELECT {', '.join(chosen)} FROM {self.table}"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -142,4 +146,4 @@ def arrow_schema(extract: Extract) -> str:
     """What `batches` yields, as Spark's SQL says it."""
     types = {pa.string(): "string", UTC_MICROSECONDS: "timestamp", pa.timestamp("us"): "timestamp_ntz"}
     told = ((name, types.get(kind.arrow) or kind.spark.simpleString()) for name, kind in extract.columns)
-    return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in told)
+    return ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in told)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pyspark.sql.types import StructType
 
 from streamhouse.errors import Rejected
+from streamhouse.model.identifiers import quote_postgresql_identifier as quoted
 from streamhouse.spark.connectors.postgresql.connections import opened
 from streamhouse.spark.connectors.postgresql.types import fits, suggested
 
@@ -80,11 +81,6 @@ class FoundTable:
         return f"{quoted(self.schema)}.{quoted(self.name)}"
 
 
-def quoted(name: str) -> str:
-    """As PostgreSQL quotes it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 async def find_table(connection: str, name: str) -> FoundTable | None:
     """The table as the connection's user sees it; None where there is none of the name."""
     async with opened(connection) as link:
@@ -106,8 +102,8 @@ def missing_table(connection: str, name: str, schema: StructType | None = None, 
     told = f"no such table; connection={connection} table={name}"
     if schema is None:
         return Rejected(f"{told} do=create it, or correct the option table")
-    columns = [f"{field.name} {suggested(field.dataType)}" for field in schema.fields]
-    columns += [f"PRIMARY KEY ({', '.join(key)})"] if key else []
+    columns = [f"{quoted(field.name)} {suggested(field.dataType)}" for field in schema.fields]
+    columns += [f"PRIMARY KEY ({', '.join(map(quoted, key))})"] if key else []
     return Rejected(f"{told} do=create it: CREATE TABLE {name} ({', '.join(columns)})")
 
 
@@ -125,7 +121,8 @@ def check_writable(table: FoundTable, schema: StructType, key: Sequence[str]) ->
         if column is None:
             raise Rejected(
                 f"the table has no such column; {table.told} column={field.name} columns={','.join(known)}"
-                f" do=ALTER TABLE {table.name} ADD COLUMN {field.name} {suggested(field.dataType)}, or leave it out"
+                f" do=ALTER TABLE {table.sql_name} ADD COLUMN {quoted(field.name)} {suggested(field.dataType)},"
+                " or leave it out"
             )
         _check_type(table, column, field.dataType)
     missing = [column.name for column in table.columns if column.is_needed and column.name not in schema.names]
@@ -165,8 +162,8 @@ def _unique_key(table: FoundTable, schema: StructType, key: Sequence[str]) -> Un
     for unique in table.keys:
         if unique.columns == frozenset(key):
             return unique
-    columns = ", ".join(key)
+    columns = ", ".join(map(quoted, key))
     raise Rejected(
-        f"the table can't be updated by this key; {table.told} key={columns}"
+        f"the table can't be updated by this key; {table.told} key={', '.join(key)}"
         f" do=CREATE UNIQUE INDEX ON {table.sql_name} ({columns})"
     )

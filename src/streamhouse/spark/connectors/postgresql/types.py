@@ -15,6 +15,8 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import types as st
 
+from streamhouse.model.identifiers import quote_identifier
+
 TEXT: Final = "text"
 UTC_MICROSECONDS: Final = pa.timestamp("us", "UTC")
 
@@ -123,7 +125,7 @@ def _is_plain(kind: st.DataType) -> bool:
 
 def staged(name: str, spark: st.DataType) -> str:
     """Spark's expression for a value as CSV carries it into the database."""
-    column = quoted_name(name)
+    column = quote_identifier(name)
     match spark:
         case st.BinaryType():
             return f"concat('\\\\x', hex({column})) AS {column}"
@@ -131,11 +133,6 @@ def staged(name: str, spark: st.DataType) -> str:
             return f"to_json({column}) AS {column}"
         case _:
             return column
-
-
-def quoted_name(name: str) -> str:
-    """As Spark's SQL quotes it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def suggested(spark: st.DataType) -> str:

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.csv as csv
 
 from streamhouse.errors import PipelineMoved, Rejected
+from streamhouse.model.identifiers import quote_postgresql_identifier as quoted
 from streamhouse.spark.connectors.postgresql.connections import STATEMENT_TIMEOUT_S, opened
-from streamhouse.spark.connectors.postgresql.tables import quoted
 
 PROGRESS: Final = "streamhouse_progress"
 """Stands in the schema of the table that is written."""

@@ -1,0 +1,95 @@
+"""Names and texts that go into SQL come out of it as they were."""
+
+import pytest
+
+from streamhouse.errors import StatementError
+from streamhouse.format.lake_tables import TopicAsTable, kept_table, statements_of
+from streamhouse.format.statement_options import pipeline_options, some_columns, some_watermarks
+from streamhouse.format.statements import CreatePipeline, CreateTable, parse
+from streamhouse.format.tokens import TokenKind, tokens_of
+from streamhouse.model.identifiers import (
+    join_identifiers,
+    quote_identifier,
+    quote_if_needed,
+    quote_postgresql_identifier,
+    quote_string,
+    split_identifiers,
+)
+
+NAMES = (
+    "plain",
+    "a.b",
+    "it`s",
+    "``",
+    'say "hi"',
+    "it's",
+    "two words",
+    "Größe 大",
+    "a,b",
+    " led",
+    "select",
+    "x\\y",
+    "{}",
+    "1st",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_quoted_name_is_read_as_one_name(name: str) -> None:
+    token, end = tokens_of(quote_identifier(name))
+    assert (token.kind, token.value, end.kind) == (TokenKind.NAME, name, TokenKind.END)
+    token, end = tokens_of(quote_if_needed(name))
+    assert (token.value, end.kind) == (name, TokenKind.END)
+
+
+@pytest.mark.parametrize("text", [*NAMES, "C:\\data\\'x'", "two\nlines", "", "ends with \\", "'; DROP TABLE x; --"])
+def test_a_quoted_string_is_read_as_one_string(text: str) -> None:
+    token, end = tokens_of(quote_string(text))
+    assert (token.kind, token.value, end.kind) == (TokenKind.TEXT, text, TokenKind.END)
+
+
+def test_postgresql_has_quotes_of_its_own() -> None:
+    assert quote_postgresql_identifier('say "hi"') == '"say ""hi"""'
+
+
+@pytest.mark.parametrize("names", [NAMES, *((name,) for name in NAMES)])
+def test_a_list_of_names_is_read_as_it_was_written(names: tuple[str, ...]) -> None:
+    assert split_identifiers(join_identifiers(names)) == names
+    assert some_columns(join_identifiers(names)) == names
+
+
+@pytest.mark.parametrize("text", ["", " ", "a,", ",a", "a,,b", "`a", "a`b", "``"])
+def test_what_is_no_list_of_names_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="commas between"):
+        split_identifiers(text)
+
+
+def test_watermarks_name_any_column() -> None:
+    text = ", ".join(f"{quote_identifier(name)} {at + 1} seconds" for at, name in enumerate(NAMES))
+    assert [each.column for each in some_watermarks(text)] == list(NAMES)
+
+
+def test_a_lake_table_of_odd_names_is_kept_as_it_was_asked_for() -> None:
+    asked = TopicAsTable(
+        name="shop.orders-1",
+        topic="shop.orders",
+        connector="delta",
+        location="/data/it's\\here/`x`",
+        mode="upsert",
+        key=("a,b", "it`s", "plain"),
+        commit_interval="1m",
+    )
+    table, pipeline = parse(statements_of(asked))
+    assert isinstance(table, CreateTable)
+    assert isinstance(pipeline, CreatePipeline)
+    assert table.table.options["location"] == asked.location
+    assert pipeline_options(pipeline.options).key == asked.key
+    told = {"name": table.table.name, "connector": "delta", "options": table.table.options}
+    writer = {"text": pipeline.text, "key": list(asked.key), "options": pipeline.options}
+    kept = kept_table(told, writer)
+    assert (kept.name, kept.topic, kept.location, kept.key) == (asked.name, asked.topic, asked.location, asked.key)
+
+
+def test_a_name_that_could_not_be_a_topics_is_refused_with_what_could() -> None:
+    with pytest.raises(StatementError, match="letters, digits, dots, dashes, underscores"):
+        parse("CREATE TABLE `it``s` WITH (connector = 'topic')")
