@@ -30,7 +30,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
@@ -64,7 +64,11 @@ from streamhouse.spark.lake.schemas import grown, stored
 
 QUERY: Final = "streamhouse.query-id"
 BATCH: Final = "streamhouse.batch-id"
-OFFSETS: Final = "streamhouse.offsets"
+OFFSETS: Final = "streamhouse.offsets."
+"""A property of the table: where the streams of the query that follows stand behind the last commit, for people.
+
+Not in the summaries of snapshots, which the metadata file has all of: it would grow with every commit.
+"""
 PROGRESS: Final = "streamhouse.progress."
 """A property of the table: which micro-batch of the query that follows is in it."""
 EPOCH: Final = "streamhouse.epoch."
@@ -204,11 +208,11 @@ class IcebergLake:
         epoch, batch = (_number(table, name, progress.query_id) for name in (EPOCH, PROGRESS))
         check_commit(progress, epoch=epoch, batch=batch, is_rewrite=is_rewrite)
         added = [_data_file(each, table) for each in written]
-        told = {QUERY: progress.query_id, BATCH: str(progress.batch_id), OFFSETS: progress.offsets}
+        told = {QUERY: progress.query_id, BATCH: str(progress.batch_id)}
         with self._told(), table.transaction() as transaction:
             if not is_rewrite:
-                transaction.set_properties({PROGRESS + progress.query_id: str(progress.batch_id)})
-            snapshot = transaction.update_snapshot({} if is_rewrite else {k: v for k, v in told.items() if v})
+                _note_progress(transaction, table, progress)
+            snapshot = transaction.update_snapshot({} if is_rewrite else told)
             with snapshot.overwrite() if removed else snapshot.merge_append() as files:
                 for data_file in added:
                     files.append_data_file(data_file)
@@ -291,6 +295,15 @@ def _number(table: Table, prefix: str, query_id: str) -> int | None:
     """What a property of the table says of a query."""
     found = table.properties.get(prefix + query_id)
     return None if found is None else int(found)
+
+
+def _note_progress(transaction: Transaction, table: Table, progress: Progress) -> None:
+    """The micro-batch for good; the offsets of the last commit only, whichever query made it."""
+    noted = {PROGRESS + progress.query_id: str(progress.batch_id)}
+    noted |= {OFFSETS + progress.query_id: progress.offsets} if progress.offsets else {}
+    if old := [name for name in table.properties if name.startswith(OFFSETS) and name not in noted]:
+        transaction.remove_properties(*old)
+    transaction.set_properties(noted)
 
 
 def _columns(table: Table) -> StructType:

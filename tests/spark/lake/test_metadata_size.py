@@ -1,0 +1,60 @@
+"""What is noted of a query's place doesn't pile up in a table's metadata, however many commits there are."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from streamhouse.spark.lake.base import Layout, Progress
+from streamhouse.spark.lake.delta import DeltaLake
+from streamhouse.spark.lake.iceberg import IcebergLake
+from streamhouse.spark.lake.parquet import ParquetLake
+from streamhouse.spark.lake.places import Place
+
+COMMITS, PARTITIONS = 100, 50
+SNAPSHOT_BYTES = 1024
+"""Of one snapshot in Iceberg's metadata, without any text of ours that grows with partitions."""
+SCHEMA = StructType([StructField("id", LongType())])
+LAYOUT = Layout(name="orders", partitions=(), file_size_bytes=1 << 20)
+
+
+def progress_of(batch: int, query: str = "q") -> Progress:
+    ends = {"orders": {str(number): 1_000_000_000 + batch for number in range(PARTITIONS)}}
+    return Progress(query_id=query, batch_id=batch, offsets="v1\n" + json.dumps({"offsets": ends}))
+
+
+def newest(folder: Path) -> str:
+    found = max(folder.glob("*.metadata.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    return found.read_text()
+
+
+def test_iceberg_metadata_has_the_offsets_once(tmp_path: Path) -> None:
+    lake = IcebergLake(LAYOUT, Place(root=str(tmp_path / "lake")))
+    lake.fit(SCHEMA)
+    for batch in range(COMMITS):
+        assert lake.last_batch("q") == (batch - 1 if batch else None)
+        lake.commit((), (), progress_of(batch))
+    told = newest(tmp_path / "lake" / "metadata")
+    assert told.count("1000000099") == PARTITIONS
+    assert "1000000098" not in told
+    assert len(told) < COMMITS * SNAPSHOT_BYTES + 64 * 1024
+    lake.last_batch("another")
+    lake.commit((), (), progress_of(0, "another"))
+    told = newest(tmp_path / "lake" / "metadata")
+    assert (told.count("1000000099"), told.count("1000000000")) == (0, PARTITIONS)
+    assert (lake.last_batch("q"), lake.last_batch("another")) == (COMMITS - 1, 0)
+
+
+@pytest.mark.parametrize("kind", [DeltaLake, ParquetLake])
+def test_no_file_of_the_other_formats_grows_with_commits(
+    tmp_path: Path, kind: type[DeltaLake] | type[ParquetLake]
+) -> None:
+    lake = kind(LAYOUT, Place(root=str(tmp_path / "lake")))
+    lake.fit(SCHEMA)
+    for batch in range(COMMITS // 4):
+        lake.last_batch("q")
+        lake.commit((), (), progress_of(batch))
+    sizes = [path.stat().st_size for path in (tmp_path / "lake").rglob("*.json")]
+    assert max(sizes, default=0) < 8 * 1024
+    assert lake.last_batch("q") == COMMITS // 4 - 1
