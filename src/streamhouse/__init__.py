@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from streamhouse import errors
     from streamhouse.client.client import Client
     from streamhouse.client.delivery import Delivery
-    from streamhouse.client.nouns import NewSchema, Record, Schema, SchemaRef, SchemaReference
     from streamhouse.client.sync import SyncClient
+    from streamhouse.client.types import NewSchema, Record, Schema, SchemaRef, SchemaReference
     from streamhouse.errors import StreamhouseError
     from streamhouse.model.record import Receipt
 
@@ -40,12 +40,12 @@ __all__ = [
 _PLACES: Final = {
     "Client": "streamhouse.client.client",
     "Delivery": "streamhouse.client.delivery",
-    "NewSchema": "streamhouse.client.nouns",
+    "NewSchema": "streamhouse.client.types",
     "Receipt": "streamhouse.model.record",
-    "Record": "streamhouse.client.nouns",
-    "Schema": "streamhouse.client.nouns",
-    "SchemaRef": "streamhouse.client.nouns",
-    "SchemaReference": "streamhouse.client.nouns",
+    "Record": "streamhouse.client.types",
+    "Schema": "streamhouse.client.types",
+    "SchemaRef": "streamhouse.client.types",
+    "SchemaReference": "streamhouse.client.types",
     "StreamhouseError": "streamhouse.errors",
     "SyncClient": "streamhouse.client.sync",
 }

@@ -13,14 +13,16 @@ import typer
 
 from streamhouse.agent import AgentReady
 from streamhouse.cli.doors import Doors
-from streamhouse.client.admin import Admin
 from streamhouse.client.consumer import Consumer
 from streamhouse.client.delivery import Batch, Delivery
-from streamhouse.client.failures import no_agent
 from streamhouse.client.group_consumer import GroupConsumer
-from streamhouse.client.groups import Groups
 from streamhouse.client.http import Http
-from streamhouse.client.nouns import (
+from streamhouse.client.kafka_admin import Admin
+from streamhouse.client.kafka_errors import no_agent
+from streamhouse.client.kafka_groups import Groups
+from streamhouse.client.producer import Producer, ProducerSettings
+from streamhouse.client.serde import SchemaReader, Write
+from streamhouse.client.types import (
     EARLIEST,
     LATEST,
     Acks,
@@ -36,8 +38,6 @@ from streamhouse.client.nouns import (
     TimeRange,
     Topic,
 )
-from streamhouse.client.producer import Producer, ProducerSettings
-from streamhouse.client.serde import SchemaReader, Write
 from streamhouse.config import Address, Settings
 from streamhouse.dev.cluster import ClusterPlan, ClusterReady, RunningAgent
 from streamhouse.errors import (

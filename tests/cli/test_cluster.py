@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from streamhouse.cli import agents, partitions
-from streamhouse.client.nouns import AgentStatus, Examination, Finding, PartitionStatus
+from streamhouse.client.types import AgentStatus, Examination, Finding, PartitionStatus
 from tests.cli.conftest import Run
 from tests.cli.fakes import World
 

@@ -8,7 +8,7 @@ import pytest
 from streamhouse.cli.records_out import Parts, as_json, columns, raw
 from streamhouse.cli.watch import LOOK_AFTER_S, POLL_S, Watch
 from streamhouse.cli.words import parse_when
-from streamhouse.client.nouns import Cluster, Record
+from streamhouse.client.types import Cluster, Record
 from streamhouse.errors import Unavailable
 from tests.cli.conftest import Run
 from tests.cli.fakes import FakeAdmin, World, gone

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from streamhouse.cli.resets import Bounds, Target, decide
-from streamhouse.client.nouns import EARLIEST, Group, Place
+from streamhouse.client.types import EARLIEST, Group, Place
 from tests.cli.conftest import Run
 from tests.cli.fakes import World, a_member
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from streamhouse.client.nouns import Segment
+from streamhouse.client.types import Segment
 from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from tests.cli.conftest import Run

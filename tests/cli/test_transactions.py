@@ -9,7 +9,7 @@ import httpx
 import msgspec
 import pytest
 
-from streamhouse.client.nouns import Transaction, TransactionAborted, TransactionPlace
+from streamhouse.client.types import Transaction, TransactionAborted, TransactionPlace
 from tests.cli.conftest import Run
 from tests.cli.fakes import World
 from tests.cli.test_cluster import a_partition, an_agent, answer

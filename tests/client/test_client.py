@@ -11,7 +11,7 @@ import pytest
 
 import streamhouse
 from streamhouse import Client, NewSchema, SchemaRef
-from streamhouse.client.nouns import Place
+from streamhouse.client.types import Place
 from streamhouse.errors import (
     GroupNotFound,
     IncompatibleSchema,

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from streamhouse.client.admin import Admin
 from streamhouse.client.consumer import Consumer
+from streamhouse.client.kafka_admin import Admin
 from streamhouse.client.producer import Producer, ProducerSettings
-from streamhouse.client.reading import Reading, Span
+from streamhouse.client.reader import ReadRange, RecordReader
 from tests.wire.kafka.team import Team, a_team
 
 TOPIC, PARTITIONS, RECORDS = "orders", 6, 1_500
@@ -19,8 +19,8 @@ async def everything(bootstrap: str) -> dict[int, list[int]]:
         async def administrator() -> Admin:
             return admin
 
-        reading = Reading(
-            administrator, lambda starts: Consumer(bootstrap, TOPIC, starts=starts), TOPIC, Span(until="end")
+        reading = RecordReader(
+            administrator, lambda starts: Consumer(bootstrap, TOPIC, starts=starts), TOPIC, ReadRange(until="end")
         )
         found: dict[int, list[int]] = {}
         async for record in reading:

@@ -7,8 +7,8 @@ import pytest
 from aiokafka.errors import NodeNotReadyError
 from aiokafka.protocol.offset import OffsetRequest
 
-from streamhouse.client.admin import Admin
-from streamhouse.client.nouns import LATEST
+from streamhouse.client.kafka_admin import Admin
+from streamhouse.client.types import LATEST
 from streamhouse.errors import Unavailable
 from tests.contracts.clocks import ManualClock
 

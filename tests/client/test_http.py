@@ -4,8 +4,8 @@ import httpx
 import pytest
 
 from streamhouse.client.http import Http
+from streamhouse.client.pipelines import Sql
 from streamhouse.client.schemas import Schemas
-from streamhouse.client.sql import Sql
 from streamhouse.errors import Rejected, Unavailable
 from tests.contracts.clocks import ManualClock
 

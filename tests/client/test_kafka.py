@@ -5,10 +5,10 @@ from typing import get_args
 
 import pytest
 
-from streamhouse.client.admin import Admin
 from streamhouse.client.consumer import Consumer
-from streamhouse.client.nouns import EARLIEST, LATEST, Acks, Compression, Record
+from streamhouse.client.kafka_admin import Admin
 from streamhouse.client.producer import Producer, ProducerSettings
+from streamhouse.client.types import EARLIEST, LATEST, Acks, Compression, Record
 from streamhouse.errors import Rejected, Unavailable, UnknownTopic
 from streamhouse.model.record import NewRecord
 

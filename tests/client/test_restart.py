@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse import Client
-from streamhouse.client.nouns import Place
+from streamhouse.client.types import Place
 from streamhouse.errors import Unavailable
 from tests.live import LiveAgent
 

@@ -10,16 +10,15 @@ import pytest
 
 from streamhouse import NewSchema, SyncClient
 from streamhouse.client import sync
+from streamhouse.client.admin import ClusterView, ConsumerGroups, Topics
 from streamhouse.client.client import Client
-from streamhouse.client.facets import ClusterView, ConsumerGroups, Topics
 from streamhouse.client.group_consumer import GroupConsumer
-from streamhouse.client.nouns import Place
-from streamhouse.client.pipelines import Pipelines, Tables, Views
+from streamhouse.client.pipelines import Pipelines, Sql, Tables, Views
 from streamhouse.client.producer import Producer
 from streamhouse.client.schemas import Schemas
-from streamhouse.client.sql import Sql
 from streamhouse.client.sync_pipelines import SyncPipelines, SyncSql, SyncTables, SyncViews
 from streamhouse.client.sync_producer import SyncProducer
+from streamhouse.client.types import Place
 from streamhouse.errors import InvalidPartitions, Rejected, Unavailable, UnknownTopic
 from tests.client.live import agent as agent
 from tests.client.live import topic as topic
@@ -36,7 +35,7 @@ PAIRS: list[tuple[type[Any], type[Any], set[str]]] = [
     (Views, SyncViews, {"pages"}),
     (Sql, SyncSql, {"batches"}),
     (GroupConsumer, sync.SyncGroupConsumer, {"take", "finish", "done", "positions", "give_up_share"}),
-    (Producer, SyncProducer, {"record", "put", "encode", "post", "introduce", "look_again", "release"}),
+    (Producer, SyncProducer, {"record", "put", "encode", "post", "init_producer_id", "refresh_leaders", "release"}),
 ]
 
 

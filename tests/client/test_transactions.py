@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from streamhouse import Client
-from streamhouse.client.nouns import TransactionPlace
 from streamhouse.client.sync import SyncClient
+from streamhouse.client.types import TransactionPlace
 from streamhouse.errors import TransactionalIdNotFound
 from tests.client.live import agent as agent
 from tests.client.live import topic as topic

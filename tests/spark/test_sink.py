@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from streamhouse.client.nouns import Record
 from streamhouse.client.sync import SyncClient
+from streamhouse.client.types import Record
 from streamhouse.format.partitioning import partition_for
 from tests.live import LiveAgent
 

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from streamhouse.client.nouns import NewSchema
 from streamhouse.client.sync import SyncClient
+from streamhouse.client.types import NewSchema
 from streamhouse.errors import InvalidRecordValue, Misconfigured
 from streamhouse.format.columns import ALL_COLUMNS, Selection, read_columns
 from streamhouse.format.compression import Codec

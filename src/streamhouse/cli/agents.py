@@ -14,7 +14,7 @@ from streamhouse.cli.help import HelpfulCommand, described, group
 from streamhouse.cli.options import AsJson, HttpAddress, http_address
 from streamhouse.cli.output import Column, StatusLine, print_json, print_table, say
 from streamhouse.cli.words import count, counted, when
-from streamhouse.client.nouns import AgentStatus
+from streamhouse.client.types import AgentStatus
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Unavailable
 

@@ -31,9 +31,9 @@ from streamhouse.cli.words import parse_when
 from streamhouse.clock import SystemClock
 
 if TYPE_CHECKING:
-    from streamhouse.client.admin import Admin
     from streamhouse.client.consumer import Consumer
-    from streamhouse.client.reading import Reading, Span, Start
+    from streamhouse.client.kafka_admin import Admin
+    from streamhouse.client.reader import ReadRange, RecordReader, Start
 
 HELP: Final = described(
     "Read a topic: everything up to its present end, or with --follow what comes from now on. "
@@ -141,10 +141,10 @@ def _run(reading: Coroutine[Any, Any, None]) -> None:
         raise typer.Exit(0) from None
 
 
-def _span(start: "Start", follow: bool, partitions: list[int] | None, limit: int | None) -> "Span":
-    from streamhouse.client.reading import Span
+def _span(start: "Start", follow: bool, partitions: list[int] | None, limit: int | None) -> "ReadRange":
+    from streamhouse.client.reader import ReadRange
 
-    return Span(from_=start, until=None if follow else "end", partitions=partitions or None, limit=limit)
+    return ReadRange(from_=start, until=None if follow else "end", partitions=partitions or None, limit=limit)
 
 
 def _start(from_beginning: bool, offset: int | None, from_time: str | None, *, follow: bool) -> "Start":
@@ -174,13 +174,13 @@ def _render(parts: Parts, as_json: bool) -> Render:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
     topic: str
-    span: "Span"
+    span: "ReadRange"
     render: Render
     schema: str | None
     http: str
 
     async def read(self, doors: Doors, bootstrap: str) -> None:
-        from streamhouse.client.reading import Reading
+        from streamhouse.client.reader import RecordReader
 
         async with doors.admin(bootstrap) as admin, schema_reader(doors, self.http, self.schema) as reader:
 
@@ -190,12 +190,12 @@ class _Reader:
             def connect(starts: Mapping[int, int]) -> "AbstractAsyncContextManager[Consumer]":
                 return doors.consumer(bootstrap, self.topic, starts=starts)
 
-            async with Reading(administrator, connect, self.topic, self.span, reader=reader) as reading:
+            async with RecordReader(administrator, connect, self.topic, self.span, reader=reader) as reading:
                 if reading.is_empty and on_terminal():
                     note(f"no records in {self.topic} there; --follow waits for some")
                 await self._copy(reading, Watch(admin, patient=self.span.until is None))
 
-    async def _copy(self, reading: "Reading", watch: Watch) -> None:
+    async def _copy(self, reading: "RecordReader", watch: Watch) -> None:
         """Copy records out until there are enough."""
         while not await reading.is_over():
             records = await reading.poll(timeout_s=POLL_S)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 from streamhouse.cli.doors import Doors
 from streamhouse.cli.records_out import Render, schema_reader, write_out
 from streamhouse.cli.watch import POLL_S, Watch
-from streamhouse.client.nouns import LATEST, Place
+from streamhouse.client.types import LATEST, Place
 
 if TYPE_CHECKING:
-    from streamhouse.client.admin import Admin
     from streamhouse.client.group_consumer import GroupConsumer
+    from streamhouse.client.kafka_admin import Admin
 
 POLL_RECORDS: Final = 5_000
 

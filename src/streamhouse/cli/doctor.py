@@ -14,11 +14,11 @@ from streamhouse.cli.help import described
 from streamhouse.cli.options import AsJson, HttpAddress, http_address
 from streamhouse.cli.output import Column, fail, print_json, print_table, say
 from streamhouse.cli.words import counted
-from streamhouse.client.nouns import Finding
+from streamhouse.client.types import Finding
 from streamhouse.errors import StreamhouseError
 
 if TYPE_CHECKING:
-    from streamhouse.client.fleet import Checkup, Examined
+    from streamhouse.client.cluster_client import AgentHealth, Checkup
 
 WARNINGS: Final = 1
 FAILURES: Final = 2
@@ -34,7 +34,7 @@ HELP = described(
 
 def doctor(context: typer.Context, http: HttpAddress = None, as_json: AsJson = False) -> None:
     try:
-        checkup = run(doors_of(context).fleet(http_address(http)).examine())
+        checkup = run(doors_of(context).cluster_client(http_address(http)).examine())
     except StreamhouseError as error:
         fail(str(error))
         raise typer.Exit(FAILURES) from None
@@ -50,7 +50,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return FAILURES if "failure" in verdicts else WARNINGS if "warning" in verdicts else 0
 
 
-def findings_of(examined: "Examined") -> Sequence[Finding]:
+def findings_of(examined: "AgentHealth") -> Sequence[Finding]:
     """An agent that says nothing was counted where agents are compared; here the reason stands."""
     if examined.told is None:
         return [Finding(name="http", verdict="warning", text=examined.why)]

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from streamhouse.agent import AdoptionReport, AgentReady
     from streamhouse.cli.spark_jobs import JobPlace
     from streamhouse.cli.sql_request import SqlRequest
-    from streamhouse.client.admin import Admin
+    from streamhouse.client.cluster_client import ClusterClient
     from streamhouse.client.consumer import Consumer
-    from streamhouse.client.fleet import Fleet
     from streamhouse.client.group_consumer import GroupConsumer
     from streamhouse.client.group_lag import Standing
-    from streamhouse.client.groups import Groups
     from streamhouse.client.http import Http
-    from streamhouse.client.nouns import Group
+    from streamhouse.client.kafka_admin import Admin
+    from streamhouse.client.kafka_groups import Groups
     from streamhouse.client.producer import Producer, ProducerSettings
     from streamhouse.client.schemas import Schemas
     from streamhouse.client.serde import SchemaReader, Write
+    from streamhouse.client.types import Group
     from streamhouse.config import Settings
     from streamhouse.dev.cluster import ClusterReady
     from streamhouse.spark.launch import Kind
@@ -54,7 +54,7 @@ class Doors:
     """The real ones."""
 
     def admin(self, bootstrap: str, *, timeout_s: float = 10.0) -> "AbstractAsyncContextManager[Admin]":
-        from streamhouse.client.admin import Admin
+        from streamhouse.client.kafka_admin import Admin
 
         return Admin(bootstrap, timeout_s=timeout_s)
 
@@ -78,7 +78,7 @@ class Doors:
         return await standings(admin, self.groups(admin), group)
 
     def groups(self, admin: "Admin") -> "Groups":
-        from streamhouse.client.groups import Groups
+        from streamhouse.client.kafka_groups import Groups
 
         return Groups(admin)
 
@@ -101,10 +101,10 @@ class Doors:
 
         return Schemas(http)
 
-    def fleet(self, address: str) -> "Fleet":
-        from streamhouse.client.fleet import Fleet
+    def cluster_client(self, address: str) -> "ClusterClient":
+        from streamhouse.client.cluster_client import ClusterClient
 
-        return Fleet(address, connect=self.http)
+        return ClusterClient(address, connect=self.http)
 
     def run_agent(self, settings: "Settings", *, on_ready: "Callable[[AgentReady], None]") -> None:
         """Blocks until the agent has stopped."""

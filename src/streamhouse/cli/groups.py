@@ -17,12 +17,12 @@ from streamhouse.cli.options import AsJson, Bootstrap, GroupName, Yes, bootstrap
 from streamhouse.cli.output import Column, print_facts, print_json, print_table, say
 from streamhouse.cli.resets import Move, Target, parse_target, parse_topics, plan
 from streamhouse.cli.words import count
-from streamhouse.client.nouns import Group, Place
+from streamhouse.client.types import Group, Place
 from streamhouse.errors import NonEmptyGroup
 
 if TYPE_CHECKING:
-    from streamhouse.client.admin import Admin
     from streamhouse.client.group_lag import Standing
+    from streamhouse.client.kafka_admin import Admin
 
 app = group("List, describe, reset and delete consumer groups.")
 

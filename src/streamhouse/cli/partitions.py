@@ -15,12 +15,12 @@ from streamhouse.cli.help import HelpfulCommand, described, group
 from streamhouse.cli.options import AsJson, HttpAddress, complete_topic, http_address
 from streamhouse.cli.output import Column, StatusLine, note, print_json, print_table, say
 from streamhouse.cli.words import count, counted, size
-from streamhouse.client.nouns import PartitionStatus
+from streamhouse.client.types import PartitionStatus
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Unavailable
 
 if TYPE_CHECKING:
-    from streamhouse.client.fleet import Survey
+    from streamhouse.client.cluster_client import PartitionSurvey
     from streamhouse.client.http import Http
 
 app = group("List partitions with their leaders, and move one.")
@@ -49,7 +49,7 @@ def list_(
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
-    survey = run(doors_of(context).fleet(http_address(http)).partitions(topic))
+    survey = run(doors_of(context).cluster_client(http_address(http)).partitions(topic))
     for agent in survey.silent:
         note(f"agent {agent.node} does not answer on http://{agent.http}; what only it knows is left out")
     shown = [each for each in survey.partitions if internal or topic or not each.topic.startswith("__")]
@@ -61,7 +61,7 @@ def list_(
         _show(shown)
 
 
-def _silent(survey: "Survey") -> list[int]:
+def _silent(survey: "PartitionSurvey") -> list[int]:
     return [agent.node for agent in survey.silent]
 
 

@@ -28,8 +28,8 @@ from streamhouse.cli.output import console, fail, note, print_json, say
 from streamhouse.cli.records_in import LineSplitter, Shape, chunks
 from streamhouse.cli.schema_files import chosen_schema
 from streamhouse.cli.words import count, counted, seconds, size
-from streamhouse.client.nouns import Acks, Compression
 from streamhouse.client.serde import SchemaWriter, Write
+from streamhouse.client.types import Acks, Compression
 from streamhouse.clock import SystemClock
 from streamhouse.errors import InvalidPartitions, InvalidRecordValue, Rejected, Retriable, StreamhouseError
 from streamhouse.model.record import NewRecord

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from streamhouse.client.nouns import Headers
+from streamhouse.client.types import Headers
 from streamhouse.model.record import NewRecord
 
 CHUNK_BYTES: Final = 1024 * 1024

@@ -17,8 +17,8 @@ import typer
 
 from streamhouse.cli.doors import Doors
 from streamhouse.cli.words import shown, when
-from streamhouse.client.nouns import Record
 from streamhouse.client.serde import SchemaReader
+from streamhouse.client.types import Record
 
 OFFSET_WIDTH: Final = 8
 KEY_WIDTH: Final = 12

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from streamhouse.cli.words import parse_when
-from streamhouse.client.nouns import EARLIEST, LATEST, Place
+from streamhouse.client.types import EARLIEST, LATEST, Place
 from streamhouse.clock import SystemClock
 from streamhouse.errors import InvalidPartitions, Rejected
 
 if TYPE_CHECKING:
-    from streamhouse.client.admin import Admin
-    from streamhouse.client.nouns import Topic
+    from streamhouse.client.kafka_admin import Admin
+    from streamhouse.client.types import Topic
 
 FLAGS = "--to-earliest, --to-latest, --to-offset, --to-time and --shift-by"
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import typer
 
-from streamhouse.client.nouns import NewSchema, SchemaRef, SchemaReference
+from streamhouse.client.types import NewSchema, SchemaRef, SchemaReference
 from streamhouse.schemas.base import SchemaType
 
 SUFFIXES: Final[Mapping[str, SchemaType]] = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}

@@ -16,7 +16,7 @@ from streamhouse.cli.options import AsJson, HttpAddress, Yes, http_address
 from streamhouse.cli.output import Column, fail, on_terminal, print_facts, print_json, print_table, say
 from streamhouse.cli.schema_files import parse_ref, read_schema
 from streamhouse.cli.words import counted
-from streamhouse.client.nouns import NewSchema, Schema, Verdict
+from streamhouse.client.types import NewSchema, Schema, Verdict
 
 if TYPE_CHECKING:
     from streamhouse.client.schemas import Schemas

@@ -19,7 +19,7 @@ from streamhouse.cli.words import count, counted, size, when
 from streamhouse.errors import CorruptObject
 
 if TYPE_CHECKING:
-    from streamhouse.client.nouns import Segment
+    from streamhouse.client.types import Segment
     from streamhouse.format.segment import BlockEntry, DirectoryEntry
 
 app = group("List registered segments, and look into a segment file.")

@@ -13,7 +13,7 @@ from streamhouse.cli.output import Column, print_facts, print_table, say
 from streamhouse.cli.words import count, size, when
 
 if TYPE_CHECKING:
-    from streamhouse.client.nouns import Config, Partition, TimeRange, Topic
+    from streamhouse.client.types import Config, Partition, TimeRange, Topic
 
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -18,7 +18,7 @@ from streamhouse.cli.words import count, counted
 from streamhouse.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from streamhouse.client.nouns import Topic
+    from streamhouse.client.types import Topic
 
 
 app = group("Create, list, describe, alter and delete topics.")

@@ -13,7 +13,7 @@ from streamhouse.cli.help import HelpfulCommand, described, group
 from streamhouse.cli.options import AsJson, HttpAddress, TransactionalId, Yes, http_address
 from streamhouse.cli.output import Column, print_facts, print_json, print_table, say
 from streamhouse.cli.words import count, counted, seconds, when
-from streamhouse.client.nouns import Transaction, TransactionAborted
+from streamhouse.client.types import Transaction, TransactionAborted
 from streamhouse.config import parse_number
 
 app = group("List and describe transactions of producers, and abort one that is stuck.")

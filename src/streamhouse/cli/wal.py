@@ -14,7 +14,7 @@ from streamhouse.cli.help import HelpfulCommand, described, group
 from streamhouse.cli.options import AsJson, HttpAddress, Yes, http_address
 from streamhouse.cli.output import Column, print_facts, print_json, print_table, say
 from streamhouse.cli.words import count, counted, size, when
-from streamhouse.client.nouns import DamagedLog, PartitionLoss
+from streamhouse.client.types import DamagedLog, PartitionLoss
 from streamhouse.errors import CorruptObject, Rejected
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from streamhouse.cli.output import note
-from streamhouse.client.nouns import Record
+from streamhouse.client.types import Record
 from streamhouse.errors import Unavailable
 
 if TYPE_CHECKING:
-    from streamhouse.client.admin import Admin
+    from streamhouse.client.kafka_admin import Admin
 
 POLL_S: Final = 0.5
 LOOK_AFTER_S: Final = 5.0

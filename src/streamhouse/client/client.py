@@ -1,10 +1,7 @@
-"""Client: one address, and everything that a program does with a cluster.
+"""Client: everything that a program does with a cluster, from one address.
 
-Data path   a program -> **client** -> agents: topics, groups and records over Kafka's protocol, the rest over HTTP
-Owns        finding the cluster from the addresses given; what is opened along the way is closed at the end
-Leaves      everything else to the parts it puts together
-
-An agent that dies is noticed by the parts, which go on with the others; each part that opens asks the cluster anew.
+Topics, groups and records use the Kafka protocol, the rest HTTP. What the client opens, it closes. An agent that dies
+is replaced by another one: each part looks the cluster up again when it opens.
 """
 
 import asyncio
@@ -12,18 +9,17 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from streamhouse.client.admin import Admin
+from streamhouse.client.admin import ClusterView, ConsumerGroups, Topics, Transactions
 from streamhouse.client.consumer import Consumer
-from streamhouse.client.facets import ClusterView, ConsumerGroups, Topics, Transactions
 from streamhouse.client.group_consumer import Commit, GroupConsumer
 from streamhouse.client.http import Http
-from streamhouse.client.nouns import Acks, Compression
-from streamhouse.client.pipelines import Pipelines, Tables, Views
+from streamhouse.client.kafka_admin import Admin
+from streamhouse.client.pipelines import Pipelines, Sql, Tables, Views
 from streamhouse.client.producer import Producer, ProducerSettings
-from streamhouse.client.reading import Reading, Span, Start, Until
+from streamhouse.client.reader import ReadRange, RecordReader, Start, Until
 from streamhouse.client.schemas import Schemas
 from streamhouse.client.serde import AnySchema, SchemaReader, SchemaWriter, Write
-from streamhouse.client.sql import Sql
+from streamhouse.client.types import Acks, Compression
 from streamhouse.errors import Rejected
 
 _DEFAULTS = ProducerSettings()
@@ -115,7 +111,7 @@ class Client:
         limit: int | None = None,
         decode: bool = False,
         decode_keys: bool = False,
-    ) -> Reading:
+    ) -> RecordReader:
         """Read a topic: `async for record in client.consume("orders", until="end")`.
 
         Starts at an end, an offset, a time, or offsets by partition; goes on for ever unless `until` or `limit` say
@@ -125,8 +121,8 @@ class Client:
         def connect(starts: Mapping[int, int]) -> Consumer:
             return Consumer(self._bootstrap, topic, starts=starts, timeout_s=self._timeout_s)
 
-        span = Span(from_=from_, until=until, partitions=partitions, limit=limit)
-        return Reading(self._administrator, connect, topic, span, reader=self._reader(decode, decode_keys))
+        span = ReadRange(from_=from_, until=until, partitions=partitions, limit=limit)
+        return RecordReader(self._administrator, connect, topic, span, reader=self._reader(decode, decode_keys))
 
     def consumer(
         self,

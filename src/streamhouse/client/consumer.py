@@ -1,10 +1,7 @@
-"""Consumer: records of a topic's partitions, read from given offsets on.
+"""Consumer: records of given partitions, from given offsets on.
 
-Data path   an agent's Kafka listener -> **consumer** -> `reading`
-Owns        one fetch under way for each leader, while what came before is read; where each partition stands
-Leaves      connections and leaders to `admin`, records to `fetching`; where to start and when to stop to `reading`
-
-An agent that is gone, or no longer leads, costs a pause: leaders are looked up until there is one.
+One fetch per leader is in flight while the previous records are read. When an agent is gone, or no longer leads, the
+consumer looks the leader up until there is one.
 """
 
 import asyncio
@@ -15,10 +12,10 @@ from typing import Final, Self
 
 from aiokafka.protocol.fetch import FetchRequest
 
-from streamhouse.client.admin import Admin
-from streamhouse.client.fetching import Answered, Chunk, answered
-from streamhouse.client.nouns import Record
-from streamhouse.client.where import Where, found
+from streamhouse.client.addresses import Bootstrap, resolve_bootstrap
+from streamhouse.client.fetch_response import Answered, Chunk, answered
+from streamhouse.client.kafka_admin import Admin
+from streamhouse.client.types import Record
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Retriable
 
@@ -36,14 +33,14 @@ class Consumer:
 
     def __init__(
         self,
-        where: Where,
+        bootstrap: Bootstrap,
         topic: str,
         *,
         starts: Mapping[int, int],
         timeout_s: float = 30.0,
         clock: Clock | None = None,
     ) -> None:
-        self._where = where
+        self._given_bootstrap = bootstrap
         self._topic = topic
         self._timeout_s = timeout_s
         self._clock = clock or SystemClock()
@@ -64,7 +61,10 @@ class Consumer:
 
     async def __aenter__(self) -> Self:
         admin = Admin(
-            await found(self._where), timeout_s=self._timeout_s, clock=self._clock, client_id="streamhouse-consumer"
+            await resolve_bootstrap(self._given_bootstrap),
+            timeout_s=self._timeout_s,
+            clock=self._clock,
+            client_id="streamhouse-consumer",
         )
         await admin.__aenter__()
         try:

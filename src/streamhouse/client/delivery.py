@@ -1,11 +1,7 @@
-"""Delivery: the promise that a record was handed over with.
+"""Delivery: the pending result of a record that was enqueued.
 
-Data path   lane -> **batch** -> delivery -> whoever sent the record
-Owns        a batch of records on its way, how it ended, and whether anybody looked
-Leaves      when and how it ends to `lane`
-
-A batch ends for all its records at once, so a delivery is no more than a place in a batch: a future and a receipt for
-every record would cost more than sending it.
+All records of a batch succeed or fail together, so a delivery is a position in a batch: a future per record would cost
+more than sending it.
 """
 
 import asyncio
@@ -70,8 +66,8 @@ class Batch:
     deliveries: list[Delivery] = field(default_factory=list)
     size_bytes: int = 0
     sequence: int = NO_SEQUENCE
-    launch: int = 0  # how many batches of the lane had left when it got its number
-    flew_alone: bool = False
+    send_count: int = 0  # batches that the sender had numbered when this one got its number
+    sent_alone: bool = False
     may_be_stored: bool = False  # a try of it ended without an answer that says no
     is_over: bool = False
     error: StreamhouseError | None = None

@@ -1,8 +1,7 @@
-"""Group consumer: records of topics, shared with the other members of a group.
+"""Group consumer: records of topics, shared with the other members of a consumer group.
 
-Data path   an agent's Kafka listener -> **group consumer** -> a program or the command line
-Owns        being a member; committing what the caller is done with, and nothing else
-Leaves      joining, assigning and fetching to aiokafka; schemas to `serde`; when to stop to the caller
+Commits the offsets of records that the caller has finished with, and no others. Joining, assignment and fetching are
+aiokafka's.
 """
 
 import asyncio
@@ -14,11 +13,11 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
+from streamhouse.client.addresses import Bootstrap, resolve_bootstrap
 from streamhouse.client.consumer import FETCH_BYTES, PARTITION_FETCH_BYTES
-from streamhouse.client.failures import no_agent, translated
-from streamhouse.client.nouns import Place, Record
+from streamhouse.client.kafka_errors import no_agent, translated
 from streamhouse.client.serde import SchemaReader
-from streamhouse.client.where import Where, found
+from streamhouse.client.types import Place, Record
 from streamhouse.clock import Clock, SystemClock
 
 CLOSE_S: Final = 5.0
@@ -39,7 +38,7 @@ class GroupConsumer:
 
     def __init__(
         self,
-        where: Where,
+        bootstrap: Bootstrap,
         topics: str | Sequence[str],
         *,
         group: str,
@@ -49,7 +48,7 @@ class GroupConsumer:
         timeout_s: float = 30.0,
         clock: Clock | None = None,
     ) -> None:
-        self._where = where
+        self._given_bootstrap = bootstrap
         self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._group = group
         self._from_beginning = from_beginning
@@ -69,7 +68,7 @@ class GroupConsumer:
         return f"<GroupConsumer {','.join(self._topics)} {self._group} {self._bootstrap} {state}>"
 
     async def __aenter__(self) -> Self:
-        self._bootstrap = await found(self._where)
+        self._bootstrap = await resolve_bootstrap(self._given_bootstrap)
         kafka = AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap,
             client_id="streamhouse-consumer",

@@ -1,19 +1,15 @@
-"""Group lag: how far a group is behind, in every partition that it reads, as any Kafka client can find out.
+"""Group lag: how many records a group is behind, per partition.
 
-Data path   cli, client.groups -> **group lag** -> admin (where partitions begin and end), groups (what was committed)
-Owns        which partitions count, and what lag means where nothing was committed
-Leaves      requests to `admin` and `groups`
-
-As agents have it (`GET /v1/groups/{group}/lag`): all partitions of a topic count in which the group has committed
-anything, or of which a member was assigned something. Where nothing was committed the lag counts from the log's start.
+As agents count it (`GET /v1/groups/{group}/lag`): all partitions of a topic count if the group has committed an offset
+in one of them, or a member was assigned one. Where nothing was committed, the lag counts from the log start.
 """
 
 from contextlib import suppress
 from dataclasses import dataclass
 
-from streamhouse.client.admin import Admin
-from streamhouse.client.groups import Groups
-from streamhouse.client.nouns import EARLIEST, LATEST, Group, Place
+from streamhouse.client.kafka_admin import Admin
+from streamhouse.client.kafka_groups import Groups
+from streamhouse.client.types import EARLIEST, LATEST, Group, Place
 from streamhouse.errors import UnknownTopic
 
 

@@ -1,8 +1,6 @@
-"""Http: what an agent tells over its HTTP listener.
+"""HTTP client of agents: the routes that the client uses and their response types.
 
-Data path   command line -> **http** -> an agent's HTTP listener
-Owns        the routes that the client uses and the shapes they answer with; going on when an agent is gone
-Leaves      the routes themselves to `wire.http`
+Idempotent requests are retried at the next agent when one does not answer.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,7 +12,8 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from streamhouse.client.nouns import (
+from streamhouse.client.addresses import agent_urls
+from streamhouse.client.types import (
     AgentStatus,
     DamagedLog,
     Examination,
@@ -23,7 +22,6 @@ from streamhouse.client.nouns import (
     Transaction,
     TransactionAborted,
 )
-from streamhouse.client.where import agent_urls
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import (
     AnotherTable,

@@ -1,9 +1,4 @@
-"""Loop thread: an event loop of our own, for programs that have none.
-
-Data path   a program's threads -> **loop thread** -> the async client
-Owns        the thread, handing work to it and results back; its end
-Leaves      what is done there to whoever hands it over
-"""
+"""Loop thread: an event loop in a thread of its own, for programs without one."""
 
 import asyncio
 import threading

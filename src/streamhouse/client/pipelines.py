@@ -1,28 +1,26 @@
-"""Pipelines: tables, pipelines and views, each with the few verbs that a program needs.
-
-Data path   `client.tables`, `client.pipelines`, `client.views` -> **pipelines** -> an agent's HTTP listener
-Owns        the verbs, the routes that they use and the shapes they answer with
-Leaves      asking to `http`, SQL to `sql`
-"""
+"""Pipelines, tables, views and SQL: `client.pipelines`, `.tables`, `.views` and `.sql`, over HTTP."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from streamhouse.client.http import Http, refusal
-from streamhouse.client.pipeline_nouns import (
+from streamhouse.client.pipeline_types import (
     Applied,
+    Checked,
     Events,
     FoundRow,
     Page,
     PipelineInfo,
+    Rows,
     SupervisorInfo,
     Supervisors,
     ViewInfo,
     ViewRows,
+    WorkerInfo,
 )
 from streamhouse.errors import Rejected, UnknownPipeline, UnknownTable
 from streamhouse.model.pipeline import Definition, Event
@@ -202,3 +200,59 @@ def _q(name: str) -> str:
 def _text(value: Any) -> str:
     """A value of a key as a URL says it."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+TIMEOUT_S: Final = 300.0
+GRACE_S: Final = 10.0
+"""An agent and a worker end a question by themselves; so much longer is waited for their word."""
+
+
+class _Statements(msgspec.Struct):
+    statements: Checked
+
+
+class _Workers(msgspec.Struct):
+    workers: list[WorkerInfo]
+
+
+class Sql:
+    """Use it as `client.sql`."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    async def query(self, sql: str, *, max_rows: int | None = None, timeout_s: float = TIMEOUT_S) -> Rows:
+        """Rows of a question; raises `NoWorker` when nobody answers SQL."""
+        body = {"sql": sql, "max_rows": max_rows, "timeout_s": timeout_s}
+        return await asked(self._http, Rows, "POST", "/v1/sql", body=body, timeout_s=timeout_s + GRACE_S)
+
+    async def stream(
+        self, sql: str, *, starting: str = "latest", max_rows: int | None = None, timeout_s: float | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Rows as they come; with `FROM STREAM(topic)` those that are written from now on, or from `starting`."""
+        async for rows in self.batches(sql, starting=starting, max_rows=max_rows, timeout_s=timeout_s):
+            for row in rows:
+                yield row
+
+    async def batches(
+        self, sql: str, *, starting: str = "latest", max_rows: int | None = None, timeout_s: float | None = None
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        body = {"sql": sql, "max_rows": max_rows, "timeout_s": timeout_s, "starting": starting}
+        async with self._http.lines("/v1/sql", body) as lines:
+            async for line in lines:
+                if line:
+                    yield [msgspec.json.decode(line)]
+
+    async def validate(self, text: str) -> Checked:
+        """What is wrong in the statements of a text, with lines and columns."""
+        found = await asked(
+            self._http, _Statements, "POST", "/v1/sql/validate", body={"text": text}, timeout_s=TIMEOUT_S + GRACE_S
+        )
+        return found.statements
+
+    async def cancel(self, query_id: str) -> None:
+        """End a question; raises `UnknownQuery`."""
+        await asked(self._http, type(None), "DELETE", f"/v1/sql/queries/{quote(query_id, safe='')}")
+
+    async def workers(self) -> list[WorkerInfo]:
+        return (await asked(self._http, _Workers, "GET", "/v1/sql/workers")).workers

@@ -1,8 +1,7 @@
-"""Producer: records go to a topic, each with a promise of where it was stored.
+"""Producer: sends records to a topic; each record has a delivery that says where it was stored.
 
-Data path   a program or the command line -> **producer** -> lanes, one per partition -> an agent's Kafka listener
-Owns        which partition a record goes to; the bound on what is in memory; what an agent's answer means for a batch
-Leaves      order, batches and trying again to `lane`; connections and leaders to `admin`; values to `serde`
+Chooses partitions, bounds the memory of what is pending, and interprets Produce responses. Order, batching and retries
+are the partition senders'.
 """
 
 import asyncio
@@ -23,14 +22,14 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
-from streamhouse.client.admin import Admin
+from streamhouse.client.addresses import Bootstrap, resolve_bootstrap
 from streamhouse.client.delivery import Batch, Delivery
-from streamhouse.client.failures import from_code
-from streamhouse.client.lane import Identity, Lane, NotStored, Stored
-from streamhouse.client.nouns import Acks, Compression, Headers, Topic
-from streamhouse.client.requests import Produce
+from streamhouse.client.kafka_admin import Admin
+from streamhouse.client.kafka_errors import from_code
+from streamhouse.client.kafka_messages import Produce
+from streamhouse.client.partition_sender import NotStored, PartitionSender, ProducerIdentity, Stored
 from streamhouse.client.serde import AnyHeaders, Write, header_pairs, plain_key, plain_value
-from streamhouse.client.where import Where, found
+from streamhouse.client.types import Acks, Compression, Headers, Topic
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.errors import InvalidPartitions, Rejected, Retriable, StreamhouseError, Unavailable, UnknownTopic
 from streamhouse.format.compression import Codec
@@ -88,7 +87,7 @@ class Producer:
 
     def __init__(
         self,
-        where: Where,
+        bootstrap: Bootstrap,
         topic: str,
         *,
         settings: ProducerSettings | None = None,
@@ -97,7 +96,7 @@ class Producer:
         clock: Clock | None = None,
     ) -> None:
         self.topic = topic
-        self._where = where
+        self._given_bootstrap = bootstrap
         self._settings = settings or ProducerSettings()
         self._write_value, self._write_key = write_value or plain_value, write_key or plain_key
         self._clock = clock or SystemClock()
@@ -106,7 +105,7 @@ class Producer:
         self._admin: Admin | None = None
         self._layout: Topic | None = None
         self._refresh_at = 0.0
-        self._lanes: dict[int, Lane] = {}
+        self._senders: dict[int, PartitionSender] = {}
         self._runs: dict[int, asyncio.Task[None]] = {}
         self._sticky = 0
         self._buffered_bytes = 0
@@ -126,7 +125,10 @@ class Producer:
     async def __aenter__(self) -> Self:
         request_s = min(MAX_REQUEST_S, self._settings.timeout_s / 2)
         admin = Admin(
-            await found(self._where), timeout_s=request_s, clock=self._clock, client_id="streamhouse-producer"
+            await resolve_bootstrap(self._given_bootstrap),
+            timeout_s=request_s,
+            clock=self._clock,
+            client_id="streamhouse-producer",
         )
         await admin.__aenter__()
         try:
@@ -154,12 +156,12 @@ class Producer:
 
     async def _close(self) -> None:
         runs, self._runs = self._runs, {}
-        lanes = list(self._lanes.values())
+        senders = list(self._senders.values())
         for run in runs.values():
             run.cancel()
         await asyncio.gather(*runs.values(), return_exceptions=True)
-        for lane in lanes:
-            lane.abandon(Unavailable("the producer was closed before the record was stored"))
+        for sender in senders:
+            sender.fail_all(Unavailable("the producer was closed before the record was stored"))
         admin, self._admin = self._admin, None
         if admin is not None:
             await admin.__aexit__(None, None, None)
@@ -212,10 +214,10 @@ class Producer:
             raise Rejected("the producer is not open; use it in: async with client.producer(...) as producer")
         while self._buffered_bytes >= self._settings.buffer_bytes:
             self._room.clear()
-            self._hurry()
+            self._flush_now()
             await self._room.wait()
         size_bytes = size_of(record)
-        delivery, full = self._lane(record).append(record, size_bytes)
+        delivery, full = self._sender(record).append(record, size_bytes)
         self._buffered_bytes += size_bytes
         if full:
             self._sticky += 1
@@ -232,7 +234,7 @@ class Producer:
 
     async def _settled(self, limit_s: float | None) -> None:
         """Until nothing is under way that is now, or so long."""
-        self._hurry()
+        self._flush_now()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 for delivery in self._under_way():
@@ -240,15 +242,15 @@ class Producer:
                         await delivery.settled()
 
     def _under_way(self) -> list[Delivery]:
-        return [each for lane in self._lanes.values() for batch in lane.batches() for each in batch.deliveries]
+        return [each for sender in self._senders.values() for batch in sender.batches() for each in batch.deliveries]
 
-    def _hurry(self) -> None:
-        for lane in self._lanes.values():
-            lane.hurry()
+    def _flush_now(self) -> None:
+        for sender in self._senders.values():
+            sender.flush_now()
 
     # --- which partition
 
-    def _lane(self, record: NewRecord) -> Lane:
+    def _sender(self, record: NewRecord) -> PartitionSender:
         assert self._layout is not None
         count = len(self._layout.partitions)
         number = record.partition
@@ -260,18 +262,18 @@ class Producer:
             raise InvalidPartitions(
                 f"no such partition; topic={self.topic} partition={number} allowed=0 to {count - 1}"
             )
-        return self._lanes.get(number) or self._new_lane(number)
+        return self._senders.get(number) or self._new_sender(number)
 
     def _sticky_partition(self, count: int) -> int:
         """The same partition as long as its batch is open: few large batches rather than many small ones."""
-        lane = self._lanes.get(self._sticky % count)
-        if lane is not None and not lane.has_open_batch:
+        sender = self._senders.get(self._sticky % count)
+        if sender is not None and not sender.has_open_batch:
             self._sticky += 1
         return self._sticky % count
 
-    def _new_lane(self, number: int) -> Lane:
+    def _new_sender(self, number: int) -> PartitionSender:
         settings = self._settings
-        lane = Lane(
+        sender = PartitionSender(
             number,
             self,
             clock=self._clock,
@@ -281,21 +283,21 @@ class Producer:
             max_in_flight=settings.max_in_flight,
             numbered=self._idempotent,
         )
-        self._lanes[number] = lane
-        run = asyncio.get_running_loop().create_task(lane.run(), name=f"lane-{self.topic}-{number}")
-        run.add_done_callback(lambda _: self._lanes.pop(number, None))
+        self._senders[number] = sender
+        run = asyncio.get_running_loop().create_task(sender.run(), name=f"sender-{self.topic}-{number}")
+        run.add_done_callback(lambda _: self._senders.pop(number, None))
         self._runs[number] = run
-        return lane
+        return sender
 
-    # --- for the lanes
+    # --- for the senders
 
-    async def encode(self, records: list[NewRecord], identity: Identity, sequence: int) -> bytes:
+    async def encode(self, records: list[NewRecord], identity: ProducerIdentity, sequence: int) -> bytes:
         size_bytes = sum(map(size_of, records)) if self._codec != Codec.NONE else 0
         if size_bytes < THREAD_BYTES:
             return self._encoded(records, identity, sequence)
         return await asyncio.to_thread(self._encoded, records, identity, sequence)
 
-    def _encoded(self, records: list[NewRecord], identity: Identity, sequence: int) -> bytes:
+    def _encoded(self, records: list[NewRecord], identity: ProducerIdentity, sequence: int) -> bytes:
         return bytes(
             encode_batch(
                 records,
@@ -310,7 +312,7 @@ class Producer:
     async def post(self, partition: int, body: bytes) -> Stored:
         assert self._admin is not None
         if self._clock.monotonic() >= self._refresh_at:
-            await self.look_again()
+            await self.refresh_leaders()
         assert self._layout is not None
         if self._gone is not None:
             raise NotStored(self._gone, kind="refused")
@@ -326,15 +328,15 @@ class Producer:
             raise NotStored(error, kind="unknown") from None
         return judged(answer, self.topic)
 
-    async def introduce(self) -> Identity:
-        """A producer id for a lane."""
+    async def init_producer_id(self) -> ProducerIdentity:
+        """A producer id for a sender."""
         assert self._admin is not None
         answer = await self._admin.send(InitProducerIdRequest(None, 0), subject=self.topic)
         if answer.error_code:
             raise from_code(answer.error_code, subject=self.topic)
-        return Identity(answer.producer_id, answer.producer_epoch)
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
-    async def look_again(self) -> None:
+    async def refresh_leaders(self) -> None:
         """Who leads now; as before where nobody answers. A topic that is gone fails what is sent to it."""
         self._refresh_at = self._clock.monotonic() + REFRESH_S
         assert self._admin is not None
@@ -383,4 +385,4 @@ def judged(answer: Any, topic: str) -> Stored:
         raise NotStored(error, kind="refused", splits=True)
     if code == _UNKNOWN_SERVER_ERROR or for_code(code).retriable:
         raise NotStored(error, may_be_stored=code != NotEnoughReplicasError.errno)
-    raise NotStored(error, kind="refused", blamed=[position for position, _ in blamed])
+    raise NotStored(error, kind="refused", rejected_positions=[position for position, _ in blamed])

@@ -1,9 +1,4 @@
-"""Schemas: subjects and their versions, as an agent's registry has them.
-
-Data path   a program, `serde` or the command line -> **schemas** -> an agent's HTTP listener, at the root
-Owns        the registry's routes, their shapes, and which error their numbers mean
-Leaves      asking to `http`; what a schema's text means to `schemas`
-"""
+"""Schema registry client: subjects, versions, ids and compatibility, over the agent's HTTP listener."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from streamhouse.client.http import RETRIABLE, Answer, Http
-from streamhouse.client.nouns import NewSchema, Schema, SchemaReference, Verdict
+from streamhouse.client.types import NewSchema, Schema, SchemaReference, Verdict
 from streamhouse.errors import (
     IncompatibleSchema,
     InvalidSchema,

@@ -1,8 +1,6 @@
-"""Serde: what programs give becomes bytes of a record, and back, with a schema or without.
+"""Serialization: values of programs to bytes of records and back, with a schema or without.
 
-Data path   a program -> **write** -> producer; consumer -> **read** -> a program
-Owns        the magic byte and the id before a payload; which schemas are kept at hand
-Leaves      payloads to `schemas`; schemas themselves to the registry, through `schemas`
+Writes and reads the magic byte and the schema id before a payload, and caches schemas.
 """
 
 from collections import OrderedDict
@@ -12,7 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from streamhouse.client.nouns import Headers, NewSchema, Record, Schema, SchemaRef
+from streamhouse.client.types import Headers, NewSchema, Record, Schema, SchemaRef
 from streamhouse.errors import InvalidRecordValue, Rejected, UnknownSchema
 from streamhouse.format.schema_id import PREFIX_BYTES, prefix_of, schema_id_of
 from streamhouse.schemas.base import ParsedSchema

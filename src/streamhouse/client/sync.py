@@ -1,8 +1,4 @@
-"""Sync: the client for programs without an event loop: the same names, plain calls and plain iterators.
-
-Data path   a program's threads -> **sync client** -> one thread with an event loop -> `client`
-Owns        nothing but the way there and back
-Leaves      everything to `client`; the thread to `loop_thread`
+"""Synchronous client: the client for programs without an event loop; the same names, plain calls and iterators.
 
 One `SyncClient` may be used from several threads; a consumer or an iterator belongs to one thread at a time.
 """
@@ -12,11 +8,17 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
+from streamhouse.client.admin import At, ClusterView, ConsumerGroups, Topics, Transactions, Value
 from streamhouse.client.client import Client
-from streamhouse.client.facets import At, ClusterView, ConsumerGroups, Topics, Transactions, Value
 from streamhouse.client.group_consumer import Commit, GroupConsumer
 from streamhouse.client.loop_thread import LoopThread
-from streamhouse.client.nouns import (
+from streamhouse.client.producer import ProducerSettings
+from streamhouse.client.reader import RecordReader, Start, Until
+from streamhouse.client.schemas import Schemas
+from streamhouse.client.serde import AnySchema
+from streamhouse.client.sync_pipelines import SyncPipelines, SyncSql, SyncTables, SyncViews
+from streamhouse.client.sync_producer import SyncProducer
+from streamhouse.client.types import (
     Acks,
     AgentStatus,
     Compression,
@@ -33,12 +35,6 @@ from streamhouse.client.nouns import (
     TransactionAborted,
     Verdict,
 )
-from streamhouse.client.producer import ProducerSettings
-from streamhouse.client.reading import Reading, Start, Until
-from streamhouse.client.schemas import Schemas
-from streamhouse.client.serde import AnySchema
-from streamhouse.client.sync_pipelines import SyncPipelines, SyncSql, SyncTables, SyncViews
-from streamhouse.client.sync_producer import SyncProducer
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Rejected
 
@@ -155,7 +151,7 @@ class SyncClient:
         limit: int | None = None,
         decode: bool = False,
         decode_keys: bool = False,
-    ) -> "SyncReading":
+    ) -> "SyncRecordReader":
         """Read a topic: `for record in client.consume("orders", until="end")`; see `Client.consume`."""
         reading = self._client.consume(
             topic,
@@ -166,7 +162,7 @@ class SyncClient:
             decode=decode,
             decode_keys=decode_keys,
         )
-        return SyncReading(self._opened(), reading)
+        return SyncRecordReader(self._opened(), reading)
 
     def consumer(
         self,
@@ -185,10 +181,10 @@ class SyncClient:
         return SyncGroupConsumer(self._opened(), consumer)
 
 
-class SyncReading:
+class SyncRecordReader:
     """Iterate over it, as often as you like: each time from its start."""
 
-    def __init__(self, loop: LoopThread, reading: Reading) -> None:
+    def __init__(self, loop: LoopThread, reading: RecordReader) -> None:
         self._loop, self._reading = loop, reading
 
     def __repr__(self) -> str:

@@ -1,15 +1,10 @@
-"""Sync pipelines: tables, pipelines, views and SQL for programs without an event loop.
-
-Data path   a program's threads -> **sync pipelines** -> one thread with an event loop -> `pipelines`, `sql`
-Owns        nothing but the way there and back
-Leaves      everything to `pipelines` and `sql`; the thread to `loop_thread`
-"""
+"""Pipelines, tables, views and SQL of the synchronous client."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from streamhouse.client.loop_thread import LoopThread
-from streamhouse.client.pipeline_nouns import (
+from streamhouse.client.pipeline_types import (
     Applied,
     Checked,
     Events,
@@ -21,8 +16,7 @@ from streamhouse.client.pipeline_nouns import (
     ViewRows,
     WorkerInfo,
 )
-from streamhouse.client.pipelines import Pipelines, Tables, Views
-from streamhouse.client.sql import TIMEOUT_S, Sql
+from streamhouse.client.pipelines import TIMEOUT_S, Pipelines, Sql, Tables, Views
 from streamhouse.model.pipeline import Definition
 from streamhouse.model.table import Table
 

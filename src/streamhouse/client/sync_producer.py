@@ -1,11 +1,7 @@
-"""Sync producer: records from a program's threads, handed to the producer on the loop's thread.
+"""Synchronous producer: records from a program's threads, sent by the producer on the loop's thread.
 
-Data path   a program's threads -> **inbox** -> the loop's thread -> `producer`
-Owns        the inbox, its bound, and deliveries that a thread can wait for
-Leaves      everything else to `producer`
-
-A call to another thread for every record would cost more than sending it: threads put records into the inbox and wake
-the loop only where it isn't at work on it already.
+A call to another thread for every record would cost more than sending it: threads append records to a bounded queue and
+wake the loop only if it isn't working on the queue already.
 """
 
 import asyncio

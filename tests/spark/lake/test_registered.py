@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import app
-from streamhouse.client.nouns import NewSchema, Record
 from streamhouse.client.sync import SyncClient
+from streamhouse.client.types import NewSchema, Record
 from streamhouse.model.table import Connector
 from streamhouse.spark.pipelines.building import Builder
 from streamhouse.spark.pipelines.dead_letters import NO_KEY

@@ -14,8 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from streamhouse.client.loop_thread import LoopThread
-from streamhouse.client.nouns import NewSchema
 from streamhouse.client.sync import SyncClient
+from streamhouse.client.types import NewSchema
 from streamhouse.errors import Misconfigured
 from streamhouse.spark.replaying import restoring
 from streamhouse.spark.replaying.jobs import Replayed

@@ -5,8 +5,8 @@ import json
 import pytest
 from pyspark.sql import SparkSession
 
-from streamhouse.client.nouns import NewSchema
 from streamhouse.client.sync import SyncClient
+from streamhouse.client.types import NewSchema
 from streamhouse.errors import UnknownTopic
 from streamhouse.format.schema_id import prefix_of
 from streamhouse.spark.connectors import topic as connector

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Final
 
 from streamhouse.client.loop_thread import LoopThread
-from streamhouse.client.nouns import NewSchema
 from streamhouse.client.schemas import Schemas
+from streamhouse.client.types import NewSchema
 from streamhouse.errors import Misconfigured, UnknownSchema, UnknownSubject
 from streamhouse.schemas.avro import AvroSchema
 from streamhouse.schemas.base import ParsedSchema

@@ -1,4 +1,4 @@
-"""The fleet: answers of several agents put together, whoever is silent."""
+"""The cluster_client: answers of several agents put together, whoever is silent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,9 +7,9 @@ import httpx
 import msgspec
 import pytest
 
-from streamhouse.client.fleet import Fleet
+from streamhouse.client.cluster_client import ClusterClient
 from streamhouse.client.http import Http
-from streamhouse.client.nouns import AgentStatus, Examination, Finding, PartitionStatus
+from streamhouse.client.types import AgentStatus, Examination, Finding, PartitionStatus
 from streamhouse.errors import Unavailable
 
 ADDRESSES = {1: "127.0.0.1:1001", 2: "127.0.0.1:1002", 3: "127.0.0.1:1003"}
@@ -69,8 +69,10 @@ class Agents:
         self._answers = answers
         self.asked: list[str] = []
 
-    def fleet(self) -> Fleet:
-        return Fleet(ASKED, connect=lambda address: Http(address, transport=httpx.MockTransport(self._answer(address))))
+    def cluster_client(self) -> ClusterClient:
+        return ClusterClient(
+            ASKED, connect=lambda address: Http(address, transport=httpx.MockTransport(self._answer(address)))
+        )
 
     def _answer(self, address: str) -> Callable[[httpx.Request], httpx.Response]:
         def answer(request: httpx.Request) -> httpx.Response:
@@ -97,7 +99,7 @@ async def test_high_watermarks_come_from_the_leaders() -> None:
             ADDRESSES[2]: {"/v1/partitions": {"partitions": [a_partition(1, leader=2, mark=9)]}},
         }
     )
-    survey = await agents.fleet().partitions("orders")
+    survey = await agents.cluster_client().partitions("orders")
     assert [each.high_watermark for each in survey.partitions] == [7, 9, None]
     assert survey.silent == []
     assert agents.asked[2:] == [f"{ADDRESSES[2]}/v1/partitions?local"]  # agent 3 leads nothing
@@ -112,7 +114,7 @@ async def test_a_partition_that_has_moved_since_is_told_by_whoever_leads_it_now(
             ADDRESSES[3]: {"/v1/partitions": {"partitions": [a_partition(0, leader=3, epoch=6, mark=8)]}},
         }
     )
-    first, second = (await agents.fleet().partitions()).partitions
+    first, second = (await agents.cluster_client().partitions()).partitions
     assert (first.leader, first.high_watermark) == (3, 8)
     assert (second.leader, second.high_watermark) == (3, None)  # what an earlier leader knows is old
 
@@ -121,7 +123,7 @@ async def test_an_agent_that_does_not_answer_is_told_and_one_that_is_dead_not_as
     known = [a_partition(0, leader=2), a_partition(1, leader=3)]
     answers = {"/v1/agents": three(states=("live", "draining", "expired")), "/v1/partitions": {"partitions": known}}
     agents = Agents({ASKED: answers})
-    survey = await agents.fleet().partitions()
+    survey = await agents.cluster_client().partitions()
     assert [agent.node for agent in survey.silent] == [2]
     assert [each.high_watermark for each in survey.partitions] == [None, None]
     assert not any(ADDRESSES[3] in asked for asked in agents.asked)
@@ -132,7 +134,7 @@ async def test_everybody_is_examined_and_agrees() -> None:
         ADDRESSES[node]: {"/v1/doctor": an_examination(node)} for node in (2, 3)
     }
     agents = Agents({**answers, ASKED: {"/v1/agents": three(), "/v1/doctor": an_examination(1)}})
-    checkup = await agents.fleet().examine()
+    checkup = await agents.cluster_client().examine()
     assert [(each.agent.node, each.told is not None) for each in checkup.agents] == [(1, True), (2, True), (3, True)]
     assert [(each.name, each.verdict) for each in checkup.shared] == [("sessions", "ok"), ("agreement", "ok")]
 
@@ -153,11 +155,11 @@ async def test_agents_that_differ_or_are_silent_are_a_warning(told: Examination 
             ADDRESSES[2]: None if told is None else {"/v1/doctor": told},
         }
     )
-    (finding,) = [each for each in (await agents.fleet().examine()).shared if each.name == "agreement"]
+    (finding,) = [each for each in (await agents.cluster_client().examine()).shared if each.name == "agreement"]
     assert finding.verdict == "warning"
     assert said in finding.text
 
 
 async def test_without_the_first_agent_there_is_no_answer() -> None:
     with pytest.raises(Unavailable, match=r"no agent answers on http://front\.example:80"):
-        await Agents({}).fleet().examine()
+        await Agents({}).cluster_client().examine()

@@ -1,8 +1,4 @@
-"""Failures: aiokafka's errors become errors named by what the caller should do.
-
-Owns        the one table from Kafka's error codes to `streamhouse.errors`
-Leaves      deciding whether to try again to the caller
-"""
+"""Kafka errors: aiokafka's exceptions and Kafka's error codes as errors of `streamhouse.errors`."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping

@@ -1,10 +1,6 @@
-"""Fleet: all agents of a cluster, asked at once.
+"""Cluster client: requests to all agents of a cluster at once.
 
-Data path   command line -> **fleet** -> every agent's HTTP listener
-Owns        finding the agents by asking one of them, and putting their answers together
-Leaves      single questions to `http`
-
-An agent that doesn't answer is told, and keeps nobody waiting for longer than its own time.
+The agents are looked up at one of them. An agent that doesn't answer within the request timeout is reported as silent.
 """
 
 import asyncio
@@ -13,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from streamhouse.client.nouns import AgentStatus, Examination, Finding, PartitionStatus
+from streamhouse.client.types import AgentStatus, Examination, Finding, PartitionStatus
 from streamhouse.errors import StreamhouseError
 
 if TYPE_CHECKING:
@@ -23,7 +19,7 @@ Connect: TypeAlias = "Callable[[str], AbstractAsyncContextManager[Http]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class PartitionSurvey:
     """Partitions by topic and number, and the agents that lead some of them and did not answer."""
 
     partitions: Sequence[PartitionStatus]
@@ -31,7 +27,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
+class AgentHealth:
     """An agent and what it said about itself, or why it said nothing."""
 
     agent: AgentStatus
@@ -42,10 +38,10 @@ class Examined:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
     shared: Sequence[Finding]
-    agents: Sequence[Examined]
+    agents: Sequence[AgentHealth]
 
 
-class Fleet:
+class ClusterClient:
     """Begins at one address; the others are where the cluster says that they are."""
 
     def __init__(self, address: str, *, connect: Connect) -> None:
@@ -53,9 +49,9 @@ class Fleet:
         self._connect = connect
 
     def __repr__(self) -> str:
-        return f"<Fleet from {self._address}>"
+        return f"<ClusterClient from {self._address}>"
 
-    async def partitions(self, topic: str | None = None) -> Survey:
+    async def partitions(self, topic: str | None = None) -> PartitionSurvey:
         """Every partition, with the high watermark where its leader answers."""
         async with self._connect(self._address) as http:
             agents, found = await http.agents(), await http.partitions(topic)
@@ -64,11 +60,11 @@ class Fleet:
         answers = await asyncio.gather(*(self._local(agent, topic) for agent in asked))
         told = [each for answer in answers for each in answer or ()]
         silent = [agent for agent, answer in zip(asked, answers, strict=True) if answer is None]
-        return Survey(partitions=merged(found, told), silent=silent)
+        return PartitionSurvey(partitions=merged(found, told), silent=silent)
 
     async def _local(self, agent: AgentStatus, topic: str | None) -> list[PartitionStatus] | None:
         try:
-            async with self._connect(self._where(agent)) as http:
+            async with self._connect(self._url(agent)) as http:
                 return await http.partitions(topic, local=True)
         except StreamhouseError:
             return None
@@ -78,19 +74,19 @@ class Fleet:
         async with self._connect(self._address) as http:
             agents, first = await http.agents(), await http.examine()
         others = [agent for agent in agents if agent.is_alive and agent.node != first.node]
-        examined = [Examined(agent=agent, told=first) for agent in agents if agent.node == first.node]
+        examined = [AgentHealth(agent=agent, told=first) for agent in agents if agent.node == first.node]
         examined += await asyncio.gather(*(self._examined(agent) for agent in others))
         examined.sort(key=lambda each: each.agent.node)
         return Checkup(shared=[*first.shared, *compared(examined)], agents=examined)
 
-    async def _examined(self, agent: AgentStatus) -> Examined:
+    async def _examined(self, agent: AgentStatus) -> AgentHealth:
         try:
-            async with self._connect(self._where(agent)) as http:
-                return Examined(agent=agent, told=await http.examine(local=True))
+            async with self._connect(self._url(agent)) as http:
+                return AgentHealth(agent=agent, told=await http.examine(local=True))
         except StreamhouseError as error:
-            return Examined(agent=agent, told=None, why=str(error))
+            return AgentHealth(agent=agent, told=None, why=str(error))
 
-    def _where(self, agent: AgentStatus) -> str:
+    def _url(self, agent: AgentStatus) -> str:
         return self._address if agent.asked else agent.http
 
 
@@ -104,7 +100,7 @@ def merged(found: Iterable[PartitionStatus], told: Iterable[PartitionStatus]) ->
     return [best[key] for key in sorted(best)]
 
 
-def compared(examined: Sequence[Examined]) -> list[Finding]:
+def compared(examined: Sequence[AgentHealth]) -> list[Finding]:
     """Whether the agents agree; nothing to say of a single one."""
     if len(examined) < 2:
         return []

@@ -1,9 +1,4 @@
-"""Groups: consumer groups are listed, described and deleted, and their offsets read and moved.
-
-Data path   command line -> **groups** -> admin's connections -> an agent's Kafka listener
-Owns        which requests answer a question about a group, and asking its coordinator
-Leaves      connections and topics to `admin`, being a member to `group_consumer`
-"""
+"""Kafka groups: list, describe and delete consumer groups, read and reset offsets, at the coordinator."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,10 +8,10 @@ from aiokafka.errors import UnknownMemberIdError
 from aiokafka.protocol.admin import DeleteGroupsRequest, ListGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 
-from streamhouse.client.admin import Admin
-from streamhouse.client.failures import from_code
-from streamhouse.client.nouns import Group, GroupMember, Place
-from streamhouse.client.requests import GroupDescriptions
+from streamhouse.client.kafka_admin import Admin
+from streamhouse.client.kafka_errors import from_code
+from streamhouse.client.kafka_messages import GroupDescriptions
+from streamhouse.client.types import Group, GroupMember, Place
 from streamhouse.errors import GroupNotFound, NonEmptyGroup
 from streamhouse.format.consumer_protocol import assigned_partitions
 

@@ -1,8 +1,6 @@
-"""Fetching: what an agent answered to a fetch becomes records.
+"""Fetch response: the partitions of a response as records, positions to continue from, and errors.
 
-Data path   an agent's Kafka listener -> **fetching** -> `consumer`
-Owns        the answer's partitions: records that count, places to go on from, codes that mean trouble
-Leaves      asking and waiting to `consumer`; bytes of batches to `format`
+Control batches and aborted transactions are left out.
 """
 
 import struct
@@ -14,8 +12,8 @@ from typing import Any, Final
 
 from aiokafka.errors import CorruptRecordException, for_code
 
-from streamhouse.client.failures import from_code
-from streamhouse.client.nouns import Record
+from streamhouse.client.kafka_errors import from_code
+from streamhouse.client.types import Record
 from streamhouse.errors import CorruptBatch, CorruptObject, StreamhouseError, Unavailable
 from streamhouse.format.batch import HEADER_BYTES, read_header
 from streamhouse.format.isolation import NONE_ABORTED, Aborted

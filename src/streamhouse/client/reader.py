@@ -1,9 +1,4 @@
-"""Reading: the records of a topic between two places, or for ever.
-
-Data path   consumer -> **reading** -> a program or the command line
-Owns        where reading starts in each partition, and when it is over
-Leaves      fetching to `consumer`, offsets to `admin`, schemas to `serde`
-"""
+"""Record reader: the records of a topic from a start to an end, or without end."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
@@ -12,10 +7,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
-from streamhouse.client.admin import Admin
 from streamhouse.client.consumer import Consumer
-from streamhouse.client.nouns import EARLIEST, LATEST, Record
+from streamhouse.client.kafka_admin import Admin
 from streamhouse.client.serde import SchemaReader
+from streamhouse.client.types import EARLIEST, LATEST, Record
 from streamhouse.errors import InvalidPartitions, OffsetOutOfRange, Rejected
 
 POLL_RECORDS: Final = 5_000
@@ -29,7 +24,7 @@ Connect: TypeAlias = "Callable[[Mapping[int, int]], AbstractAsyncContextManager[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class ReadRange:
     """What to read."""
 
     from_: Start = "earliest"
@@ -67,7 +62,7 @@ def at_or_end(at_time: Mapping[int, int], latest: Mapping[int, int]) -> dict[int
     return {number: latest[number] if at_time[number] < 0 else at_time[number] for number in latest}
 
 
-class Reading:
+class RecordReader:
     """Iterate over it, or `poll` until it `is_over`; both in `async with`, which iterating does by itself."""
 
     def __init__(
@@ -75,7 +70,7 @@ class Reading:
         admin: Callable[[], Awaitable[Admin]],
         connect: Connect,
         topic: str,
-        span: Span,
+        span: ReadRange,
         *,
         reader: SchemaReader | None = None,
     ) -> None:
@@ -87,7 +82,7 @@ class Reading:
         self.is_empty = False
 
     def __repr__(self) -> str:
-        return f"<Reading {self._topic} from={self._span.from_} until={self._span.until} left={self._left}>"
+        return f"<RecordReader {self._topic} from={self._span.from_} until={self._span.until} left={self._left}>"
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opened:
@@ -155,7 +150,7 @@ class Reading:
                     yield record
 
 
-def chosen(topic: str, known: set[int], span: Span) -> set[int]:
+def chosen(topic: str, known: set[int], span: ReadRange) -> set[int]:
     """The partitions to read; raises `InvalidPartitions` for one that isn't there."""
     named = span.partitions
     if named is None and isinstance(span.from_, Mapping):

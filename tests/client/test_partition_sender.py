@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamhouse.client.delivery import Batch, Delivery
-from streamhouse.client.lane import SEQUENCES, Identity, Lane, Mending, NotStored, Stored, mend
+from streamhouse.client.partition_sender import (
+    SEQUENCES,
+    NotStored,
+    PartitionSender,
+    ProducerIdentity,
+    RetryPlan,
+    Stored,
+    plan_retries,
+)
 from streamhouse.client.producer import judged
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Internal, Rejected, Unavailable
@@ -21,61 +29,61 @@ REFUSED = Rejected("refused")
 
 
 def batch(sequence: int, *, records: int = 2, expires_at: float = 100.0, alone: bool = False) -> Batch:
-    made = Batch(partition=0, opened_at=0.0, expires_at=expires_at, sequence=sequence, flew_alone=alone)
+    made = Batch(partition=0, opened_at=0.0, expires_at=expires_at, sequence=sequence, sent_alone=alone)
     for number in range(records):
         made.add(NewRecord(b"%d" % number), 10)
     return made
 
 
-def mended(*failed: tuple[Batch, NotStored], now: float = 0.0) -> Mending:
-    return mend([batch for batch, _ in failed], dict(failed), now=now)
+def mended(*failed: tuple[Batch, NotStored], now: float = 0.0) -> RetryPlan:
+    return plan_retries([batch for batch, _ in failed], dict(failed), now=now)
 
 
 def test_batches_that_may_have_been_stored_go_again_with_their_own_numbers() -> None:
     first, second = batch(4), batch(8)
-    mending = mended((first, NotStored(AWAY)), (second, NotStored(AWAY)))
-    assert (mending.again, mending.over, mending.sequence, mending.anew) == ([first, second], [], None, False)
+    plan = mended((first, NotStored(AWAY)), (second, NotStored(AWAY)))
+    assert (plan.retried, plan.failed, plan.sequence, plan.needs_new_producer_id) == ([first, second], [], None, False)
     assert [first.sequence, second.sequence] == [4, 8]
 
 
 def test_those_behind_a_refused_batch_take_its_numbers() -> None:
     before, refused, behind = batch(2), batch(4), batch(6)
-    mending = mended(
+    plan = mended(
         (before, NotStored(AWAY)),
         (refused, NotStored(REFUSED, kind="refused")),
         (behind, NotStored(REFUSED, kind="lost")),
     )
-    assert (mending.again, mending.over) == ([before, behind], [(refused, REFUSED)])
-    assert (mending.sequence, mending.anew) == (4, False)
+    assert (plan.retried, plan.failed) == ([before, behind], [(refused, REFUSED)])
+    assert (plan.sequence, plan.needs_new_producer_id) == (4, False)
     assert [before.sequence, behind.sequence] == [2, -1]
 
 
 def test_only_the_records_to_blame_are_refused() -> None:
-    mending = mended((batch(4, records=3), NotStored(REFUSED, kind="refused", blamed=[1])))
-    assert [[r.value for r in each.records] for each in mending.again] == [[b"0", b"2"]]
-    assert [[r.value for r in each.records] for each, _ in mending.over] == [[b"1"]]
-    assert mending.sequence == 4
+    plan = mended((batch(4, records=3), NotStored(REFUSED, kind="refused", rejected_positions=[1])))
+    assert [[r.value for r in each.records] for each in plan.retried] == [[b"0", b"2"]]
+    assert [[r.value for r in each.records] for each, _ in plan.failed] == [[b"1"]]
+    assert plan.sequence == 4
 
 
 def test_a_batch_that_is_too_large_goes_again_in_halves_and_a_single_record_never() -> None:
-    mending = mended((batch(4, records=3), NotStored(REFUSED, kind="refused", splits=True)))
-    assert [[r.value for r in each.records] for each in mending.again] == [[b"0"], [b"1", b"2"]]
-    assert mending.over == []
+    plan = mended((batch(4, records=3), NotStored(REFUSED, kind="refused", splits=True)))
+    assert [[r.value for r in each.records] for each in plan.retried] == [[b"0"], [b"1", b"2"]]
+    assert plan.failed == []
     single = batch(4, records=1)
-    assert mended((single, NotStored(REFUSED, kind="refused", splits=True))).over == [(single, REFUSED)]
+    assert mended((single, NotStored(REFUSED, kind="refused", splits=True))).failed == [(single, REFUSED)]
 
 
 def test_given_up_once_nothing_of_unknown_fate_is_ever_sent_again() -> None:
     late, behind = batch(4, expires_at=9.0), batch(6)
-    mending = mended((late, NotStored(AWAY)), (behind, NotStored(AWAY)), now=9.0)
-    assert (mending.again, mending.over, mending.anew) == ([], [(late, AWAY), (behind, AWAY)], True)
+    plan = mended((late, NotStored(AWAY)), (behind, NotStored(AWAY)), now=9.0)
+    assert (plan.retried, plan.failed, plan.needs_new_producer_id) == ([], [(late, AWAY), (behind, AWAY)], True)
 
 
 def test_an_agent_that_lost_count_is_met_under_a_new_name_only_when_nothing_else_explains_it() -> None:
     overtaken, alone = batch(4), batch(4, alone=True)
-    assert mended((overtaken, NotStored(REFUSED, kind="lost"))).again == [overtaken]
-    mending = mended((alone, NotStored(REFUSED, kind="lost")))
-    assert (mending.over, mending.anew) == ([(alone, REFUSED)], True)
+    assert mended((overtaken, NotStored(REFUSED, kind="lost"))).retried == [overtaken]
+    plan = mended((alone, NotStored(REFUSED, kind="lost")))
+    assert (plan.failed, plan.needs_new_producer_id) == ([(alone, REFUSED)], True)
 
 
 async def test_a_delivery_follows_its_record_into_another_batch() -> None:
@@ -112,11 +120,11 @@ class FakeWire:
         self.released = 0
         self.looked = 0
 
-    async def introduce(self) -> Identity:
+    async def init_producer_id(self) -> ProducerIdentity:
         self.identities += 1
-        return Identity(self.identities, 0)
+        return ProducerIdentity(self.identities, 0)
 
-    async def encode(self, records: list[NewRecord], identity: Identity, sequence: int) -> bytes:
+    async def encode(self, records: list[NewRecord], identity: ProducerIdentity, sequence: int) -> bytes:
         values = b",".join(record.value or b"" for record in records)
         return b"%d/%d/" % (identity.producer_id, sequence) + values
 
@@ -166,7 +174,7 @@ class FakeWire:
         self.log += values
         return Stored(len(self.log) - len(values))
 
-    async def look_again(self) -> None:
+    async def refresh_leaders(self) -> None:
         self.looked += 1
 
     def release(self, batch: Batch) -> None:
@@ -181,8 +189,8 @@ class Clock(ManualClock):
         self.advance(ms=round(seconds * 1000))
 
 
-def a_lane(wire: FakeWire, *, batch_bytes: int = 10, timeout_s: float = 30.0) -> Lane:
-    return Lane(
+def a_lane(wire: FakeWire, *, batch_bytes: int = 10, timeout_s: float = 30.0) -> PartitionSender:
+    return PartitionSender(
         0,
         wire,
         clock=Clock(),
@@ -200,11 +208,11 @@ async def run(
     *,
     batch_bytes: int = 10,
     timeout_s: float = 30.0,
-    lane: Lane | None = None,
+    sender: PartitionSender | None = None,
 ) -> list[Delivery]:
-    lane = lane or a_lane(wire, batch_bytes=batch_bytes, timeout_s=timeout_s)
-    task = asyncio.get_running_loop().create_task(lane.run())
-    deliveries = [lane.append(NewRecord(value), 10)[0] for value in values]
+    sender = sender or a_lane(wire, batch_bytes=batch_bytes, timeout_s=timeout_s)
+    task = asyncio.get_running_loop().create_task(sender.run())
+    deliveries = [sender.append(NewRecord(value), 10)[0] for value in values]
     async with asyncio.timeout(10):
         for delivery in deliveries:
             await delivery.settled()
@@ -311,9 +319,9 @@ async def test_the_first_batch_of_a_producer_goes_alone_until_the_agent_knows_it
 
 async def test_sequence_numbers_begin_again_behind_the_last() -> None:
     wire = FakeWire()
-    lane = a_lane(wire, batch_bytes=30)
-    lane._identity, lane._next_sequence = await wire.introduce(), SEQUENCES - 2
-    deliveries = await run(wire, VALUES[:6], lane=lane)
+    sender = a_lane(wire, batch_bytes=30)
+    sender._identity, sender._next_sequence = await wire.init_producer_id(), SEQUENCES - 2
+    deliveries = await run(wire, VALUES[:6], sender=sender)
     assert [delivery.failure() for delivery in deliveries] == [None] * 6
     assert [first for first, _, _ in wire.known[1]] == [SEQUENCES - 2, 1]
 
@@ -343,7 +351,7 @@ async def test_an_agent_that_stays_away_is_given_up_on() -> None:
 
 async def test_a_batch_that_is_not_full_waits_for_more_until_it_is_told_to_hurry() -> None:
     wire = FakeWire()
-    lane = Lane(
+    sender = PartitionSender(
         0,
         wire,
         clock=SystemClock(),
@@ -353,15 +361,15 @@ async def test_a_batch_that_is_not_full_waits_for_more_until_it_is_told_to_hurry
         max_in_flight=5,
         numbered=True,
     )
-    task = asyncio.get_running_loop().create_task(lane.run())
-    first, _ = lane.append(NewRecord(b"0"), 10)
+    task = asyncio.get_running_loop().create_task(sender.run())
+    first, _ = sender.append(NewRecord(b"0"), 10)
     for _ in range(20):
         await asyncio.sleep(0)
-    second, _ = lane.append(NewRecord(b"1"), 10)
+    second, _ = sender.append(NewRecord(b"1"), 10)
     assert wire.log == []
-    lane.hurry()
+    sender.flush_now()
     assert ((await first).offset, (await second).offset) == (0, 1)
-    assert lane.batches() == []
+    assert sender.batches() == []
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamhouse.client.fetching import answered
+from streamhouse.client.fetch_response import answered
 from streamhouse.errors import CorruptBatch, CorruptObject, Rejected
 from streamhouse.format.batch import place
 from streamhouse.format.records import Record, build_batch

@@ -1,9 +1,8 @@
-"""Requests: the Kafka messages that aiokafka doesn't know, or only in versions too old for us.
+"""Kafka messages that aiokafka lacks, or has only in older versions.
 
-Owns        Metadata v7 (leader epochs), CreateTopics v4 (the agent chooses the number of partitions), ListOffsets v7
-            (timestamps and the latest of them), IncrementalAlterConfigs v0, DescribeLogDirs v1; DescribeGroups v2,
-            because aiokafka misreads the next one; Produce v8 (which records were refused, and why)
-Leaves      framing, version negotiation and other messages to aiokafka
+Metadata v7 (leader epochs), CreateTopics v4 (default number of partitions), ListOffsets v7 (maximum timestamp),
+IncrementalAlterConfigs v0, DescribeLogDirs v1, DescribeGroups v2 (aiokafka misreads v3), Produce v8 (errors per
+record).
 """
 
 from typing import Any

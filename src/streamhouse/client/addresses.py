@@ -1,8 +1,4 @@
-"""Where: the addresses that a program gives, and finding the Kafka listeners from them.
-
-Owns        how addresses are written; that a door may be told where to go only when it opens
-Leaves      asking agents to `http` and `client`
-"""
+"""Addresses of agents as users write them: `host:port`, `http://host:port`, several with commas."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
@@ -13,12 +9,12 @@ from streamhouse.errors import Misconfigured
 
 DEFAULT_PORT: Final = 8080
 
-Where: TypeAlias = "str | Callable[[], Awaitable[str]]"
-"""Kafka addresses, or how to find them."""
+Bootstrap: TypeAlias = "str | Callable[[], Awaitable[str]]"
+"""Kafka addresses, or a function that finds them."""
 
 
-async def found(where: Where) -> str:
-    return where if isinstance(where, str) else await where()
+async def resolve_bootstrap(bootstrap: Bootstrap) -> str:
+    return bootstrap if isinstance(bootstrap, str) else await bootstrap()
 
 
 def agent_urls(text: str) -> list[str]:

@@ -1,8 +1,4 @@
-"""What the client hands out: records, topics, groups, schemas, segments, the state of a cluster.
-
-Owns        the shapes that callers see, free of the library underneath
-Leaves      filling them to `admin`, `groups`, `consumer`, `schemas` and `http`; records on their way in to `model`
-"""
+"""Types that the client returns: records, topics, groups, schemas, segments, the state of a cluster."""
 
 import json
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""What the client hands out of pipelines, views and SQL.
-
-Owns        the shapes that callers see
-Leaves      what is told to agents to `model`; filling these to `pipelines` and `sql`
-"""
+"""Types that the client returns for pipelines, views and SQL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
