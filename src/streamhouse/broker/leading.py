@@ -20,7 +20,9 @@ from .catalogue import Catalogue
 from .cluster.cluster import Cluster, Leader
 from .doors import Doors
 from .log import PartitionLog
+from .opening import MAX_TOGETHER
 from .tenure import Tenure
+from .turns import in_turns
 
 MAX_IMPATIENT: Final = 10_000
 
@@ -87,9 +89,13 @@ class Leading:
         if len(missing) <= 1:
             return
         with suppress(StreamhouseError):  # first what all of them need, so that they come to their leases together
-            topics = [await self._catalogue.find(topic) for topic in dict.fromkeys(name.topic for name in missing)]
-            await self.leaders(topics)
-        await asyncio.gather(*(self.open_log(name) for name in missing), return_exceptions=True)
+            asked = dict.fromkeys(name.topic for name in missing)
+            found = {name: await self._catalogue.find_if_any(name) async for name in in_turns(asked)}
+            await self.leaders([topic for topic in found.values() if topic is not None])
+            missing = [name for name in missing if _has(found[name.topic], name.partition)]
+        for start in range(0, len(missing), MAX_TOGETHER):
+            some = missing[start : start + MAX_TOGETHER]
+            await asyncio.gather(*(self.open_log(name) for name in some), return_exceptions=True)
 
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
         """Who leads the partitions of these topics, or will when the first request comes.
@@ -112,6 +118,10 @@ class Leading:
                     Leader(own.session, opened.epoch) if opened is not None and mine else known.get(partition, nobody)
                 )
         return found
+
+
+def _has(topic: Topic | None, partition: int) -> bool:
+    return topic is not None and 0 <= partition < topic.partitions
 
 
 def _is_led_by(leader: Leader, session: Session) -> bool:

@@ -17,6 +17,15 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
     max_request_bytes: Annotated[int, about("largest request; larger ones are refused before they are read", gt=0)] = (
         100 * MIB
     )
+    max_request_elements: Annotated[
+        int,
+        about(
+            "array elements in one request (topics, partitions, groups and the like, together); a request with more is"
+            " refused, and its connection closed",
+            gt=0,
+            le=1_000_000,
+        ),
+    ] = 100_000
     max_inflight_bytes: Annotated[
         int,
         about(

@@ -14,6 +14,7 @@ from typing import Literal, overload
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.turns import in_turns
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (
     CoordinatorLoading,
@@ -182,7 +183,7 @@ class Groups:
         """What groups have committed: of the partitions named, or, with None, of all. With `stable`, partitions for
         which a transaction isn't decided yet are `UnstableOffsets`."""
         refused: dict[str, Stable | StreamhouseError] = {}
-        for group_id in wanted:
+        async for group_id in in_turns(wanted):
             try:
                 self._check_id(group_id, may_be_empty=True)
             except StreamhouseError as error:
@@ -198,7 +199,7 @@ class Groups:
 
     async def describe(self, group_ids: Collection[str]) -> Mapping[str, DescribedGroup | StreamhouseError]:
         answers: dict[str, DescribedGroup | StreamhouseError] = {}
-        for group_id in dict.fromkeys(group_ids):
+        async for group_id in in_turns(dict.fromkeys(group_ids)):
             try:
                 _, group = await self._find(group_id)
                 answers[group_id] = describe(group)
@@ -224,7 +225,7 @@ class Groups:
     async def delete(self, group_ids: Collection[str]) -> Mapping[str, StreamhouseError | None]:
         """Delete groups without members, with all that they committed."""
         answers: dict[str, StreamhouseError | None] = {}
-        for group_id in dict.fromkeys(group_ids):
+        async for group_id in in_turns(dict.fromkeys(group_ids)):
             try:
                 await self._delete(group_id)
                 answers[group_id] = None

@@ -14,6 +14,7 @@ from typing import Final
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.turns import in_turns
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (
     CoordinatorUnavailable,
@@ -147,7 +148,7 @@ class Offsets:
         for, and with `stable` for an offset that a transaction may be about to change."""
         answers: dict[str, Stable | StreamhouseError] = {}
         asked: list[OffsetsAsked] = []
-        for group_id, names in wanted.items():
+        async for group_id, names in in_turns(wanted.items()):
             try:
                 await self._coordinator.shards.hold(group_id)
                 answers[group_id] = {}
@@ -175,7 +176,7 @@ class Offsets:
         found: dict[str, dict[TopicPartition, CommittedOffset | UnstableOffsets]] = {
             each.group_id: {} for each in asked
         }
-        for at, committed in await self._metadata.committed_offsets(asked) if asked else ():
+        async for at, committed in in_turns(await self._metadata.committed_offsets(asked) if asked else ()):
             if (name := await self._name(at.partition)) is not None:
                 found[at.group_id][name] = committed
         for at in pending:
@@ -199,7 +200,7 @@ class Offsets:
         if len(names) > self._settings.max_waiting_changes:
             raise Rejected(f"too many partitions in one request; limit={self._settings.max_waiting_changes}")
         try:
-            return {name: await self._catalogue.find_partition(name) for name in names}
+            return {name: await self._catalogue.find_partition(name) async for name in in_turns(names)}
         except Unavailable as error:
             raise CoordinatorUnavailable(group_id, why=str(error)) from None
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from streamhouse.broker.ground import Ground
 from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.turns import in_turns
 from streamhouse.broker.wal.base import Buffer
 from streamhouse.config import FetchSettings
 from streamhouse.errors import (
@@ -148,7 +149,7 @@ class Fetcher:
         size = held = 0
         is_cut = False
         try:
-            for item in wanted:
+            async for item in in_turns(wanted):
                 most, room = min(item.max_bytes, limit - size), answers.room_bytes(own_bytes=size)
                 allowed = max(min(most, room), 0)
                 held = answers.resize(held, size + allowed)  # before it is read: others read at the same time

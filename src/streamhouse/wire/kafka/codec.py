@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from streamhouse.errors import Internal, Rejected
 from streamhouse.wire.kafka.compiler import Compiled, compile_decoder, compile_encoder
+from streamhouse.wire.kafka.primitives import TooManyElements
 from streamhouse.wire.kafka.schema import Buffer, Message
 
 MAX_ELEMENTS: Final = 1_000_000
@@ -30,6 +31,10 @@ M = TypeVar("M", bound=Message)
 
 class MalformedMessage(Rejected):
     """The bytes are not this version of this message."""
+
+
+class MessageTooLong(MalformedMessage):
+    """It has more array elements than were allowed."""
 
 
 class UnencodableMessage(Internal):
@@ -59,6 +64,10 @@ def decode(
     size = len(view)
     try:
         message, end = compiled.run(view, offset, size, max_elements, max_tagged_fields)
+    except TooManyElements as error:
+        raise MessageTooLong(
+            f"{_describe('malformed message', cls, version, compiled, error)} limit={max_elements}"
+        ) from None
     except (ValueError, IndexError, struct.error) as error:
         raise MalformedMessage(_describe("malformed message", cls, version, compiled, error)) from None
     if strict and end != size:

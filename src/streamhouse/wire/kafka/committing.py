@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.broker.turns import in_turns
 from streamhouse.model.names import TopicPartition
 
 from .answer import Context
@@ -47,7 +48,7 @@ Named: TypeAlias = str | ErrorCode
 async def name_topics(context: Context, topics: Iterable[T], *, ids_since: int) -> list[tuple[T, Named]]:
     return [
         (topic, topic.name if context.version < ids_since else await name_of(context, topic.topic_id))
-        for topic in topics
+        async for topic in in_turns(topics)
     ]
 
 

@@ -246,7 +246,7 @@ class _Reader(_Writer):
         least = max(1, self.least_bytes(of, compact=self.compact(field)))
         self.add(f"if {length} < 0 or {length} * {least} > size - o: raise bad_length({length}, size - o)")
         self.add(f"left -= {length}")
-        self.add("if left < 0: raise ValueError('more array elements than a message may have')")
+        self.add("if left < 0: raise TooManyElements('more array elements than a message may have')")
         if isinstance(of, str) and of in FIXED:
             self.add(f"{target} = list(unpack_from(f'>{{{length}}}{FIXED[of]}', view, o)); o += {length} * {least}")
             return

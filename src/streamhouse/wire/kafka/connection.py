@@ -17,10 +17,12 @@ An idle connection has no task, no buffer and no timer.
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.turns import NextTurn
 from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings
 from streamhouse.errors import StreamhouseError
@@ -30,14 +32,15 @@ from streamhouse.wire.seldom import Seldom
 
 from .answer import Answer, Context, Deferred
 from .client_software import UNNAMED, ClientSoftware
-from .exchange import Exchange, close_request, open_request
+from .exchange import Exchange, close_request
 from .framing import SCRATCH_BYTES, BadFrame, FrameReader
 from .inflight import InflightBytes, PinnedFrames
+from .large_messages import Encoded, LargeMessages, is_large
 from .metrics import KafkaMetrics
 from .patience import Vitals
 from .refusals import is_refusal
 from .schema import Buffer, Response
-from .turns import REQUESTS_A_TURN, NextTurn
+from .turns import REQUESTS_A_TURN
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ class Serving:
     metrics: KafkaMetrics
     inflight: InflightBytes
     pinned: PinnedFrames
+    large: LargeMessages
     admission: Admission
     failures: Failures
     advertised: Address | None
@@ -316,14 +320,10 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if isinstance(frame, BadFrame):
                 raise frame
-            exchange = open_request(frame)
-            if self._is_lost and not exchange.api.outlives_client:
-                return Begun(exchange, None, size, at)
-            self._kept_bytes = 0
-            answer = await exchange.api.handle(self._context(exchange), exchange.request)
-            if self._kept_bytes and self._serving.pinned.keep(frame, kept_bytes=self._kept_bytes):
-                size = 0
-            return Begun(exchange, answer, size, at)
+            if (exchange := self._serving.large.open_small(frame)) is not None:
+                return await self._handle(exchange, frame, at)
+            async with self._serving.large.open(frame) as exchange:
+                return await self._handle(exchange, frame, at)
         except StreamhouseError as error:
             self._serving.metrics.closed("bad_request").inc()
             self._serving.fatal.write(self._serving.clock.monotonic(), peer=self.peer, why=str(error))
@@ -333,6 +333,14 @@ class Connection(asyncio.BufferedProtocol):
         self._is_over = True
         self._forget_arrived()
         return Begun(None, None, size, at)
+
+    async def _handle(self, exchange: Exchange, frame: bytearray, at: float) -> Begun:
+        if self._is_lost and not exchange.api.outlives_client:
+            return Begun(exchange, None, len(frame), at)
+        self._kept_bytes = 0
+        answer = await exchange.api.handle(self._context(exchange), exchange.request)
+        is_kept = self._kept_bytes and self._serving.pinned.keep(frame, kept_bytes=self._kept_bytes)
+        return Begun(exchange, answer, 0 if is_kept else len(frame), at)
 
     def _context(self, exchange: Exchange) -> Context:
         serving = self._serving
@@ -373,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answers.append(begun)
         waits = begun.exchange is None or self._drained is not None or _may_wait(begun.answer)
         if len(self._answers) == 1 and not waits:
-            self._put(begun, begun.answer)
+            self._put(begun, _encoded(begun))
             self._answers.popleft()
             self._send()
         elif self._responder is None:
@@ -386,9 +394,10 @@ class Connection(asyncio.BufferedProtocol):
                 if begun.exchange is None:
                     break
                 response = await self._response(begun.answer)
-                if isinstance(response, Response) and is_refusal(response):
+                buffers, refuses = await self._encode(begun.exchange, response)
+                if refuses:
                     await self._hold_back(begun.exchange)
-                self._put(self._answers[0], response)
+                self._put(self._answers[0], buffers)
                 self._answers.popleft()
             self._send()
             if self._answers:
@@ -430,10 +439,16 @@ class Connection(asyncio.BufferedProtocol):
         )
         await serving.clock.sleep(delay_s)
 
-    def _put(self, begun: Begun, response: Answer) -> None:
+    async def _encode(self, exchange: Exchange, response: Response | None) -> Encoded:
+        if response is None:
+            return Encoded([], is_refusal=False)
+        if is_large(response):
+            return await self._serving.large.encode(exchange, response)
+        return Encoded(close_request(exchange, response), is_refusal(response))
+
+    def _put(self, begun: Begun, buffers: Sequence[Buffer]) -> None:
         assert begun.exchange is not None
-        if isinstance(response, Response):
-            self._outbox += close_request(begun.exchange, response)
+        self._outbox += buffers
         now = self._serving.clock.monotonic()
         self._vitals.active_at = now
         self._serving.metrics.seconds_of(begun.exchange.api.name).observe(now - begun.at)
@@ -504,5 +519,11 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _may_wait(answer: Answer) -> bool:
-    """Whether an answer may not be ready to be sent: it is still owed, or a refusal that may have to be held back."""
-    return isinstance(answer, Deferred) or (answer is not None and is_refusal(answer))
+    """Whether an answer may not be ready to be sent: it is still owed, takes long to encode, or is a refusal, which may
+    have to be held back."""
+    return isinstance(answer, Deferred) or (answer is not None and (is_large(answer) or is_refusal(answer)))
+
+
+def _encoded(begun: Begun) -> list[Buffer]:
+    assert begun.exchange is not None
+    return close_request(begun.exchange, begun.answer) if isinstance(begun.answer, Response) else []

@@ -9,7 +9,7 @@ import struct
 from typing import Final, NamedTuple
 
 from .answer import CloseConnection
-from .codec import MalformedMessage, decode, encode
+from .codec import MAX_ELEMENTS, MalformedMessage, decode, encode
 from .messages.header import RequestHeader
 from .schema import API_VERSIONS_KEY, Buffer, Request, Response
 from .support import APIS, Api
@@ -33,7 +33,7 @@ class Exchange(NamedTuple):
     request: Request
 
 
-def open_request(frame: bytearray) -> Exchange:
+def open_request(frame: bytearray, *, max_elements: int = MAX_ELEMENTS) -> Exchange:
     """Read a frame; raises `MalformedMessage` or `CloseConnection` when there is no way to answer it."""
     if len(frame) < _HEAD.size:
         raise MalformedMessage(f"malformed message; message=RequestHeader problem=only {len(frame)} bytes")
@@ -45,7 +45,7 @@ def open_request(frame: bytearray) -> Exchange:
         return _unserved(api, version, correlation_id)
     header, position = decode(RequestHeader, api.request.header_version(version), frame)
     # What follows the request is not looked at, as in Kafka: librdkafka's request for all topics has three bytes more.
-    request, _ = decode(api.request, version, frame, position)
+    request, _ = decode(api.request, version, frame, position, max_elements=max_elements)
     return Exchange(api, version, version, correlation_id, (header.client_id or "")[:MAX_NAME], request)
 
 

@@ -77,6 +77,10 @@ def skip_tags(view: memoryview, offset: int, size: int, count: int) -> int:
     return offset
 
 
+class TooManyElements(ValueError):
+    """A message has more array elements than it may have here."""
+
+
 def bad_length(length: int, left: int) -> ValueError:
     return ValueError(f"length {length} with {left} bytes left")
 

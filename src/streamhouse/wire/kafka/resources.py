@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 from streamhouse.broker.settings.configs import Source
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.names import NodeId, check_topic_name
 from streamhouse.model.topic import Topic
@@ -86,7 +87,7 @@ async def find_topic(context: Context, name: str) -> Topic:
 async def find_topics(context: Context, names: Iterable[str]) -> dict[str, Topic | StreamhouseError]:
     """Topics by name, or why there is none, however often a name occurs."""
     found: dict[str, Topic | StreamhouseError] = {}
-    for name in dict.fromkeys(names):
+    async for name in in_turns(dict.fromkeys(names)):
         try:
             found[name] = await find_topic(context, name)
         except StreamhouseError as error:

@@ -22,6 +22,7 @@ from streamhouse.wire.failures import Failures
 from . import handlers
 from .connection import Connection, Serving
 from .inflight import InflightBytes, PinnedFrames
+from .large_messages import LargeMessages
 from .metrics import KafkaMetrics
 from .patience import check_interval_s, overdue
 
@@ -66,6 +67,7 @@ class KafkaServer:
             metrics=KafkaMetrics(registry),
             inflight=inflight,
             pinned=PinnedFrames(inflight),
+            large=LargeMessages(max_elements=settings.max_request_elements),
             admission=Admission(settings, section="kafka"),
             failures=Failures(
                 settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
@@ -82,6 +84,10 @@ class KafkaServer:
     @property
     def connections(self) -> frozenset[Connection]:
         return frozenset(self._serving.connections)
+
+    @property
+    def large_messages(self) -> LargeMessages:
+        return self._serving.large
 
     async def start(self) -> Address:
         """Accept connections; returns the address that is listened on."""
@@ -123,6 +129,7 @@ class KafkaServer:
             await self._clock.sleep(STOP_CHECK_S)
         for connection in self.connections:
             connection.abort("stop", "agent stops")
+        self._serving.large.close()
 
     async def _watch_connections(self) -> None:
         interval_s = check_interval_s(self._settings)

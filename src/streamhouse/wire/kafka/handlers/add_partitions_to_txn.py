@@ -16,6 +16,7 @@ Versions    v2 PRODUCER_FENCED · v3 flexible · v4 many transactions, verify_on
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import TransactionCall
@@ -43,7 +44,7 @@ Codes = Mapping[TopicPartition, ErrorCode]
 async def handle(context: Context, request: AddPartitionsToTxnRequest) -> Answer:
     if context.version >= MANY_SINCE:
         return AddPartitionsToTxnResponse(
-            results_by_transaction=[await _transaction(context, each) for each in request.transactions]
+            results_by_transaction=[await _transaction(context, each) async for each in in_turns(request.transactions)]
         )
     call = call_of(
         request.v3_and_below_transactional_id, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
@@ -75,12 +76,12 @@ async def _add(context: Context, call: TransactionCall, names: Sequence[TopicPar
     done = ErrorCode.NONE if all(each is None for each in outcomes.values()) else ErrorCode.OPERATION_NOT_ATTEMPTED
     return {
         name: done if error is None else context.refused(WORDS.code(context.version, error))
-        for name, error in outcomes.items()
+        async for name, error in in_turns(outcomes.items())
     }
 
 
 async def _verify(context: Context, call: TransactionCall, names: Sequence[TopicPartition]) -> Codes:
-    return {name: await _verdict(context, call, name) for name in names}
+    return {name: await _verdict(context, call, name) async for name in in_turns(names)}
 
 
 async def _verdict(context: Context, call: TransactionCall, name: TopicPartition) -> ErrorCode:

@@ -6,6 +6,7 @@ Left out    quotas
 Versions    v1 flexible
 """
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_client_quotas import (
@@ -19,7 +20,7 @@ from streamhouse.wire.kafka.support import serves
 
 @serves(AlterClientQuotasRequest, (0, 1))
 async def handle(context: Context, request: AlterClientQuotasRequest) -> Answer:
-    return AlterClientQuotasResponse(entries=[_entry(context, asked) for asked in request.entries])
+    return AlterClientQuotasResponse(entries=[_entry(context, asked) async for asked in in_turns(request.entries)])
 
 
 def _entry(context: Context, asked: RequestEntryData) -> EntryData:

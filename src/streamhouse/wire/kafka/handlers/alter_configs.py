@@ -15,6 +15,7 @@ Versions    v2 flexible
 
 from collections import Counter
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.messages.alter_configs import (
@@ -32,7 +33,8 @@ async def handle(context: Context, request: AlterConfigsRequest) -> Answer:
     named = count_names(request.resources)
     return AlterConfigsResponse(
         responses=[
-            await _alter(context, resource, named, dry_run=request.validate_only) for resource in request.resources
+            await _alter(context, resource, named, dry_run=request.validate_only)
+            async for resource in in_turns(request.resources)
         ]
     )
 

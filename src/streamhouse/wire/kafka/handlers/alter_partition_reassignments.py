@@ -17,6 +17,7 @@ Versions    v1 whether the replication factor may change
 from collections.abc import Callable, Mapping, Sequence
 
 from streamhouse.broker.cluster.oversight import PartitionStatus
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import InvalidAssignment, InvalidReplication, StreamhouseError, UnknownTopic
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
@@ -44,9 +45,9 @@ async def handle(context: Context, request: AlterPartitionReassignmentsRequest) 
         await plan.look(request.topics)
         answers = [
             ReassignableTopicResponse(
-                name=topic.name, partitions=[plan.answer(topic.name, part) for part in topic.partitions]
+                name=topic.name, partitions=[plan.answer(topic.name, part) async for part in in_turns(topic.partitions)]
             )
-            for topic in request.topics
+            async for topic in in_turns(request.topics)
         ]
         await plan.carry_out()
     except StreamhouseError as error:

@@ -6,6 +6,7 @@ Left out    nothing
 Versions    v2 flexible
 """
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -23,7 +24,11 @@ from streamhouse.wire.kafka.support import serves
 @serves(AlterReplicaLogDirsRequest, (1, 2))
 async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> Answer:
     return AlterReplicaLogDirsResponse(
-        results=[await _topic(context, asked.path, topic) for asked in request.dirs for topic in asked.topics]
+        results=[
+            await _topic(context, asked.path, topic)
+            async for asked in in_turns(request.dirs)
+            async for topic in in_turns(asked.topics)
+        ]
     )
 
 
@@ -34,7 +39,7 @@ async def _topic(context: Context, path: str, asked: AlterReplicaLogDirTopic) ->
             AlterReplicaLogDirPartitionResult(
                 partition_index=number, error_code=await _move(context, path, asked.name, number)
             )
-            for number in asked.partitions
+            async for number in in_turns(asked.partitions)
         ],
     )
 

@@ -9,6 +9,7 @@ Versions    v0 flexible
 
 from collections import Counter
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_user_scram_credentials import (
@@ -28,7 +29,7 @@ async def handle(context: Context, request: AlterUserScramCredentialsRequest) ->
     added = {each.name for each in request.upsertions}
     users = dict.fromkeys(user for user, _ in named)
     return AlterUserScramCredentialsResponse(
-        results=[_refused(context, user, twice=user in repeated, added=user in added) for user in users]
+        results=[_refused(context, user, twice=user in repeated, added=user in added) async for user in in_turns(users)]
     )
 
 

@@ -6,6 +6,7 @@ Left out    the newer protocol: ConsumerGroupHeartbeat is not served, so clients
 Versions    v1 member type
 """
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.model.group import GroupState
 from streamhouse.wire.kafka.answer import Answer, Context
@@ -24,7 +25,7 @@ async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> Ans
     return ConsumerGroupDescribeResponse(
         groups=[
             _refused(context, name, told if isinstance(told, StreamhouseError) else None)
-            for name, told in found.items()
+            async for name, told in in_turns(found.items())
         ]
     )
 

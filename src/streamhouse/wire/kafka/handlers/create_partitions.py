@@ -13,6 +13,7 @@ Versions    v2 flexible
 
 from collections import Counter
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import InvalidAssignment, Rejected, StreamhouseError
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.assignments import first_brokers, pin_first
@@ -34,7 +35,7 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> Answer:
     return CreatePartitionsResponse(
         results=[
             await _grow(context, topic, twice=counts[name] > 1, dry_run=request.validate_only)
-            for name, topic in unique.items()
+            async for name, topic in in_turns(unique.items())
         ]
     )
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamhouse.broker.settings.configs import Changed
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import (
     InvalidAssignment,
     InvalidConfig,
@@ -55,7 +56,7 @@ async def handle(context: Context, request: CreateTopicsRequest) -> Answer:
             await _create(context, topic, dry_run=request.validate_only)
             if counts[name] == 1
             else _refused(context, name, Rejected(f"topic occurs twice in the request; name={name}"))
-            for name, topic in unique.items()
+            async for name, topic in in_turns(unique.items())
         ]
     )
 

@@ -6,6 +6,7 @@ Left out    nothing
 Versions    v2 flexible · v3 error text
 """
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.delete_groups import (
@@ -26,6 +27,6 @@ async def handle(context: Context, request: DeleteGroupsRequest) -> Answer:
                 error_code=ErrorCode.NONE if outcome is None else context.refused(outcome),
                 error_message=None if outcome is None else str(outcome),
             )
-            for group_id, outcome in outcomes.items()
+            async for group_id, outcome in in_turns(outcomes.items())
         ]
     )

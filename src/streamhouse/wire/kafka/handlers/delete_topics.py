@@ -11,6 +11,7 @@ Versions    v4 flexible · v5 error text · v6 topics by id
 from collections import Counter
 from typing import Final
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.names import TopicId
 from streamhouse.model.topic import Topic
@@ -37,7 +38,9 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> Answer:
     counts = Counter((state.name, state.topic_id) for state in asked)
     unique = {(state.name, state.topic_id): state for state in asked}
     return DeleteTopicsResponse(
-        responses=[await _delete(context, state, twice=counts[key] > 1) for key, state in unique.items()]
+        responses=[
+            await _delete(context, state, twice=counts[key] > 1) async for key, state in in_turns(unique.items())
+        ]
     )
 
 

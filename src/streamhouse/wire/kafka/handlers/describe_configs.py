@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from streamhouse.broker.settings.configs import AgentConfig, Changed
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
@@ -55,7 +56,7 @@ async def handle(context: Context, request: DescribeConfigsRequest) -> Answer:
     unique = {(each.resource_type, each.resource_name, _keys(each)): each for each in request.resources}
     await context.broker.catalogue.renew()  # the change that somebody wants to see may have gone to another agent
     return DescribeConfigsResponse(
-        results=[await _resource(context, resource, request) for resource in unique.values()]
+        results=[await _resource(context, resource, request) async for resource in in_turns(unique.values())]
     )
 
 

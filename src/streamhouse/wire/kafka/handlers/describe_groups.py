@@ -11,6 +11,7 @@ Versions    v3 authorised operations · v4 static members · v5 flexible · v6 e
 from typing import Final
 
 from streamhouse.broker import groups as broker
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.model.group import GroupState
 from streamhouse.wire.kafka.answer import Answer, Context
@@ -30,7 +31,8 @@ NOT_FOUND_SINCE: Final = 6
 async def handle(context: Context, request: DescribeGroupsRequest) -> Answer:
     found = await context.broker.groups.describe(request.groups)
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    return DescribeGroupsResponse(groups=[_group(context, name, told, operations) for name, told in found.items()])
+    groups = [_group(context, name, told, operations) async for name, told in in_turns(found.items())]
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _group(

@@ -10,6 +10,7 @@ Versions    v0 flexible
 
 from typing import Final
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
 from streamhouse.format.producers import ProducerEntry
 from streamhouse.model.names import TopicPartition, check_topic_name
@@ -35,9 +36,12 @@ async def handle(context: Context, request: DescribeProducersRequest) -> Answer:
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=name, partitions=[await _partition(context, TopicPartition(name, number)) for number in numbers]
+                name=name,
+                partitions=[
+                    await _partition(context, TopicPartition(name, number)) async for number in in_turns(numbers)
+                ],
             )
-            for name, numbers in asked.items()
+            async for name, numbers in in_turns(asked.items())
         ]
     )
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from streamhouse.broker.cluster.cluster import Leader
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId
@@ -65,7 +66,7 @@ async def _page(
 ) -> DescribeTopicPartitionsResponse:
     page = DescribeTopicPartitionsResponse()
     left = min(max(request.response_partition_limit, 1), MAX_PARTITIONS)
-    for name in names:
+    async for name in in_turns(names):
         at_cursor = request.cursor is not None and request.cursor.topic_name == name
         first = request.cursor.partition_index if request.cursor is not None and at_cursor else 0
         if not left:

@@ -11,6 +11,7 @@ Versions    v0 flexible
 from collections.abc import Iterable
 from typing import Final
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import StoredTransaction
@@ -33,7 +34,7 @@ NOT_BEGUN: Final = -1
 async def handle(context: Context, request: DescribeTransactionsRequest) -> Answer:
     found = await context.broker.transactions.describe(list(dict.fromkeys(request.transactional_ids)))
     return DescribeTransactionsResponse(
-        transaction_states=[await _answer(context, name, each) for name, each in found.items()]
+        transaction_states=[await _answer(context, name, each) async for name, each in in_turns(found.items())]
     )
 
 

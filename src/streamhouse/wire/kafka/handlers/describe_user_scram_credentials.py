@@ -8,6 +8,7 @@ Versions    v0 flexible
 
 from collections import Counter
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_user_scram_credentials import (
@@ -22,7 +23,8 @@ from streamhouse.wire.kafka.support import serves
 async def handle(context: Context, request: DescribeUserScramCredentialsRequest) -> Answer:
     counts = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
-        error_message=None, results=[_absent(context, user, twice=count > 1) for user, count in counts.items()]
+        error_message=None,
+        results=[_absent(context, user, twice=count > 1) async for user, count in in_turns(counts.items())],
     )
 
 

@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import Final
 
 from streamhouse.broker.cluster.oversight import PartitionStatus
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError, UnknownTopic
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.topic import Topic
@@ -78,10 +79,10 @@ async def _elect_named(context: Context, asked: Sequence[TopicPartitions], *, un
                     _of_partition(context, found, TopicPartition(each.topic, number), unclean=unclean)
                     if not isinstance(refusal := topics[each.topic], StreamhouseError)
                     else _refused(context, number, refusal)
-                    for number in each.partitions
+                    async for number in in_turns(each.partitions)
                 ],
             )
-            for each in asked
+            async for each in in_turns(asked)
         ]
     )
 

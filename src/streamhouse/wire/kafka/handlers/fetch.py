@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 from streamhouse.broker.reading.fetch import Fetched, Wanted
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import NotLeader, StreamhouseError
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred
@@ -68,7 +69,7 @@ class LongPoll(Deferred):
 
     async def respond(self) -> Response:
         request = self._request
-        named = [(topic, await self._name_of(topic)) for topic in request.topics]
+        named = [(topic, await self._name_of(topic)) async for topic in in_turns(request.topics)]
         committed = request.isolation_level == READ_COMMITTED
         wanted = [item for topic, name in named if isinstance(name, str) for item in _wanted(name, topic, committed)]
         # As with any other error of a partition: there is something to say, so nobody waits.
@@ -81,7 +82,7 @@ class LongPoll(Deferred):
         )
         results = iter(found)
         return FetchResponse(
-            responses=[self._topic(topic, name, results) for topic, name in named],
+            responses=[self._topic(topic, name, results) async for topic, name in in_turns(named)],
             node_endpoints=_endpoints(found) if self._context.version >= ADDRESSES_SINCE else [],
         )
 

@@ -12,6 +12,7 @@ Versions    v1 key types · v3 flexible · v4 several keys · v6 share groups
 
 from typing import Final
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -32,7 +33,8 @@ NOBODY: Final = -1
 async def handle(context: Context, request: FindCoordinatorRequest) -> Answer:
     if context.version >= MANY_SINCE:
         keys = dict.fromkeys(request.coordinator_keys)
-        return FindCoordinatorResponse(coordinators=[await _find(context, request.key_type, key) for key in keys])
+        coordinators = [await _find(context, request.key_type, key) async for key in in_turns(keys)]
+        return FindCoordinatorResponse(coordinators=coordinators)
     found = await _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,

@@ -22,6 +22,7 @@ from typing import Final
 
 from streamhouse.broker.settings.agent_settings import AgentSetting
 from streamhouse.broker.settings.dynamic import find_agent_setting
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import InvalidConfig, Rejected, StreamhouseError
 from streamhouse.model.topic import find_setting
 from streamhouse.model.topic_settings import SettingType, TopicSetting, split_list
@@ -54,7 +55,8 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> A
     named = count_names(request.resources)
     return IncrementalAlterConfigsResponse(
         responses=[
-            await _alter(context, resource, named, dry_run=request.validate_only) for resource in request.resources
+            await _alter(context, resource, named, dry_run=request.validate_only)
+            async for resource in in_turns(request.resources)
         ]
     )
 

@@ -10,6 +10,7 @@ Versions    v3 several members · v4 flexible · v5 reason
 from typing import Final
 
 from streamhouse.broker.groups import Leaver
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError, UnknownMember
 from streamhouse.wire.kafka.answer import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -32,7 +33,7 @@ async def handle(context: Context, request: LeaveGroupRequest) -> Answer:
         outcomes = [error] * len(leavers)
     except StreamhouseError as error:
         return LeaveGroupResponse(error_code=context.refused(error))
-    codes = [ErrorCode.NONE if outcome is None else context.refused(outcome) for outcome in outcomes]
+    codes = [ErrorCode.NONE if outcome is None else context.refused(outcome) async for outcome in in_turns(outcomes)]
     if context.version < MANY_SINCE:
         return LeaveGroupResponse(error_code=codes[0])
     return LeaveGroupResponse(

@@ -18,6 +18,7 @@ from typing import Final
 
 from streamhouse.broker.reading.fetch import check_leader_epoch
 from streamhouse.broker.reading.offsets import FoundOffset
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.answer import Answer, Context
@@ -67,10 +68,10 @@ async def handle(context: Context, request: ListOffsetsRequest) -> Answer:
                         twice=asked[topic.name, part.partition_index] > 1,
                         committed=committed,
                     )
-                    for part in topic.partitions
+                    async for part in in_turns(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in in_turns(request.topics)
         ]
     )
 

@@ -24,6 +24,7 @@ from typing import Final
 from uuid import UUID
 
 from streamhouse.broker.cluster.cluster import Leader
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import InvalidTopicName, StreamhouseError
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicId, check_topic_name
@@ -71,12 +72,12 @@ async def _topics(context: Context, request: MetadataRequest) -> list[MetadataRe
         topics = await context.broker.topics()
         leaders = await context.broker.leaders(topics)
         agents = [node for node, _ in context.agents()]
-        return [_describe(topic, leaders, agents) for topic in topics]
+        return [_describe(topic, leaders, agents) async for topic in in_turns(topics)]
     if context.version < IDS_SINCE and any(asked.name is None or asked.topic_id.int for asked in request.topics):
         raise CloseConnection(f"topics are asked for by name before v{IDS_SINCE}; version={context.version}")
     unique = {(asked.topic_id, asked.name): asked for asked in request.topics}
     create = request.allow_auto_topic_creation
-    return [await _topic(context, asked, create=create) for asked in unique.values()]
+    return [await _topic(context, asked, create=create) async for asked in in_turns(unique.values())]
 
 
 async def _topic(context: Context, asked: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:

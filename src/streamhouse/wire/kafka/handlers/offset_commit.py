@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamhouse.broker.groups import OffsetToCommit
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.answer import Answer, Context
@@ -40,7 +41,7 @@ NO_RETENTION: Final = -1
 async def handle(context: Context, request: OffsetCommitRequest) -> Answer:
     named = await name_topics(context, request.topics, ids_since=IDS_SINCE)
     codes = await _commit(context, request, offsets_of(named))
-    return OffsetCommitResponse(topics=[_topic(topic, name, codes) for topic, name in named])
+    return OffsetCommitResponse(topics=[_topic(topic, name, codes) async for topic, name in in_turns(named)])
 
 
 async def _commit(
@@ -54,7 +55,10 @@ async def _commit(
     except StreamhouseError as error:
         old = isinstance(error, GroupNotFound) and context.version < NOT_FOUND_SINCE
         return dict.fromkeys(offsets, context.refused(ErrorCode.ILLEGAL_GENERATION if old else error))
-    return {name: ErrorCode.NONE if outcome is None else context.refused(outcome) for name, outcome in outcomes.items()}
+    return {
+        name: ErrorCode.NONE if outcome is None else context.refused(outcome)
+        async for name, outcome in in_turns(outcomes.items())
+    }
 
 
 def _topic(topic: OffsetCommitRequestTopic, name: Named, codes: Codes) -> OffsetCommitResponseTopic:

@@ -7,6 +7,7 @@ Left out    nothing
 Versions    v0 is the only one
 """
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.answer import Answer, Context
@@ -29,7 +30,8 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> Answer:
     except StreamhouseError as error:
         return OffsetDeleteResponse(error_code=context.refused(error))
     codes = {
-        name: ErrorCode.NONE if outcome is None else context.refused(outcome) for name, outcome in outcomes.items()
+        name: ErrorCode.NONE if outcome is None else context.refused(outcome)
+        async for name, outcome in in_turns(outcomes.items())
     }
     return OffsetDeleteResponse(
         topics=[

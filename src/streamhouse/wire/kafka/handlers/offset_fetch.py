@@ -19,6 +19,7 @@ from typing import Final
 from uuid import UUID
 
 from streamhouse.broker.groups.calls import Stable
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import TopicPartition
@@ -77,9 +78,10 @@ Found = Stable | StreamhouseError
 @serves(OffsetFetchRequest, (1, 10))
 async def handle(context: Context, request: OffsetFetchRequest) -> Answer:
     if context.version >= MANY_SINCE:
-        asked = [await _asked(context, group) for group in request.groups]
+        asked = [await _asked(context, group) async for group in in_turns(request.groups)]
         found = await context.broker.groups.fetch(_wanted(asked), stable=request.require_stable)
-        return OffsetFetchResponse(groups=[await _group(context, group, found[group.group_id]) for group in asked])
+        groups = [await _group(context, group, found[group.group_id]) async for group in in_turns(asked)]
+        return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [
@@ -102,7 +104,7 @@ async def _asked(context: Context, group: OffsetFetchRequestGroup) -> AskedGroup
                 topic_id=each.topic_id,
                 partitions=each.partition_indexes,
             )
-            for each in group.topics
+            async for each in in_turns(group.topics)
         ],
     )
 
@@ -131,7 +133,7 @@ async def _group(context: Context, asked: AskedGroup, found: Found) -> OffsetFet
                 topic_id=topic.topic_id,
                 partitions=[_partition(context, topic, partition, found) for partition in topic.partitions],
             )
-            for topic in topics
+            async for topic in in_turns(topics)
         ],
     )
 

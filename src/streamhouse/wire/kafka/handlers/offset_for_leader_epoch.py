@@ -10,6 +10,7 @@ Versions    v3 replica id · v4 flexible
 """
 
 from streamhouse.broker.reading.fetch import check_leader_epoch
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.answer import Answer, Context
@@ -30,9 +31,9 @@ async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> Answ
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[await _partition(context, topic.topic, part) for part in topic.partitions],
+                partitions=[await _partition(context, topic.topic, part) async for part in in_turns(topic.partitions)],
             )
-            for topic in request.topics
+            async for topic in in_turns(request.topics)
         ]
     )
 

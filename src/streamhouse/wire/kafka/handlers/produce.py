@@ -32,6 +32,7 @@ from typing import Final, NamedTuple, TypeAlias
 from streamhouse.broker.appending import Inspection, ProduceTransaction
 from streamhouse.broker.log import Placed
 from streamhouse.broker.producers import KEYS_FROM
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import BadRecords, InvalidRecord, NotLeader, StreamhouseError, UnsupportedCompression
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred
@@ -106,7 +107,9 @@ async def handle(context: Context, request: ProduceRequest) -> Answer:
         if transaction is not None:
             batches = {name: part.records or b"" for name, part in named.items()}
             transaction = await context.broker.verify_ahead(transaction, batches)
-    topics = [await _place_topic(context, topic, transaction, inspected) for topic in request.topic_data]
+    topics = [
+        await _place_topic(context, topic, transaction, inspected) async for topic in in_turns(request.topic_data)
+    ]
     if acks == FLUSH_SOON:
         _flush_soon(topics)
     if acks != 0:
@@ -161,7 +164,8 @@ async def _place_topic(
         code = context.refused(error)
         return TopicOutcome(topic, [Outcome(part.index, None, code, str(error)) for part in topic.partition_data])
     parts = topic.partition_data
-    return TopicOutcome(topic, [await _place(context, name, part, transaction, inspected) for part in parts])
+    placed = [await _place(context, name, part, transaction, inspected) async for part in in_turns(parts)]
+    return TopicOutcome(topic, placed)
 
 
 async def _name_of(context: Context, topic: TopicProduceData) -> str:

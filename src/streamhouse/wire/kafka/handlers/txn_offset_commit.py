@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamhouse.broker.groups import OffsetToCommit
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import GroupNotFound, InvalidTransactionState, StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.answer import Answer, Context
@@ -45,7 +46,7 @@ WORDS: Final = Vocabulary(fenced_since=NEVER, abortable_since=ABORTABLE_SINCE)
 async def handle(context: Context, request: TxnOffsetCommitRequest) -> Answer:
     named = await name_topics(context, request.topics, ids_since=IDS_SINCE)
     codes = await _commit(context, request, offsets_of(named))
-    return TxnOffsetCommitResponse(topics=[_topic(topic, name, codes) for topic, name in named])
+    return TxnOffsetCommitResponse(topics=[_topic(topic, name, codes) async for topic, name in in_turns(named)])
 
 
 async def _commit(
@@ -62,7 +63,7 @@ async def _commit(
         return dict.fromkeys(offsets, context.refused(_code(context.version, error)))
     return {
         name: ErrorCode.NONE if error is None else context.refused(_code(context.version, error))
-        for name, error in outcomes.items()
+        async for name, error in in_turns(outcomes.items())
     }
 
 

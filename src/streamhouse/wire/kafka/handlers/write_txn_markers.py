@@ -13,6 +13,7 @@ Versions    v1 flexible · v2 transaction version
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity
@@ -41,7 +42,7 @@ async def handle(context: Context, request: WriteTxnMarkersRequest) -> Answer:
 
 
 async def _write(context: Context, request: WriteTxnMarkersRequest) -> Response:
-    return WriteTxnMarkersResponse(markers=[await _marker(context, each) for each in request.markers])
+    return WriteTxnMarkersResponse(markers=[await _marker(context, each) async for each in in_turns(request.markers)])
 
 
 async def _marker(context: Context, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
@@ -50,7 +51,7 @@ async def _marker(context: Context, asked: WritableTxnMarker) -> WritableTxnMark
         number=asked.coordinator_epoch,
         is_commit=asked.transaction_result,
     )
-    named = [(topic, await _name_of(context, topic)) for topic in asked.topics]
+    named = [(topic, await _name_of(context, topic)) async for topic in in_turns(asked.topics)]
     codes = await _mark(context, marker, named)
     return WritableTxnMarkerResult(
         producer_id=asked.producer_id, topics=[_topic(topic, name, codes) for topic, name in named]
@@ -79,7 +80,10 @@ async def _mark(context: Context, marker: Marker, named: Named) -> Mapping[Topic
         outcomes = await context.broker.transactions.mark(marker, names, only_due=context.client_id == AGENT)
     except StreamhouseError as error:
         return dict.fromkeys(names, context.refused(error))
-    return {name: ErrorCode.NONE if error is None else context.refused(error) for name, error in outcomes.items()}
+    return {
+        name: ErrorCode.NONE if error is None else context.refused(error)
+        async for name, error in in_turns(outcomes.items())
+    }
 
 
 def _topic(

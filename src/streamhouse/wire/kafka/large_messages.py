@@ -1,0 +1,107 @@
+"""Large messages: requests and responses of many elements are decoded and encoded in a thread, a few at a time.
+
+Data path   connection -> **large messages** -> exchange, for what would hold the event loop; everything else goes there
+            directly
+Owns        from how many elements on a message is large, how many elements a request may have, how many large requests
+            are decoded or begun at once
+Leaves      bytes to `codec`, the order of a client's requests to `connection`
+
+A small element is three bytes on the wire, a hundred in memory, and a few microseconds of work. What the handlers do
+with many of them takes turns with other clients (`turns`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Final, NamedTuple, TypeVar
+
+from .codec import MessageTooLong
+from .exchange import Exchange, close_request, open_request
+from .refusals import is_refusal
+from .schema import Buffer, Response, fields_of
+
+T = TypeVar("T")
+
+INLINE_ELEMENTS: Final = 2000
+"""A message up to this size is decoded, or encoded, on the event loop: a few milliseconds."""
+
+AT_ONCE: Final = 2
+"""Large requests that are decoded and begun at a time; the decoded form of one is up to `max_elements` objects."""
+
+
+class Encoded(NamedTuple):
+    """A response as buffers, and whether it says no and nothing else."""
+
+    buffers: list[Buffer]
+    is_refusal: bool
+
+
+class LargeMessages:
+    def __init__(self, *, max_elements: int) -> None:
+        self._max_elements = max_elements
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="large-messages")
+        self.opened = 0
+        """Requests that were decoded in the thread."""
+        self.encoded = 0
+        """Responses that were encoded in the thread."""
+
+    def __repr__(self) -> str:
+        return f"<LargeMessages opened={self.opened} encoded={self.encoded} max_elements={self._max_elements}>"
+
+    def open_small(self, frame: bytearray) -> Exchange | None:
+        """Read a frame; None when it has too many elements for the event loop."""
+        try:
+            return open_request(frame, max_elements=min(INLINE_ELEMENTS, self._max_elements))
+        except MessageTooLong as error:
+            if self._max_elements <= INLINE_ELEMENTS:
+                raise _refusal(error) from None
+            return None
+
+    @asynccontextmanager
+    async def open(self, frame: bytearray) -> AsyncIterator[Exchange]:
+        """Read a large frame, and hold a place for it while it is begun. Raises as `open_request` does."""
+        async with self._places:
+            self.opened += 1
+            try:
+                exchange = await self._in_thread(lambda: open_request(frame, max_elements=self._max_elements))
+            except MessageTooLong as error:
+                raise _refusal(error) from None
+            yield exchange
+
+    async def encode(self, exchange: Exchange, response: Response) -> Encoded:
+        self.encoded += 1
+        return await self._in_thread(lambda: Encoded(close_request(exchange, response), is_refusal(response)))
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _refusal(error: MessageTooLong) -> MessageTooLong:
+    return MessageTooLong(f"{error} setting=kafka.max_request_elements")
+
+
+def is_large(response: Response) -> bool:
+    """Whether a response has more elements than are encoded on the event loop, counted to the second level."""
+    count = 0
+    kind: type = type(response)
+    for name, inner in _lists(kind):
+        elements = getattr(response, name) or ()
+        count += len(elements)
+        if count > INLINE_ELEMENTS:
+            return True
+        for inner_name in inner:
+            count += sum(len(getattr(each, inner_name) or ()) for each in elements)
+    return count > INLINE_ELEMENTS
+
+
+@cache
+def _lists(struct: type) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The fields that are lists, each with those of its elements."""
+    lists = [(field.name, field.type[0]) for field in fields_of(struct) if isinstance(field.type, list)]
+    return tuple((name, tuple(name for name, _ in _lists(of)) if isinstance(of, type) else ()) for name, of in lists)
