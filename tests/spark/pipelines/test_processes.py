@@ -3,8 +3,11 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,8 @@ from tests.live import LiveAgent
 
 TTL_S = 3
 TIMEOUT_S = 60.0
+LATE = 2
+"""What a runner may do when it goes on, before it is killed: its targets know that it isn't the owner any more."""
 TEXT = "CREATE PIPELINE {} AS INSERT INTO there SELECT 1 FROM STREAM(here)"
 
 
@@ -51,6 +56,11 @@ class Place:
         return self.child
 
     @property
+    def times(self) -> list[float]:
+        """When something ran here."""
+        return times_in(self.log)
+
+    @property
     def starts(self) -> list[str]:
         return [line for line in self.log.read_text().splitlines() if line.startswith("start")]
 
@@ -72,6 +82,11 @@ class Place:
                 task.cancel()
         assert self.child is not None
         self.child.kill()
+
+
+def times_in(log: Path) -> list[float]:
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [float(line.split()[2]) for line in lines if line.startswith("runs") and len(line.split()) == 3]
 
 
 class Seen:
@@ -188,3 +203,91 @@ async def test_what_an_agent_that_is_gone_cannot_renew_is_stopped(agent: LiveAge
         await asyncio.wait_for(_until_it_says(place, "stop"), TIMEOUT_S)
         await asyncio.to_thread(agent.start)
         await seen.until(lambda found: runs(found["copies"]) and len(place.starts) == 2, "it is taken again")
+
+
+async def test_who_stops_keeps_its_lease_until_its_runner_is_gone(agent: LiveAgent, tmp_path: Path) -> None:
+    first, second = (Place(agent, name, tmp_path / f"{name}.log") for name in ("first", "second"))
+    async with Http(agent.http) as http, first.running():
+        seen = Seen(http)
+        await seen.put("slow")  # takes longer to stop than a lease lasts
+        await seen.until(lambda found: runs(found["slow"]), "it runs")
+        async with second.running():
+            first.supervisor.stop()
+            await seen.until(lambda found: owner(found["slow"]) == "second" and bool(second.times), "it moved")
+            assert max(first.times) < min(second.times)
+
+
+@dataclass
+class Stopped:
+    """A supervisor in another process, which runs a pipeline and can be stopped."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def signal(self, number: int, *, is_all: bool) -> None:
+        runner = next(iter(_children(self.process.pid)), None)
+        if is_all and runner is not None:
+            os.killpg(runner, number)
+        os.kill(self.process.pid, number)
+
+
+@contextmanager
+def another_process(agent: LiveAgent, log: Path) -> Iterator[Stopped]:
+    command = [sys.executable, "-m", "tests.spark.pipelines.made_up_supervisor", agent.http, "first", str(log)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    with subprocess.Popen(command, env=environment) as process:
+        stopped = Stopped(process, log)
+        try:
+            yield stopped
+        finally:
+            stopped.signal(signal.SIGCONT, is_all=True)
+            process.kill()
+
+
+@pytest.mark.parametrize("is_all", [False, True])
+async def test_a_supervisor_that_is_stopped_beyond_its_lease_runs_nothing_beside_its_successor(
+    agent: LiveAgent, tmp_path: Path, is_all: bool
+) -> None:
+    with another_process(agent, tmp_path / "first.log") as first:
+        async with Http(agent.http) as http:
+            seen = Seen(http)
+            await seen.put("copies")
+            await seen.until(lambda found: runs(found["copies"]) and owner(found["copies"]) == "first", "it runs")
+            first.signal(signal.SIGSTOP, is_all=is_all)
+            second = Place(agent, "second", tmp_path / "second.log")
+            async with second.running():
+                await seen.until(lambda found: owner(found["copies"]) == "second" and bool(second.times), "it moved")
+                if not is_all:
+                    assert max(times_in(first.log)) < min(second.times)
+                first.signal(signal.SIGCONT, is_all=is_all)
+                await _until_there_are(second, len(second.times) + 20)
+                late = [each for each in times_in(first.log) if each > min(second.times)]
+                assert len(late) <= LATE, "its runner went on"
+                found = await seen.ask("GET", "/v1/pipelines")
+                assert [owner(each) for each in found["pipelines"]] == ["second"]
+
+
+async def _until_there_are(place: Place, times: int) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            if len(place.times) >= times:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_a_runner_that_is_stopped_is_replaced_before_its_lease_is_over(agent: LiveAgent, tmp_path: Path) -> None:
+    async with Http(agent.http) as http, Place(agent, "first", tmp_path / "first.log").running() as place:
+        seen = Seen(http)
+        await seen.put("copies")
+        before = await seen.until(lambda found: runs(found["copies"]), "it runs")
+        assert place.child is not None
+        os.kill(place.child.pid, signal.SIGSTOP)
+        after = await seen.until(lambda found: len(place.starts) == 2 and runs(found["copies"]), "it runs again")
+        assert after["copies"]["owner"]["epoch"] == before["copies"]["owner"]["epoch"]
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []

@@ -10,7 +10,18 @@ from streamhouse.clock import Ids
 from streamhouse.errors import Unavailable
 from streamhouse.spark.pipelines.children import Child
 from streamhouse.spark.pipelines.jobs import job_of
-from streamhouse.spark.pipelines.messages import Begun, Command, Ended, Event, Exit, Figures, Ready, Start, Stop
+from streamhouse.spark.pipelines.messages import (
+    Begun,
+    Command,
+    Ended,
+    Event,
+    Exit,
+    Figures,
+    Ready,
+    Renewed,
+    Start,
+    Stop,
+)
 from streamhouse.spark.pipelines.supervisor import Supervisor
 
 TTL_S = 15.0
@@ -34,12 +45,16 @@ class MadeUpChild:
     def __init__(self, key: str, on_event: Any) -> None:
         self.key, self.pid, self.is_ready = key, 1, False
         self.heard: list[Command] = []
+        self.deadlines: list[float | None] = []
         self.is_killed = False
         self._on_event = on_event
         self.gone = asyncio.Event()
 
     def send(self, command: Command) -> None:
-        self.heard.append(command)
+        if isinstance(command, Renewed):
+            self.deadlines.append(command.deadline)
+        else:
+            self.heard.append(command)
 
     def exit(self) -> None:
         self.send(Exit())
@@ -82,7 +97,7 @@ class World:
         self.children: dict[str, MadeUpChild] = {}
         self.supervisor = Supervisor(self, self.start, clock=self.clock, ids=Ids(random.Random(1)))
 
-    async def heartbeat(self, running: list[dict[str, Any]]) -> dict[str, Any]:
+    async def heartbeat(self, running: list[dict[str, Any]], *, is_leaving: bool = False) -> dict[str, Any]:
         if self.is_away:
             raise Unavailable("nobody is there")
         self.running = running
@@ -214,8 +229,8 @@ async def test_a_failing_pipeline_is_tried_again_and_leaves_its_neighbour_alone(
 async def test_what_trying_again_does_not_cure_is_not_tried_again(world: World) -> None:
     child = await world.started()
     child.say(Ended(run=1, how="failed", error="no column amont", can_retry=False))
-    for _ in range(5):
-        world.clock.now += 100
+    for _ in range(50):
+        world.clock.now += 5
         await world.step()
     assert world.phases == {"copies": "failed"}
     assert len([command for command in child.heard if isinstance(command, Start)]) == 1
@@ -295,3 +310,37 @@ async def test_a_spark_that_nobody_waits_for_any_more_does_not_go_on_starting(wo
     await world.step()
     assert world.children["own-heavy"].is_killed
     assert not world.children["shared"].is_killed
+
+
+async def test_a_runner_hears_until_when_it_may_go_on(world: World) -> None:
+    began = world.clock.now
+    child = await world.started()
+    assert child.deadlines == [began + 0.9 * TTL_S]
+    world.clock.now += 4
+    await world.step()
+    assert child.deadlines[-1] == began + 4 + 0.9 * TTL_S
+    world.is_away = True
+    world.clock.now += 1
+    await world.step()
+    assert len(child.deadlines) == 2  # what no agent renewed is not renewed here
+    child.say(Ended(run=1, how="stopped"))
+    assert child.deadlines[-1] is None  # with nothing to run it may wait for as long as it likes
+
+
+async def test_a_supervisor_that_was_stopped_for_longer_than_its_lease_kills_before_it_speaks(world: World) -> None:
+    child = await world.started()
+    await world.step()
+    world.clock.now += 2 * TTL_S  # and no look in between
+    world.assigned = []
+    renewed = len(child.deadlines)
+    told: list[bool] = []
+    heartbeat = world.heartbeat
+
+    async def noted(running: list[dict[str, Any]], *, is_leaving: bool = False) -> dict[str, Any]:
+        told.append(child.is_killed)
+        return await heartbeat(running, is_leaving=is_leaving)
+
+    world.heartbeat = noted  # type: ignore[method-assign]
+    await world.supervisor.beat()
+    assert told == [True]
+    assert all(each is None or each < world.clock.now for each in child.deadlines[:renewed])

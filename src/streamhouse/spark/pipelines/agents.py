@@ -26,8 +26,9 @@ class SupervisorAgents:
     def __repr__(self) -> str:
         return f"<SupervisorAgents {self._path} {self._http!r}>"
 
-    async def heartbeat(self, running: list[dict[str, Any]]) -> dict[str, Any]:
-        body = {"host": self._host, "slots": self._slots, "running": running}
+    async def heartbeat(self, running: list[dict[str, Any]], *, is_leaving: bool = False) -> dict[str, Any]:
+        """Who is leaving keeps what it still runs, and takes nothing more."""
+        body = {"host": self._host, "slots": 0 if is_leaving else self._slots, "running": running}
         return decoded(await self._http.ask("POST", f"{self._path}/heartbeat", body=body))
 
     async def leave(self) -> None:

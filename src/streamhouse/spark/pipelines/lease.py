@@ -13,6 +13,9 @@ STOP_AT: Final = 0.6
 KILL_AT: Final = 0.8
 """Of the lease's time: nobody is asked any more."""
 
+END_AT: Final = 0.9
+"""Of the lease's time: runners are killed by a process of their own, whatever their supervisor does."""
+
 
 class Stage(Enum):
     HELD = auto()
@@ -32,6 +35,11 @@ class Lease:
 
     def renewed(self, sent_at: float, ttl_s: float) -> None:
         self._since, self.ttl_s = sent_at, ttl_s
+
+    @property
+    def deadline(self) -> float | None:
+        """Until when runners may go on if they hear nothing more; None before the first heartbeat."""
+        return None if self._since is None else self._since + END_AT * self.ttl_s
 
     def stage(self, now: float) -> Stage:
         if self._since is None or now < self._since + STOP_AT * self.ttl_s:

@@ -24,6 +24,12 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop", tag_field="do"
     run: int
 
 
+class Renewed(msgspec.Struct, frozen=True, kw_only=True, tag="renewed", tag_field="do"):
+    """Until when runs may go on, by the machine's monotonic clock; None: there are none."""
+
+    deadline: float | None
+
+
 class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit", tag_field="do"):
     """Stop everything, then end."""
 
@@ -65,7 +71,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", tag_field="e
     can_retry: bool = True
 
 
-Command: TypeAlias = Start | Stop | Exit
+Command: TypeAlias = Start | Stop | Renewed | Exit
 Event: TypeAlias = Ready | Begun | Figures | Line | Ended
 
 _COMMANDS: Final[msgspec.json.Decoder[Command]] = msgspec.json.Decoder(Command)

@@ -1,7 +1,8 @@
 """Runner: a process with one Spark that runs many pipelines, and does what its supervisor says.
 
 Data path   supervisor -> commands on stdin -> **runner** -> runs; events on stdout
-Owns        the Spark, the threads of its pipelines, its own end: with its supervisor, with its Spark, or when told
+Owns        the Spark, the threads of its pipelines, its own end: with its supervisor, with its Spark, when told, or
+            when the lease of what it runs isn't renewed
 Leaves      leases, restarts and patience to the supervisor
 
 Nothing here decides anything: a runner can be killed at any moment. What Spark prints goes where errors go, so that
@@ -21,8 +22,20 @@ from pyspark.sql import SparkSession
 
 from streamhouse.spark.opening import open_session
 from streamhouse.spark.pipelines.building import Builder
+from streamhouse.spark.pipelines.deadline import DeadlineProcess
 from streamhouse.spark.pipelines.jobs import job_of
-from streamhouse.spark.pipelines.messages import Command, Event, Exit, Line, Ready, Start, Stop, read_command, written
+from streamhouse.spark.pipelines.messages import (
+    Command,
+    Event,
+    Exit,
+    Line,
+    Ready,
+    Renewed,
+    Start,
+    Stop,
+    read_command,
+    written,
+)
 from streamhouse.spark.pipelines.running import Run
 
 log = logging.getLogger(__name__)
@@ -85,9 +98,10 @@ class Runner:
                 self._events.tell(Line(run=run.number, text=text[:MAX_LINE]))
 
     def stop(self) -> None:
-        for run in self._runs.values():
+        runs = list(self._runs.values())
+        for run in runs:
             run.stop()
-        for run in self._runs.values():
+        for run in runs:
             run.join(STOP_TIMEOUT_S)
 
 
@@ -112,6 +126,7 @@ def main() -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's, which tells us to end
     events = Events(_own_stdout())
+    deadline = DeadlineProcess.start()
     spark = _spark(options)
     jvm_pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     threading.Thread(target=_watch, args=(spark,), name="watch", daemon=True).start()
@@ -120,10 +135,12 @@ def main() -> None:
     events.tell(Ready(jvm_pid=jvm_pid, spark=spark.version))
     for line in sys.stdin.buffer:
         command = read_command(line)
-        if isinstance(command, Exit):
-            runner.stop()
-            break
-        runner.do(command)
+        if isinstance(command, Renewed):
+            deadline.renew(command.deadline)
+        elif isinstance(command, Exit):  # in a thread: the lease is renewed while queries stop
+            threading.Thread(target=_leave, args=(runner, jvm_pid), name="leave", daemon=True).start()
+        else:
+            runner.do(command)
     # Also where the supervisor is gone: somebody else may own these pipelines any moment, so there is no goodbye.
     _end(jvm_pid)
 
@@ -161,6 +178,11 @@ def _watch(spark: SparkSession) -> None:
         except (Py4JError, OSError):
             log.error("Spark is gone")
             os._exit(1)
+
+
+def _leave(runner: Runner, jvm_pid: int) -> None:
+    runner.stop()
+    _end(jvm_pid)
 
 
 def _end(jvm_pid: int) -> None:

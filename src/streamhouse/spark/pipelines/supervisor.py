@@ -4,8 +4,9 @@ Data path   agents -> heartbeats -> **supervisor** -> children (runners) -> Spar
 Owns        which pipelines are this supervisor's now, starting and stopping them in time, its own end
 Leaves      the care for one pipeline to `caring`, processes to `children`, who should have what to the agents
 
-Nothing here waits for Spark: heartbeats go on while a runner starts, hangs or dies. What can't be stopped before the
-lease is over is killed before. Decision 0021.
+Nothing here waits for Spark: heartbeats go on while a runner starts, hangs or dies, and at the end until the last one
+is gone. What can't be stopped before the lease is over is killed before, by the runner's own `deadline` process where
+this one is stopped itself. Decision 0021.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from streamhouse.spark.pipelines.caring import Care, Patience
 from streamhouse.spark.pipelines.children import Child
 from streamhouse.spark.pipelines.jobs import Job, job_of
 from streamhouse.spark.pipelines.lease import Lease, Stage
-from streamhouse.spark.pipelines.messages import Begun, Ended, Event, Figures, Line, Ready, Start, Stop
+from streamhouse.spark.pipelines.messages import Begun, Ended, Event, Figures, Line, Ready, Renewed, Start, Stop
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ EXIT_TIMEOUT_S: Final = 25.0
 
 
 class Agents(Protocol):
-    async def heartbeat(self, running: list[dict[str, Any]]) -> dict[str, Any]:
+    async def heartbeat(self, running: list[dict[str, Any]], *, is_leaving: bool = False) -> dict[str, Any]:
         """What this supervisor is to run from now on; raises `StreamhouseError` where nobody answers."""
         ...
 
@@ -83,6 +84,7 @@ class Supervisor:
         self._next_run = 1
         self._has_news = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._is_over = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Supervisor pipelines={len(self._cares)} runs={len(self._runs)} children={list(self._children)}>"
@@ -92,16 +94,20 @@ class Supervisor:
         self._has_news.set()
 
     async def run(self) -> None:
-        """Until somebody says stop; then queries are stopped, and everything is released."""
+        """Until somebody says stop; then queries are stopped, and what is left is released when no runner is."""
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self._heartbeats(), name="heartbeats")
-            loops.create_task(self._looks(), name="looks")
-        await self._end()
+            await self._looks()
+            await self._end()
+            self._is_over.set()
+            self._has_news.set()
+        with contextlib.suppress(StreamhouseError):
+            await self._agents.leave()
 
     # --- heartbeats
 
     async def _heartbeats(self) -> None:
-        while not self._stopping.is_set():
+        while not self._is_over.is_set():
             self._has_news.clear()
             await self.beat()
             with contextlib.suppress(TimeoutError):
@@ -112,17 +118,22 @@ class Supervisor:
     async def beat(self) -> None:
         """Tell how everything is, and hear what to run."""
         sent_at, lines = self._clock.monotonic(), {name: len(care.lines) for name, care in self._cares.items()}
+        if (stage := self._lease.stage(sent_at)) is Stage.KILL:
+            self._let_go(stage)  # first: a lease that is over may be somebody else's, and can't be renewed
         try:
-            answer = await self._agents.heartbeat(self._running())
+            answer = await self._agents.heartbeat(self._running(), is_leaving=self._stopping.is_set())
         except Retriable as error:
             log.warning("no heartbeat; why=%s", error)
             return
         self._lease.renewed(sent_at, answer["ttl_s"])
+        for child in self._busy():
+            child.send(Renewed(deadline=self._lease.deadline))
         for name, count in lines.items():
             if (care := self._cares.get(name)) is not None:
                 for _ in range(min(count, len(care.lines))):
                     care.lines.popleft()
-        self._take(answer["assigned"])
+        if not self._stopping.is_set():
+            self._take(answer["assigned"])
 
     def _running(self) -> list[dict[str, Any]]:
         """What is ours or still runs here: whatever is left out is given to others."""
@@ -198,7 +209,7 @@ class Supervisor:
             self._news(name, "stopped: no agent answers")
             self._forget(name)
         if stage is Stage.KILL:
-            for child in {id(run.child): run.child for run in self._runs.values()}.values():
+            for child in self._busy():
                 child.kill()
 
     async def _start(self, care: Care) -> None:
@@ -208,6 +219,7 @@ class Supervisor:
         number, self._next_run = self._next_run, self._next_run + 1
         self._runs[number] = _Run(care.job, child)
         care.started(number)
+        child.send(Renewed(deadline=self._lease.deadline))
         pipeline = {**self._told[care.job.name], "status": care.status(self._clock.now_ms())}
         child.send(Start(run=number, epoch=care.job.epoch, pipeline=pipeline))
         self._has_news.set()
@@ -257,6 +269,8 @@ class Supervisor:
         if isinstance(event, Ended):
             self._runs.pop(event.run, None)
             self._has_news.set()
+            if child not in self._busy():
+                child.send(Renewed(deadline=None))
         if care is None:
             return
         if isinstance(event, Ended):
@@ -278,18 +292,25 @@ class Supervisor:
     # --- the end
 
     async def _end(self) -> None:
-        """Queries end between micro-batches where they can; then others may have everything at once."""
-        children = [child for child in self._children.values() if child is not None]
-        for child in children:
-            child.exit()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(EXIT_TIMEOUT_S, STOP_TIMEOUT_S)):
-                await asyncio.gather(*self._watching)
-        for child in children:
-            child.kill()
-        await asyncio.gather(*self._watching)
-        with contextlib.suppress(StreamhouseError):
-            await self._agents.leave()
+        """Queries end between micro-batches where they can; heartbeats hold their leases until the last has ended."""
+        for name in list(self._cares):
+            self._forget(name)
+        for child in self._alive():
+            child.exit() if child.is_ready else child.kill()
+        kill_at = self._clock.monotonic() + min(EXIT_TIMEOUT_S, STOP_TIMEOUT_S)
+        while self._watching:
+            now = self._clock.monotonic()
+            if now > kill_at or self._lease.stage(now) is Stage.KILL:
+                for child in self._alive():
+                    child.kill()
+            await self._clock.sleep(LOOK_S)
+
+    def _alive(self) -> list[Child]:
+        return [child for child in self._children.values() if child is not None]
+
+    def _busy(self) -> list[Child]:
+        """Runners in which something runs."""
+        return list({id(run.child): run.child for run in self._runs.values()}.values())
 
 
 def _key(job: Job) -> str:

@@ -1,0 +1,31 @@
+"""A supervisor in a process of its own whose runners have no Spark, for tests that stop it: agents, name, log."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from streamhouse.client.http import Http
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.spark.pipelines.agents import SupervisorAgents
+from streamhouse.spark.pipelines.children import Child, ChildPlan, OnEvent, start_child
+from streamhouse.spark.pipelines.supervisor import Supervisor
+
+
+async def main(agents: str, name: str, log: str) -> None:
+    plan = ChildPlan(
+        agents=agents, checkpoints="/nowhere", log=Path(log), module="tests.spark.pipelines.made_up_runner"
+    )
+
+    async def start(key: str, on_event: OnEvent) -> Child:
+        return await start_child(key, plan, on_event)
+
+    async with Http(agents, timeout_s=2.0) as http:
+        of_agents = SupervisorAgents(http, name=name, host="here", slots=16)
+        supervisor = Supervisor(of_agents, start, clock=SystemClock(), ids=Ids())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, supervisor.stop)
+        await supervisor.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
