@@ -50,14 +50,7 @@ def pipeline(name: str = "revenue", *, kind: Kind = Kind.SQL, generation: int = 
         target="out",
         key=("id",),
         columns=(Column(name="id", type="BIGINT"),),
-        shape=Shape(
-            streams=("orders",),
-            state=("aggregate id",),
-            target="out",
-            tables=("orders=topic o",),
-            query=("Aggregate [id]",),
-            signature="1:abc",
-        ),
+        shape=Shape(streams=("orders",), state=("aggregate id",), target="out"),
     )
     return Pipeline(
         definition=definition,

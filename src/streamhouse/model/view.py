@@ -26,7 +26,10 @@ class ViewRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewPart:
-    """`complete`: the batch is the whole view; what it doesn't have goes with its last part."""
+    """`complete`: the batch is the whole view; what it doesn't have goes with its last part.
+
+    `covers` is what the batch is made of (`model.replay`).
+    """
 
     fence: Fence
     query: str
@@ -39,6 +42,7 @@ class ViewPart:
     complete: bool = False
     key: tuple[str, ...] = ()
     columns: tuple[Column, ...] | None = None
+    covers: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,7 @@ class ViewState:
     fresh_at_ms: int = 0
     key: tuple[str, ...] = ()
     columns: tuple[Column, ...] | None = None
+    covers: str | None = None
 
     @property
     def is_whole(self) -> bool:

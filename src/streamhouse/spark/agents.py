@@ -261,6 +261,15 @@ def told_why(answer: Answer) -> str:
     return str(detail or f"refused; status={answer.status}")
 
 
+def told_kind(answer: Answer) -> str:
+    """The name of the agent's error; empty where it says none."""
+    try:
+        told = msgspec.json.decode(answer.content)
+    except msgspec.DecodeError:
+        return ""
+    return str(told.get("title", "")) if isinstance(told, dict) else ""
+
+
 def _is_cluster(answer: Answer) -> bool:
     try:
         told = msgspec.json.decode(answer.content)

@@ -21,9 +21,10 @@ from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.errors import CommitRefused, Misconfigured, Rejected, Unavailable, UnknownTopic
 from streamhouse.model.names import TopicId
+from streamhouse.model.replay import is_replay
 from streamhouse.model.topic import TopicConfig, parse_topic_config
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
-from streamhouse.spark.agents import told_why
+from streamhouse.spark.agents import told_kind, told_why
 
 T = TypeVar("T")
 
@@ -38,6 +39,8 @@ judge a commit by what the topic is then."""
 STORE_FRESH_S: Final = 300.0
 MAX_FRESH: Final = 1000
 NOT_FOUND: Final = 404
+LASTING: Final = ("CheckpointMismatch", "StaleCommit")
+"""Refusals that stay so however often a query is started again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +85,14 @@ class FenceRow(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is to be placed, all or nothing; `progress` is any JSON."""
+    """What is to be placed, all or nothing; `progress` is any JSON, `covers` what it is made of (`model.replay`)."""
 
     query: str
     epoch: int
     segments: Sequence[SegmentRow]
     progress: Any = None
     fence: FenceRow | None = None
+    covers: str | None = None
 
 
 class PlacedRange(msgspec.Struct, frozen=True):
@@ -103,6 +107,11 @@ class Placed(msgspec.Struct, frozen=True):
 
     placed: list[PlacedRange]
     replayed: bool
+
+
+class _LastCommit(msgspec.Struct, frozen=True):
+    epoch: int
+    covers: str | None = None
 
 
 class _Topic(msgspec.Struct, frozen=True):
@@ -143,6 +152,7 @@ class PlacingAgents:
         self._ids = ids
         self._targets: dict[str, tuple[float, Target]] = {}
         self._store: tuple[float, str] | None = None
+        self._latest: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"<PlacingAgents {self._http!r}>"
@@ -183,8 +193,28 @@ class PlacingAgents:
         then it is asked for again, now or when the query is started again."""
         answer = await self._patiently(lambda: self._http.ask("POST", "/v1/commits", body=commit), timeout_s)
         if answer.status >= 400:
-            raise CommitRefused(f"agents don't place what was written; query={commit.query} why={told_why(answer)}")
+            kind = Rejected if told_kind(answer) in LASTING else CommitRefused
+            raise kind(f"agents don't place what was written; query={commit.query} why={told_why(answer)}")
+        self._note(commit.query, commit.epoch)
         return _decoded(answer, Placed)
+
+    async def check_empty(self, query: str, epoch: int, covers: str, *, timeout_s: float) -> None:
+        """A micro-batch without rows commits nothing, and yet may not have the number of another one.
+
+        Raises `CheckpointMismatch`. Asks once for a query that goes on: its numbers grow.
+        """
+        if self._latest.get(query, -1) < epoch and query in self._latest:
+            return
+        answer = await self._patiently(lambda: self._http.ask("GET", f"/v1/commits/{query}"), timeout_s)
+        if answer.status != NOT_FOUND:
+            last = _decoded(answer, _LastCommit)
+            is_replay(query, batch=epoch, covers=covers, last=last.epoch, last_covers=last.covers)
+        self._note(query, epoch)
+
+    def _note(self, query: str, epoch: int) -> None:
+        if len(self._latest) >= MAX_FRESH:
+            self._latest.clear()
+        self._latest[query] = epoch
 
     async def _patiently(self, question: Callable[[], Awaitable[Answer]], timeout_s: float) -> Answer:
         """Ask until somebody answers, or until the time is over."""

@@ -1,31 +1,91 @@
 """Progress: where a micro-batch ends in its sources, as Spark wrote it down before the batch began.
 
 Data path   a checkpoint's `offsets/N` -> **progress** -> the commit that places the batch's rows
-Owns        that file's path and text, as it is stored with a commit and put back
-Leaves      checkpoints that are gone to `pipelines.checkpoints`
+Owns        that file's path and text, as it is stored with a commit and put back; what of it makes a batch the same
+Leaves      checkpoints that are gone to `pipelines.checkpoints`, comparing to `model.replay`
 
-The text is kept whole: whoever puts it back has the file as it was, whatever version of Spark reads it.
+The text is kept whole: whoever puts it back has the file as it was, whatever version of Spark reads it. What a batch
+covers is in the lines of its sources alone: when it began, and with which settings, may differ.
 """
 
+import hashlib
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from streamhouse.model.replay import MAX_COVERS
+
 OFFSETS: Final = "offsets"
+SOURCES: Final = "sources"
 MAX_BYTES: Final = 512 * 1024
 """Agents keep no more of it; a batch of so many partitions goes without."""
+LOG_OFFSET: Final = "logOffset"
+"""All that Spark's source of files says: the number of its own list, in which the files are."""
+
+ReadFile = Callable[[str], str | None]
+"""A file of a checkpoint by its name; None where there is none."""
 
 
-def read_progress(checkpoint: str, batch_id: int) -> dict[str, str] | None:
-    """What to store with a commit; None where the checkpoint is not a folder of this machine."""
+class BatchOffsets(NamedTuple):
+    """Where a micro-batch ends: the file as it is, and what tells whether another batch is the same."""
+
+    text: str
+    covers: str
+
+    @property
+    def progress(self) -> dict[str, str] | None:
+        """What to store with a commit; None where it is too long."""
+        return {OFFSETS: self.text} if len(self.text.encode()) <= MAX_BYTES else None
+
+
+def read_batch_offsets(read: ReadFile, batch_id: int) -> BatchOffsets | None:
+    """None where the checkpoint doesn't have the micro-batch."""
+    text = read(f"{OFFSETS}/{batch_id}")
+    if text is None:
+        return None
+    lines = text.splitlines()[2:]
+    listed = [_files_of(read, number, line) for number, line in enumerate(lines)]
+    return BatchOffsets(text, _covers([*lines, *(each for each in listed if each)]))
+
+
+def _covers(lines: Sequence[str]) -> str:
+    told = "\n".join(lines)
+    return told if len(told) <= MAX_COVERS else _digest(told)
+
+
+def _files_of(read: ReadFile, source: int, line: str) -> str | None:
+    """The digest of a list of files; None where a source says itself where it is."""
+    try:
+        told: Any = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(told, dict) or set(told) != {LOG_OFFSET}:
+        return None
+    name = f"{SOURCES}/{source}/{told[LOG_OFFSET]}"
+    text = read(name)
+    text = read(f"{name}.compact") if text is None else text
+    return None if text is None else _digest(text)
+
+
+def _digest(text: str) -> str:
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def local_reader(checkpoint: str) -> ReadFile | None:
+    """Reads a checkpoint that is a folder of this machine; None for others."""
     folder = local_folder(checkpoint)
     if folder is None:
         return None
-    try:
-        text = (folder / OFFSETS / str(batch_id)).read_text(encoding="utf-8")
-    except OSError:
-        return None
-    return {OFFSETS: text} if len(text.encode()) <= MAX_BYTES else None
+
+    def read(name: str) -> str | None:
+        try:
+            return (folder / name).read_text(encoding="utf-8")
+        except OSError:
+            return None
+
+    return read
 
 
 def local_folder(path: str) -> Path | None:

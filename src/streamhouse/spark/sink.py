@@ -5,15 +5,17 @@ Owns        what Spark asks of a writer; which commit a task's rows belong to; w
 Leaves      encoding and uploads to `writing`, agents to `placing`, objects that nobody commits to the agents' collector
 
 Each row comes once, whatever is killed: every try of a task writes objects of its own, the messages of one try reach
-the driver, and a commit is remembered by (query, epoch) in the transaction that places its segments. Decision 0018.
+the driver, and a commit is remembered by (query, epoch) in the transaction that places its segments, with what it is
+made of: another one under the same number is refused. Decision 0018.
 """
 
 import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -23,9 +25,10 @@ from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import Internal, Misconfigured
 from streamhouse.format.segment import EncodedSegment
 from streamhouse.model.placing import QueryId
+from streamhouse.model.replay import RECORDS
 from streamhouse.spark.objects import Opened, opened
 from streamhouse.spark.placing import Commit, FenceRow, Placed, SegmentRow, Target, connected
-from streamhouse.spark.progress import read_progress
+from streamhouse.spark.progress import BatchOffsets, local_reader, read_batch_offsets
 from streamhouse.spark.settling import settled
 from streamhouse.spark.write_columns import check_schema
 from streamhouse.spark.write_options import Identity, WriteOptions
@@ -108,21 +111,41 @@ def place(options: WriteOptions, messages: Sequence[WriterCommitMessage | None])
     """Commit what tasks wrote, in the order of the tasks; None where that is nothing."""
     written = [message for message in messages if isinstance(message, Written)]
     segments = [segment for message in written for segment in message.segments]
-    if not segments:
-        return None
     identities = {message.identity for message in written}
+    if not identities:
+        return None
     if len(identities) != 1:
         raise Internal(f"tasks of one commit belong to several; commits={sorted(identities)}")
     ((query, epoch),) = identities
     loop, agents = connected(options.agents)
+    offsets = _batch_offsets(options, epoch)
+    covers = options.covers or (None if offsets is None else offsets.covers)
+    if not segments:
+        if covers is not None:
+            loop.run(agents.check_empty(query, epoch, covers, timeout_s=options.commit_timeout_s))
+        return None
     commit = Commit(
         query=query,
         epoch=epoch,
         segments=segments,
-        progress=None if options.progress_from is None else read_progress(options.progress_from, epoch),
+        progress=_progress(options, offsets),
         fence=None if options.fence is None else FenceRow(*options.fence),
+        covers=covers or f"{RECORDS}{sum(run.records for segment in segments for run in segment.runs)}",
     )
     return loop.run(agents.commit(commit, timeout_s=options.commit_timeout_s))
+
+
+def _batch_offsets(options: WriteOptions, epoch: int) -> BatchOffsets | None:
+    """Where a micro-batch ends; None where nobody says, or its checkpoint isn't a folder of this machine."""
+    checkpoint = options.progress_from or options.checkpoint
+    read = None if checkpoint is None else local_reader(checkpoint)
+    return None if read is None else read_batch_offsets(read, epoch)
+
+
+def _progress(options: WriteOptions, offsets: BatchOffsets | None) -> Any:
+    if options.progress is not None:
+        return msgspec.json.decode(options.progress)
+    return None if offsets is None or options.progress_from is None else offsets.progress
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -33,6 +33,8 @@ _KNOWN: Final = (
     "epochId",
     "fence",
     "progressFrom",
+    "progress",
+    "covers",
 )
 # What Spark itself hands on, and what jobs that come from Kafka's connector tune.
 _WITHOUT_MEANING: Final = ("kafka.", "path", "checkpointlocation", "queryname", "includeheaders")
@@ -72,6 +74,12 @@ class WriteOptions:
     """The pipeline whose owner alone may commit; others are refused."""
     progress_from: str | None = None
     """A checkpoint's folder: where a micro-batch ends in its sources is stored with its commit."""
+    progress: str | None = None
+    """The same as JSON, where whoever writes has read it."""
+    covers: str | None = None
+    """What the micro-batch is made of, where whoever writes knows it: the same number with another one is refused."""
+    checkpoint: str | None = None
+    """Of a stream: what its micro-batches are made of stands there."""
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -89,6 +97,9 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         identity=_identity(options),
         fence=_fence(options.get("fence")),
         progress_from=options.get("progressfrom") or None,
+        progress=options.get("progress") or None,
+        covers=options.get("covers") or None,
+        checkpoint=options.get("checkpointlocation") or None,
     )
 
 

@@ -31,6 +31,7 @@ from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.placing import Held, HoldAsked, Outcome, Placement, QueryId, StoredCommit, WantedHold
+from streamhouse.model.replay import is_replay
 from streamhouse.model.topic import Topic
 
 from .holds import Holds
@@ -80,8 +81,8 @@ class Commits:
     async def commit(self, commit: WantedCommit) -> StoredCommit:
         """Place all segments, or none. A commit of the same query and epoch that happened is told again.
 
-        Raises `CommitRefused`, `StaleCommit` and `PipelineMoved`, which stay so, `UnknownTopic`, and `Retriable`: then
-        it may have happened, and is asked for again.
+        Raises `CommitRefused`, `StaleCommit`, `CheckpointMismatch` and `PipelineMoved`, which stay so, `UnknownTopic`,
+        and `Retriable`: then it may have happened, and is asked for again.
         """
         if self._under_way >= self._settings.max_commits:
             limit = self._settings.max_commits
@@ -125,6 +126,9 @@ class Commits:
             return None
         if last.epoch > commit.epoch:
             found = await self._doors.metadata.find_commit(commit.query, commit.epoch)
+        target = last.placed[0].topic if last.placed else ""
+        newest = last if found is None else found
+        is_replay(target, batch=commit.epoch, covers=commit.covers, last=newest.epoch, last_covers=newest.covers)
         if found is None:
             raise StaleCommit(commit.query, epoch=commit.epoch, last=last.epoch)
         return replace(found, is_replayed=True)
@@ -226,6 +230,7 @@ class Commits:
             topics={topic.topic_id: topic.name for topic in scene.topics},
             commits=placed_behind(commit, scene.partitions, held),
             fence=commit.fence,
+            covers=commit.covers,
         )
         patience = Patience(self._doors, self._settings.hold_s / 2)
         while True:

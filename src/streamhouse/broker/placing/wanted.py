@@ -53,13 +53,14 @@ class WantedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedCommit:
-    """`progress` is JSON text."""
+    """`progress` is JSON text; `covers` is what the commit is made of (`model.replay`)."""
 
     query: QueryId
     epoch: int
     progress: str | None
     segments: tuple[WantedSegment, ...]
     fence: Fence | None = None
+    covers: str | None = None
 
     @property
     def names(self) -> list[TopicPartition]:

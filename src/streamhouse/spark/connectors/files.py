@@ -5,7 +5,7 @@ Owns        options of such tables; what would go wrong silently: a folder that 
 Leaves      files, and that each row is in one of them, to Spark
 
 Spark's sink remembers micro-batches in the folder, by number. A query that begins anew counts from 0 again, and would
-be taken for one that has written all of this before, so it is refused.
+be taken for one that has written all of this before, so it is refused; so is one whose checkpoint was rolled back.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
-from streamhouse.errors import Misconfigured, Rejected
+from streamhouse.errors import CheckpointMismatch, Misconfigured, Rejected
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.connectors.base import Reading, Writing
-from streamhouse.spark.connectors.folders import is_there
+from streamhouse.spark.connectors.folders import is_there, newest_number
 
 Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
 
@@ -114,10 +114,17 @@ def _check_there(spark: SparkSession, table: Table, path: str) -> None:
 
 
 def _check_ours(spark: SparkSession, table: Table, path: str, checkpoint: str) -> None:
-    """A query that goes on has written down where it is, and one that begins has not."""
-    is_written = is_there(spark, f"{path.rstrip('/')}/{SINK_LOG}/*")
-    if is_written and not is_there(spark, f"{checkpoint.rstrip('/')}/offsets/*"):
+    """A query that goes on has written down where it is, and one that begins has not.
+
+    Raises `CheckpointMismatch` where the files are ahead of the checkpoint: Spark's sink would pass over what has the
+    number of a micro-batch that it knows, whatever is in it.
+    """
+    written = newest_number(spark, f"{path.rstrip('/')}/{SINK_LOG}")
+    begun = newest_number(spark, f"{checkpoint.rstrip('/')}/offsets")
+    if written is not None and begun is None:
         raise Rejected(
             f"another query has written these files; table={table.name} path={path}"
             f" do=name another path, or remove the folder {SINK_LOG} there: its files stay, and rows come again"
         )
+    if written is not None and begun is not None and written > begun:
+        raise CheckpointMismatch(f"{table.name} path={path}", batch=begun + 1, last=written, committed=None, now=None)

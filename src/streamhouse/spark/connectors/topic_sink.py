@@ -7,6 +7,7 @@ Leaves      exactly once to `spark.sink`, the topic's being there to `pipelines.
 JSON keeps nulls: who infers columns from records should see those that are empty.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -19,6 +20,7 @@ from streamhouse.errors import Misconfigured
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.connectors.base import Writing
+from streamhouse.spark.connectors.folders import batch_offsets, is_local
 
 FORMAT: Final = "streamhouse"
 APPEND: Final = "append"
@@ -37,16 +39,21 @@ def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStream
     }
     writer = records_of(frame, key=writing.key or table.key, fmt=writing.fmt).writeStream.outputMode(writing.mode)
     writer = writer.option("checkpointLocation", writing.checkpoint)
-    if writing.mode == APPEND:
+    if writing.mode == APPEND and is_local(frame.sparkSession, writing.checkpoint):
         return writer.format(FORMAT).options(**options)
-    return writer.foreachBatch(_batches(options, writing.query_id))
+    return writer.foreachBatch(_batches(options, writing))
 
 
-def _batches(options: Mapping[str, str], query_id: str) -> Callable[[DataFrame, int], None]:
-    """Rows that change: Spark gives them to no sink in Python, so each micro-batch is written under its number."""
+def _batches(options: Mapping[str, str], writing: Writing) -> Callable[[DataFrame, int], None]:
+    """Each micro-batch is written under its number: Spark gives rows that change to no sink in Python, and what commits
+    for a sink has no way to a checkpoint that isn't a folder of this machine."""
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        named = {**options, "queryId": query_id, "epochId": str(batch_id)}
+        named = {**options, "queryId": writing.query_id, "epochId": str(batch_id)}
+        offsets = batch_offsets(batch.sparkSession, writing.checkpoint, batch_id)
+        if offsets is not None:
+            named["covers"] = offsets.covers
+            named |= {} if offsets.progress is None else {"progress": json.dumps(offsets.progress)}
         batch.write.format(FORMAT).mode(APPEND).options(**named).save()
 
     return write

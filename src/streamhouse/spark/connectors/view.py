@@ -27,9 +27,10 @@ from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.agents import told_why
 from streamhouse.spark.connectors.base import Reading, Writing
-from streamhouse.spark.connectors.folders import read_text
+from streamhouse.spark.connectors.folders import batch_offsets
 from streamhouse.spark.connectors.view_json import changes, rows
 from streamhouse.spark.connectors.view_plan import key_of, mode_of
+from streamhouse.spark.progress import BatchOffsets
 from streamhouse.spark.tail import connected
 
 __all__ = ["Computed", "key_of", "mode_of", "read", "read_stream", "write_again", "write_stream"]
@@ -106,26 +107,35 @@ def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computed:
-    """A view's whole result as it was at a time; no frame: it is what it was."""
+    """A view's whole result as it was at a time; no frame: it is what it was. `on_written`: agents have it."""
 
     frame: DataFrame | None
     fresh_at_ms: int | None = None
+    on_written: Callable[[], None] = lambda: None
 
 
 Compute = Callable[[], Computed]
 
 
 def write_again(ticks: DataFrame, table: Table, writing: Writing, compute: Compute) -> DataStreamWriter:
-    """A writer that, for every micro-batch of `ticks`, puts what is computed in the place of all rows."""
+    """A writer that, for every micro-batch of `ticks`, puts what is computed in the place of all rows.
+
+    What is computed depends on when that is, and not on the micro-batch: one that comes again is another result. So the
+    view's own batches are counted, not those of `ticks`, and every result is taken.
+    """
     steps: list[_Step] = []
 
     def write(tick: DataFrame, batch_id: int) -> None:
+        began_ms = SystemClock().now_ms()
         computed = compute()
+        fresh_at_ms = began_ms if computed.fresh_at_ms is None else min(began_ms, computed.fresh_at_ms)
+        number = _next_batch(writing.agents, table.name)
         if computed.frame is not None:
             steps[:] = [_step(computed.frame, table, writing, mode="complete")]
-            steps[0].write(computed.frame, batch_id, fresh_at_ms=computed.fresh_at_ms)
+            steps[0].tell(computed.frame, number, fresh_at_ms=fresh_at_ms)
+            computed.on_written()
         elif steps:
-            steps[0].keep(tick, batch_id, fresh_at_ms=computed.fresh_at_ms)
+            steps[0].keep(number, fresh_at_ms=fresh_at_ms)
 
     return ticks.writeStream.option("checkpointLocation", writing.checkpoint).foreachBatch(write)
 
@@ -175,21 +185,21 @@ class _Step:
     is_unique: bool
     is_complete: bool
 
-    def write(self, frame: DataFrame, batch_id: int, *, fresh_at_ms: int | None = None) -> None:
-        fresh_at_ms = self._fresh_at_ms(frame, batch_id, fresh_at_ms)
+    def write(self, frame: DataFrame, batch_id: int) -> None:
+        offsets = batch_offsets(frame.sparkSession, self.writing.checkpoint, batch_id)
+        began_ms = batch_time_ms(offsets, self.writing.checkpoint, batch_id)
+        self.tell(frame, batch_id, fresh_at_ms=began_ms, covers=None if offsets is None else offsets.covers)
+
+    def tell(self, frame: DataFrame, number: int, *, fresh_at_ms: int, covers: str | None = None) -> None:
+        """The rows as the view's batch of this number."""
         texts = changes(frame, self.key, is_unique=self.is_unique).toArrow().column(0).to_pylist()
         parts = parted([text.encode() for text in texts])
-        for number, upserts in enumerate(parts):
-            self._tell(self._part(batch_id, number, len(parts), upserts, fresh_at_ms))
+        for part, upserts in enumerate(parts):
+            self._tell({**self._part(number, part, len(parts), upserts, fresh_at_ms), "covers": covers})
 
-    def keep(self, frame: DataFrame, batch_id: int, *, fresh_at_ms: int | None) -> None:
+    def keep(self, number: int, *, fresh_at_ms: int) -> None:
         """Nothing has changed, and that is known of a later time."""
-        part = self._part(batch_id, 0, 1, (), self._fresh_at_ms(frame, batch_id, fresh_at_ms))
-        self._tell({**part, "complete": False})
-
-    def _fresh_at_ms(self, frame: DataFrame, batch_id: int, at_most: int | None) -> int:
-        began_ms = batch_time_ms(frame.sparkSession, self.writing.checkpoint, batch_id)
-        return began_ms if at_most is None else min(began_ms, at_most)
+        self._tell({**self._part(number, 0, 1, (), fresh_at_ms), "complete": False})
 
     def _part(self, batch_id: int, part: int, parts: int, upserts: Sequence[bytes], fresh_at_ms: int) -> dict[str, Any]:
         return {
@@ -223,10 +233,9 @@ def parted(texts: Sequence[bytes]) -> list[list[bytes]]:
     return parts
 
 
-def batch_time_ms(spark: SparkSession, checkpoint: str, batch_id: int) -> int:
+def batch_time_ms(offsets: BatchOffsets | None, checkpoint: str, batch_id: int) -> int:
     """When Spark decided what is in a micro-batch; also for one that comes again much later."""
-    text = read_text(spark, f"{checkpoint.rstrip('/')}/offsets/{batch_id}") or ""
-    for line in text.splitlines()[1:2]:
+    for line in ("" if offsets is None else offsets.text).splitlines()[1:2]:
         try:
             return int(json.loads(line)["batchTimestampMs"])
         except (ValueError, TypeError, KeyError):
@@ -238,10 +247,16 @@ def batch_time_ms(spark: SparkSession, checkpoint: str, batch_id: int) -> int:
 # --- agents
 
 
-def standing(address: str, name: str) -> tuple[object, int | None]:
+def standing(address: str, name: str) -> tuple[tuple[int | None, int, bool | None], int | None]:
     """A view's last change as agents know it, and the time up to which it is right."""
     told = msgspec.json.decode(_good(_ask(address, "GET", _path(name)), name).content)
-    return (told.get("batch"), told.get("rows")), told.get("fresh_at_ms")
+    return (told.get("batch"), told.get("rows"), told.get("whole")), told.get("fresh_at_ms")
+
+
+def _next_batch(address: str, name: str) -> int:
+    """The number behind the view's last batch: nobody but its owner changes it."""
+    (batch, *_), _ = standing(address, name)
+    return 0 if batch is None else batch + 1
 
 
 def _ask(address: str, method: str, path: str, body: object = None) -> Answer:

@@ -58,7 +58,8 @@ class Layout:
 class Progress:
     """One micro-batch of one query. `offsets` is the checkpoint's own text of where its streams stand behind it.
 
-    `epoch`: under which the pipeline is owned by who commits this.
+    `epoch`: under which the pipeline is owned by who commits this. `covers`: what the micro-batch is made of, by which
+    one that comes again is known (`model.replay`).
     """
 
     query_id: str
@@ -66,6 +67,7 @@ class Progress:
     offsets: str = ""
     epoch: int = 0
     pipeline: str = ""
+    covers: str = ""
 
 
 def check_owner(progress: Progress, *, epoch: int | None) -> None:
@@ -192,6 +194,10 @@ class Lake(Protocol):
 
     def last_batch(self, query_id: str) -> int | None:
         """The last micro-batch of a query that is in the table, as it is now."""
+        ...
+
+    def last_covers(self, progress: Progress) -> str | None:
+        """What the micro-batch is made of that `last_batch` has found; None where the table doesn't say."""
         ...
 
     def fence(self, progress: Progress) -> None:

@@ -9,6 +9,7 @@ partition by a transform is a column of its own, `ts_day`, because Delta has no 
 be widened by the log alone: then the files are written again, all of them, once.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -54,6 +55,8 @@ MAX_TEXT: Final = 32
 """Characters of a text in the statistics of a file."""
 EPOCH: Final = "streamhouse-epoch-"
 """An app transaction: the epoch of the last owner of the query that follows."""
+COVERS: Final = "streamhouse-covers-"
+"""An app transaction: a digest of what the last micro-batch of the query that follows is made of, as a number."""
 _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 30 days"}
 
 
@@ -162,6 +165,10 @@ class DeltaLake:
         table = self._load()
         return None if table is None else table.transaction_version(query_id)
 
+    def last_covers(self, progress: Progress) -> str | None:
+        found = self._table().transaction_version(COVERS + progress.query_id)
+        return None if found is None else progress.covers if found == covers_number(progress.covers) else f"{found:x}"
+
     def begin(self, progress: Progress) -> FilePlan:
         return folder_plan(self._place.root, self._layout, self._columns(self._table()), progress)
 
@@ -211,7 +218,7 @@ class DeltaLake:
             RemoveAction(each.path, not is_rewrite, now_ms, each.size_bytes, self._partition_texts(each))
             for each in removed
         ]
-        done = [] if is_rewrite else [Transaction(progress.query_id, progress.batch_id, now_ms)]
+        done = [] if is_rewrite else _done(progress, now_ms)
         told = {} if is_rewrite else {"streamhouse.offsets": progress.offsets}
         self._commit(table, [*adds, *removes], told, done)
 
@@ -264,6 +271,18 @@ class DeltaLake:
     def describe(self) -> Described:
         table = self._table()
         return replace(described(self._columns(table), self.live_files()), version=str(table.version()))
+
+
+def _done(progress: Progress, now_ms: int) -> list[Transaction]:
+    batch = Transaction(progress.query_id, progress.batch_id, now_ms)
+    if not progress.covers:
+        return [batch]
+    return [batch, Transaction(COVERS + progress.query_id, covers_number(progress.covers), now_ms)]
+
+
+def covers_number(covers: str) -> int:
+    """All that an app transaction can have is a number of 63 bits."""
+    return int.from_bytes(hashlib.sha256(covers.encode()).digest()[:8]) >> 1
 
 
 # --- statistics

@@ -73,6 +73,8 @@ PROGRESS: Final = "streamhouse.progress."
 """A property of the table: which micro-batch of the query that follows is in it."""
 EPOCH: Final = "streamhouse.epoch."
 """A property of the table: the epoch of the last owner of the query that follows."""
+COVERS: Final = "streamhouse.covers."
+"""A property of the table: what that micro-batch is made of."""
 _PROPERTIES: Final[Mapping[str, str]] = {
     "format-version": "2",
     "commit.retry.num-retries": "0",
@@ -155,6 +157,9 @@ class IcebergLake:
     def last_batch(self, query_id: str) -> int | None:
         table = self._load()
         return None if table is None else _number(table, PROGRESS, query_id)
+
+    def last_covers(self, progress: Progress) -> str | None:
+        return self._table().properties.get(COVERS + progress.query_id) or None
 
     def begin(self, progress: Progress) -> FilePlan:
         table = self._table()
@@ -299,7 +304,7 @@ def _number(table: Table, prefix: str, query_id: str) -> int | None:
 
 def _note_progress(transaction: Transaction, table: Table, progress: Progress) -> None:
     """The micro-batch for good; the offsets of the last commit only, whichever query made it."""
-    noted = {PROGRESS + progress.query_id: str(progress.batch_id)}
+    noted = {PROGRESS + progress.query_id: str(progress.batch_id), COVERS + progress.query_id: progress.covers}
     noted |= {OFFSETS + progress.query_id: progress.offsets} if progress.offsets else {}
     if old := [name for name in table.properties if name.startswith(OFFSETS) and name not in noted]:
         transaction.remove_properties(*old)

@@ -99,6 +99,10 @@ class ParquetLake:
         found = self._noted(f"done-{query_id}")
         return None if found is None else int(found["batch"])
 
+    def last_covers(self, progress: Progress) -> str | None:
+        found = self._noted(f"done-{progress.query_id}")
+        return None if found is None else found.get("covers") or None
+
     def fence(self, progress: Progress) -> None:
         check_owner(progress, epoch=self._epoch(progress.query_id))
         self._note(f"epoch-{progress.query_id}", {"epoch": progress.epoch})
@@ -178,7 +182,7 @@ class ParquetLake:
         for folder in folders:
             found = self._files.get_file_info(fs.FileSelector(within(folder)))
             self._delete(each.path for each in found if each.base_name.startswith(begins) and each.path not in kept)
-        self._note(f"done-{progress.query_id}", {"batch": progress.batch_id})
+        self._note(f"done-{progress.query_id}", {"batch": progress.batch_id, "covers": progress.covers})
 
     def clear(self, older_than_ms: int, orphans_before_ms: int) -> Clearing:
         """There is nothing old: what is here is the table."""

@@ -22,13 +22,15 @@ from pyspark.storagelevel import StorageLevel
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Rejected, Unavailable
 from streamhouse.model.identifiers import quote_identifier
+from streamhouse.model.replay import is_replay
 from streamhouse.spark.connectors.base import Writing
-from streamhouse.spark.connectors.folders import read_text
+from streamhouse.spark.connectors.folders import batch_offsets
 from streamhouse.spark.lake.base import Bounds, Lake, LiveFile, Progress
 from streamhouse.spark.lake.changes import DELETED, keyed, latest, own_columns, told_once
 from streamhouse.spark.lake.files import FILE, file_rows, write_files
 from streamhouse.spark.lake.options import LakeOptions
 from streamhouse.spark.lake.schemas import fitted
+from streamhouse.spark.progress import BatchOffsets
 
 log = logging.getLogger(__name__)
 
@@ -70,11 +72,12 @@ class Step:
             else:
                 return
 
-    def progress_of(self, batch_id: int, offsets: str = "") -> Progress:
+    def progress_of(self, batch_id: int, offsets: BatchOffsets | None = None) -> Progress:
         return Progress(
             query_id=self.writing.query_id,
             batch_id=batch_id,
-            offsets=offsets,
+            offsets="" if offsets is None else offsets.text,
+            covers="" if offsets is None else offsets.covers,
             epoch=self.writing.epoch,
             pipeline=self.writing.pipeline,
         )
@@ -84,18 +87,23 @@ class Step:
         before = self.writing.before_batch
         if before is not None:
             before()
-        last = self.lake.last_batch(self.writing.query_id)
-        if last is not None and last >= batch_id:
+        progress = self.progress_of(batch_id, batch_offsets(frame.sparkSession, self.writing.checkpoint, batch_id))
+        if self._is_there(progress):
             log.info("a micro-batch is there already; table=%s batch=%d", self.options.name, batch_id)
             return
         frame = told_once(frame)
-        offsets = read_text(frame.sparkSession, f"{self.writing.checkpoint}/offsets/{batch_id}") or ""
-        progress = self.progress_of(batch_id, offsets)
         if self.options.key:
             self._change(keyed(frame, self.options.key), progress)
         else:
             self._append(frame, progress)
         self._clear(frame, progress)
+
+    def _is_there(self, progress: Progress) -> bool:
+        """Raises `CheckpointMismatch` for a micro-batch of the number of another one."""
+        last = self.lake.last_batch(progress.query_id)
+        known = None if last is None or last < progress.batch_id else self.lake.last_covers(progress)
+        covers = progress.covers or None
+        return is_replay(self.options.name, batch=progress.batch_id, covers=covers, last=last, last_covers=known)
 
     def _append(self, frame: DataFrame, progress: Progress) -> None:
         own = _own(frame)

@@ -8,8 +8,10 @@ For what Spark's streams can't do (ranks, averages of maxima) and for views of v
 costs as much as its tables are large.
 """
 
+import re
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,6 +21,17 @@ from streamhouse.spark.connectors.view import Computed, standing
 from streamhouse.spark.sql.binding import Bound, Read
 from streamhouse.spark.tail import connected
 
+VARYING: Final = re.compile(
+    r"\b(now|current_(time|timestamp|date)|curdate|localtimestamp|unix_timestamp|rand|randn|random|uuid|shuffle)\b",
+    re.IGNORECASE,
+)
+"""Words of queries whose result changes by itself. A column of such a name costs a needless computation."""
+
+
+def varies(select: str) -> bool:
+    """Whether a query's result may change though its tables don't."""
+    return VARYING.search(select) is not None
+
 
 def ticks(spark: SparkSession) -> DataFrame:
     """A stream that always has something new, so that every trigger has its micro-batch."""
@@ -27,10 +40,14 @@ def ticks(spark: SparkSession) -> DataFrame:
 
 @dataclass(slots=True)
 class Recomputing:
-    """`bind` makes the query's frame, of the tables as they are now."""
+    """`bind` makes the query's frame, of the tables as they are now.
+
+    `varies`: its result may change though they don't.
+    """
 
     bind: Callable[[], Bound]
     agents: str
+    varies: bool = False
     _seen: Hashable = field(default=None)
 
     def __call__(self) -> Computed:
@@ -38,12 +55,15 @@ class Recomputing:
         found, fresh_at_ms = self._state(bound.reads)
         if found is not None and found == self._seen:
             return Computed(frame=None, fresh_at_ms=fresh_at_ms)
+        return Computed(frame=bound.frame, fresh_at_ms=fresh_at_ms, on_written=lambda: self._written(found))
+
+    def _written(self, found: Hashable) -> None:
+        """Only what agents have taken counts as seen."""
         self._seen = found
-        return Computed(frame=bound.frame, fresh_at_ms=fresh_at_ms)
 
     def _state(self, reads: Iterable[Read]) -> tuple[Hashable, int | None]:
         """What the tables' contents go by, None where nobody can tell; and the time up to which all are right."""
-        states: list[Hashable] = []
+        states: list[Hashable] = [None] if self.varies else []
         fresh_ms: list[int] = []
         for read in reads:
             if read.table.connector is Connector.TOPIC:
@@ -61,4 +81,5 @@ class Recomputing:
         loop, agents = connected(self.agents)
         partitions = loop.run(agents.topics()).get(topic, 0)
         extents = loop.run(agents.extents([TopicPartition(topic, number) for number in range(partitions)]))
-        return topic, tuple(sorted((place.partition, each.log_start, each.end) for place, each in extents.items()))
+        parts = ((place.partition, each.topic_id, each.log_start, each.end) for place, each in extents.items())
+        return topic, tuple(sorted(parts))

@@ -94,19 +94,9 @@ def _definition_of(name: str, text: str) -> Definition:
         target=told["target"],
         key=tuple(told["key"]),
         columns=_columns_of(told["columns"]),
-        shape=None if shape is None else _shape_of(shape),
-    )
-
-
-def _shape_of(told: Mapping[str, Any]) -> Shape:
-    """Definitions of earlier versions have no signature."""
-    return Shape(
-        streams=tuple(told["streams"]),
-        state=tuple(told["state"]),
-        target=told["target"],
-        tables=tuple(told.get("tables", ())),
-        query=tuple(told.get("query", ())),
-        signature=told.get("signature", ""),
+        shape=None
+        if shape is None
+        else Shape(streams=tuple(shape["streams"]), state=tuple(shape["state"]), target=shape["target"]),
     )
 
 
@@ -170,6 +160,7 @@ def view_params(state: ViewState) -> Params:
         "fresh_at_ms": state.fresh_at_ms,
         "key_columns": json.dumps(state.key),
         "columns": None if columns is None else json.dumps(columns),
+        "covers": state.covers,
     }
 
 
@@ -184,6 +175,7 @@ def view_of(row: Row) -> ViewState:
         fresh_at_ms=row["fresh_at_ms"],
         key=tuple(json.loads(row["key_columns"])),
         columns=None if row["columns"] is None else _columns_of(json.loads(row["columns"])),
+        covers=row["covers"],
     )
 
 

@@ -196,6 +196,7 @@ def commit_of(row: Row) -> StoredCommit:
             PlacedRange(topic=topic, partition=PartitionId(TopicId(uuid.UUID(topic_id)), number), base=base, end=end)
             for topic, topic_id, number, base, end in json.loads(row["placed"])
         ),
+        covers=row["covers"],
     )
 
 

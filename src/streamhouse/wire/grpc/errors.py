@@ -1,4 +1,4 @@
-"""gRPC errors: one table from the error classes to status codes, and the metadata of an error."""
+"""Errors on gRPC: one table from the error tree to status codes, and how an error is told."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -6,7 +6,8 @@ from typing import Any, Final
 import grpc
 
 from streamhouse import errors
-from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
+
+from .generated import streamhouse_pb2 as pb
 
 NAME_KEY: Final = "streamhouse-error"
 RETRY_KEY: Final = "retry-after-ms"
@@ -143,6 +144,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     # sql
     errors.StatementError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.CheckpointLost: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.CheckpointMismatch: grpc.StatusCode.FAILED_PRECONDITION,
 }
 
 

@@ -154,6 +154,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     # sql
     errors.StatementError: 400,
     errors.CheckpointLost: 409,
+    errors.CheckpointMismatch: 409,
 }
 
 PROBLEM_JSON: Final = "application/problem+json"

@@ -218,6 +218,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.PipelineMoved: ErrorCode.INVALID_REQUEST,
     errors.ViewRefused: ErrorCode.INVALID_REQUEST,
     errors.CheckpointLost: ErrorCode.INVALID_REQUEST,
+    errors.CheckpointMismatch: ErrorCode.INVALID_REQUEST,
     errors.StatementError: ErrorCode.INVALID_REQUEST,
     errors.BadSql: ErrorCode.INVALID_REQUEST,
     errors.QueryFailed: ErrorCode.INVALID_REQUEST,

@@ -25,6 +25,7 @@ from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.arrow_map import map_in_arrow
 from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors.folders import batch_offsets
 from streamhouse.spark.connectors.postgresql.connections import run
 from streamhouse.spark.connectors.postgresql.reading import Extract, arrow_schema
 from streamhouse.spark.connectors.postgresql.tables import (
@@ -175,16 +176,18 @@ class _Step:
     target: Target
     writing: Writing
 
-    def micro_batch(self, batch_id: int) -> MicroBatch:
+    def micro_batch(self, batch_id: int, covers: str | None = None) -> MicroBatch:
         return MicroBatch(
             pipeline=self.writing.pipeline,
             query_id=self.writing.query_id,
             batch_id=batch_id,
             epoch=self.writing.epoch,
+            covers=covers,
         )
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
-        micro_batch = self.micro_batch(batch_id)
+        offsets = batch_offsets(frame.sparkSession, self.writing.checkpoint, batch_id)
+        micro_batch = self.micro_batch(batch_id, None if offsets is None else offsets.covers)
         columns = [staged(field.name, field.dataType) for field in frame.schema.fields]
         rows = frame.selectExpr(*columns)
         if self.target.key:
@@ -192,7 +195,15 @@ class _Step:
         task = _task(self.target, micro_batch)
         told = map_in_arrow(rows.repartition(1), task, "kind string, text string").collect()
         for kind, text in told:
-            raise getattr(errors, kind)(text)
+            raise _error_of(kind, text)
+
+
+def _error_of(kind: str, text: str) -> StreamhouseError:
+    """The error of a task, whatever it was made of there."""
+    found: type[StreamhouseError] = getattr(errors, kind)
+    error = found.__new__(found)
+    StreamhouseError.__init__(error, text)
+    return error
 
 
 def _task(target: Target, micro_batch: MicroBatch) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -5,9 +5,9 @@ Owns        the transaction and its order; the table of progress; which of sever
 Leaves      connections to `connections`, whether rows fit to `tables`
 
 Each row comes once, whatever is killed: the progress row is locked before anything is written, and set in the
-transaction of the rows. A micro-batch that comes again finds itself done. Who takes a pipeline over writes its epoch
-there before its first micro-batch, and ends the session of a predecessor that still writes: who has lost a pipeline to
-another supervisor finds a larger epoch.
+transaction of the rows. A micro-batch that comes again finds itself done, if it is the same one. Who takes a pipeline
+over writes its epoch there before its first micro-batch, and ends the session of a predecessor that still writes: who
+has lost a pipeline to another supervisor finds a larger epoch.
 """
 
 import asyncio
@@ -16,11 +16,13 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import asyncpg
 import pyarrow as pa
 import pyarrow.csv as csv
 
 from streamhouse.errors import PipelineMoved, Rejected
 from streamhouse.model.identifiers import quote_postgresql_identifier as quoted
+from streamhouse.model.replay import is_replay
 from streamhouse.spark.connectors.postgresql.connections import STATEMENT_TIMEOUT_S, opened
 
 PROGRESS: Final = "streamhouse_progress"
@@ -32,11 +34,12 @@ ORDINAL: Final = "streamhouse_ordinal"
 _CREATE_PROGRESS: Final = """
 CREATE TABLE IF NOT EXISTS {progress} (
   query_id text PRIMARY KEY, batch_id bigint NOT NULL, epoch bigint NOT NULL,
-  pipeline text NOT NULL, written_at timestamptz NOT NULL DEFAULT now())"""
+  pipeline text NOT NULL, written_at timestamptz NOT NULL DEFAULT now(), covers text)"""
 _BEGIN_QUERY: Final = """
 INSERT INTO {progress} (query_id, batch_id, epoch, pipeline) VALUES ($1, -1, $2, $3) ON CONFLICT DO NOTHING"""
-_LOCK_QUERY: Final = "SELECT batch_id, epoch FROM {progress} WHERE query_id = $1 FOR UPDATE"
-_ADVANCE: Final = "UPDATE {progress} SET batch_id = $2, epoch = $3, written_at = now() WHERE query_id = $1"
+_LOCK_QUERY: Final = "SELECT batch_id, epoch, covers FROM {progress} WHERE query_id = $1 FOR UPDATE"
+_ADVANCE: Final = """
+UPDATE {progress} SET batch_id = $2, epoch = $3, covers = $4, written_at = now() WHERE query_id = $1"""
 _FIND_EPOCH: Final = "SELECT epoch FROM {progress} WHERE query_id = $1"
 _RAISE_EPOCH: Final = "UPDATE {progress} SET epoch = $2 WHERE query_id = $1"
 _LOCK_WRITER: Final = "SELECT pg_advisory_xact_lock($1::int, hashtext($2))"
@@ -45,6 +48,9 @@ SELECT pg_terminate_backend(pid) FROM pg_locks
 WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND classid = $1::int::oid AND objid = hashtext($2)::oid AND objsubid = 2 AND pid <> pg_backend_pid()"""
 _WRITER_LOCK: Final = 0x53545257  # "STRW": who writes micro-batches of a query holds it
+_HAS_COVERS: Final = """
+SELECT EXISTS (SELECT 1 FROM pg_attribute WHERE attrelid = $1::regclass AND attname = 'covers' AND NOT attisdropped)"""
+_ADD_COVERS: Final = "ALTER TABLE {progress} ADD COLUMN IF NOT EXISTS covers text"
 _MAY_PROGRESS: Final = """
 SELECT bool_and(has_table_privilege($1, wanted)) FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS wanted"""
 _CREATION_LOCK: Final = 0x5354524D  # "STRM": two that create a table at once don't collide
@@ -86,12 +92,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """Which micro-batch of which query, and in whose hands."""
+    """Which micro-batch of which query, and in whose hands; `covers` is what it is made of (`model.replay`)."""
 
     pipeline: str
     query_id: str
     batch_id: int
     epoch: int
+    covers: str | None = None
 
 
 # --- statements
@@ -165,11 +172,24 @@ async def prepare_progress(target: Target) -> None:
             async with link.transaction():
                 await link.execute("SELECT pg_advisory_xact_lock($1)", _CREATION_LOCK)
                 await link.execute(_CREATE_PROGRESS.format(progress=target.progress))
+        elif not await link.fetchval(_HAS_COVERS, target.progress):
+            await _add_covers(link, target)
         if not await link.fetchval(_MAY_PROGRESS, target.progress):
             raise Rejected(
                 f"no rights to write progress; {target.told}"
                 f" do=GRANT SELECT, INSERT, UPDATE ON {target.progress} TO the connection's user"
             )
+
+
+async def _add_covers(link: Any, target: Target) -> None:
+    """Of a table that an earlier version made."""
+    try:
+        await link.execute(_ADD_COVERS.format(progress=target.progress))
+    except asyncpg.InsufficientPrivilegeError:
+        raise Rejected(
+            f"the table of progress lacks a column; {target.told}"
+            f" do=have its owner ALTER TABLE {target.progress} ADD COLUMN covers text"
+        ) from None
 
 
 async def take_over(target: Target, owner: MicroBatch) -> None:
@@ -211,19 +231,24 @@ async def write_batch(target: Target, micro_batch: MicroBatch, batches: Iterable
             )
             await link.execute(insert(target))
             advance = _ADVANCE.format(progress=target.progress)
-            await link.execute(advance, micro_batch.query_id, micro_batch.batch_id, micro_batch.epoch)
+            done = (micro_batch.query_id, micro_batch.batch_id, micro_batch.epoch, micro_batch.covers)
+            await link.execute(advance, *done)
         await link.close()  # in peace: the server has answered the commit
     return True
 
 
 async def _is_next(link: Any, target: Target, this: MicroBatch) -> bool:
-    """Take the query's row of progress until the end; raises `PipelineMoved` for who has lost the pipeline."""
+    """Take the query's row of progress until the end.
+
+    Raises `PipelineMoved` for who has lost the pipeline, `CheckpointMismatch` for another batch of a written number.
+    """
     await link.execute(_LOCK_WRITER, _WRITER_LOCK, this.query_id)
     begin, lock = (text.format(progress=target.progress) for text in (_BEGIN_QUERY, _LOCK_QUERY))
     await link.execute(begin, this.query_id, this.epoch, this.pipeline)
     row = await link.fetchrow(lock, this.query_id)
     _check_owner(this, row["epoch"])
-    return bool(row["batch_id"] < this.batch_id)
+    last, known = row["batch_id"], row["covers"]
+    return not is_replay(target.told, batch=this.batch_id, covers=this.covers, last=last, last_covers=known)
 
 
 async def _chunks(batches: Iterator[pa.RecordBatch], target: Target) -> AsyncIterator[bytes]:

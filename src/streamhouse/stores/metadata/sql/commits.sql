@@ -5,16 +5,16 @@ ON CONFLICT (query) DO UPDATE SET touched_at_ms = excluded.touched_at_ms;
 
 -- name: find_commit
 -- One commit of a query.
-SELECT query, epoch, progress, placed FROM commits WHERE query = :query AND epoch = :epoch;
+SELECT query, epoch, progress, placed, covers FROM commits WHERE query = :query AND epoch = :epoch;
 
 -- name: last_commit
 -- The newest commit of a query.
-SELECT query, epoch, progress, placed FROM commits WHERE query = :query ORDER BY epoch DESC LIMIT 1;
+SELECT query, epoch, progress, placed, covers FROM commits WHERE query = :query ORDER BY epoch DESC LIMIT 1;
 
 -- name: insert_commit
 -- Remember what a commit placed, and how far its query is.
-INSERT INTO commits (query, epoch, progress, placed, committed_at_ms)
-VALUES (:query, :epoch, :progress, :placed, :now_ms);
+INSERT INTO commits (query, epoch, progress, placed, covers, committed_at_ms)
+VALUES (:query, :epoch, :progress, :placed, :covers, :now_ms);
 
 -- name: trim_commits
 -- Only the newest commits of a query are remembered.

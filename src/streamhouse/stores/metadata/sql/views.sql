@@ -1,20 +1,21 @@
 -- name: find_view
 -- What is kept of a view beside its rows.
-SELECT name, query, batch, parts, parts_done, row_count, fresh_at_ms, key_columns, columns FROM views
+SELECT name, query, batch, parts, parts_done, row_count, fresh_at_ms, key_columns, columns, covers FROM views
 WHERE name = :name;
 
 -- name: list_views
 -- The same of every view that ever had a row.
-SELECT name, query, batch, parts, parts_done, row_count, fresh_at_ms, key_columns, columns FROM views ORDER BY name;
+SELECT name, query, batch, parts, parts_done, row_count, fresh_at_ms, key_columns, columns, covers FROM views
+ORDER BY name;
 
 -- name: put_view
 -- What is kept of a view, whatever was there before.
-INSERT INTO views (name, query, batch, parts, parts_done, row_count, fresh_at_ms, key_columns, columns)
-VALUES (:name, :query, :batch, :parts, :parts_done, :row_count, :fresh_at_ms, :key_columns, :columns)
+INSERT INTO views (name, query, batch, parts, parts_done, row_count, fresh_at_ms, key_columns, columns, covers)
+VALUES (:name, :query, :batch, :parts, :parts_done, :row_count, :fresh_at_ms, :key_columns, :columns, :covers)
 ON CONFLICT (name) DO UPDATE SET
     query = excluded.query, batch = excluded.batch, parts = excluded.parts, parts_done = excluded.parts_done,
     row_count = excluded.row_count, fresh_at_ms = excluded.fresh_at_ms, key_columns = excluded.key_columns,
-    columns = excluded.columns;
+    columns = excluded.columns, covers = excluded.covers;
 
 -- name: clear_view
 -- All rows of a view go.

@@ -13,6 +13,7 @@ from streamhouse.errors import CommitRefused, StaleCommit
 from streamhouse.model.lease import SessionState
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.placing import PlacedRange, Placement, QueryId, StoredCommit
+from streamhouse.model.replay import is_replay
 from streamhouse.stores.metadata.guard import check_shape, decide_publication
 from streamhouse.stores.metadata.rows import (
     Params,
@@ -37,7 +38,7 @@ async def place_segments(tx: Transaction, placement: Placement) -> StoredCommit:
     now_ms = await tx.now_ms()
     await tx.change(tx.sql.touch_query, {"query": placement.query, "now_ms": now_ms})
     if (known := await find_commit(tx, placement.query, placement.epoch)) is not None:
-        return replace(known, is_replayed=True)
+        return replayed(known, placement.covers)
     if placement.fence is not None:
         await check_fence(tx, placement.fence)
     await _refuse_stale(tx, placement)
@@ -61,6 +62,13 @@ async def place_segments(tx: Transaction, placement: Placement) -> StoredCommit:
 async def find_commit(tx: Transaction, query: QueryId, epoch: int) -> StoredCommit | None:
     row = await tx.row(tx.sql.find_commit, {"query": query, "epoch": epoch})
     return None if row is None else commit_of(row)
+
+
+def replayed(known: StoredCommit, covers: str | None) -> StoredCommit:
+    """The commit that was asked for again; raises `CheckpointMismatch` where it is another one of its number."""
+    last, target = known.epoch, known.placed[0].topic if known.placed else ""
+    is_replay(target, batch=known.epoch, covers=covers, last=last, last_covers=known.covers)
+    return replace(known, is_replayed=True)
 
 
 async def last_commit(tx: Transaction, query: QueryId) -> StoredCommit | None:
@@ -128,12 +136,19 @@ def _carrying(placement: Placement) -> list[Params]:
 async def _remember(
     tx: Transaction, placement: Placement, placed: tuple[PlacedRange, ...], *, now_ms: int
 ) -> StoredCommit:
-    stored = StoredCommit(query=placement.query, epoch=placement.epoch, progress=placement.progress, placed=placed)
+    stored = StoredCommit(
+        query=placement.query,
+        epoch=placement.epoch,
+        progress=placement.progress,
+        placed=placed,
+        covers=placement.covers,
+    )
     params: Params = {
         "query": stored.query,
         "epoch": stored.epoch,
         "progress": stored.progress,
         "placed": placed_text(placed),
+        "covers": stored.covers,
         "now_ms": now_ms,
     }
     await tx.change(tx.sql.insert_commit, params)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from streamhouse.errors import PipelineLimit, Rejected, ViewRefused
 from streamhouse.format.view_key import found_by
+from streamhouse.model.replay import is_replay
 from streamhouse.model.view import ViewPage, ViewPart, ViewRow, ViewState
 from streamhouse.stores.metadata.pipeline_rows import (
     rows_by_key,
@@ -77,7 +78,10 @@ async def change_view(tx: Transaction, part: ViewPart, max_rows: int) -> ViewSta
     if state.query != part.query:
         await tx.change(tx.sql.clear_view, {"name": name})
         state = ViewState(name=name, query=part.query, key=state.key, columns=state.columns)
-    if part.batch < state.batch or (part.batch == state.batch and state.is_whole):
+    known = None if state.batch < 0 else state.batch
+    if is_replay(name, batch=part.batch, covers=part.covers, last=known, last_covers=state.covers) and (
+        part.batch < state.batch or state.is_whole
+    ):
         return state
     state = _next_state(state, part)
     await tx.change(tx.sql.put_view, view_params(state))  # the row that its rows refer to
@@ -89,20 +93,25 @@ async def change_view(tx: Transaction, part: ViewPart, max_rows: int) -> ViewSta
 
 
 def _next_state(state: ViewState, part: ViewPart) -> ViewState:
-    """A batch begins with its first part, also when it begins again; its parts come in order."""
-    if part.batch > state.batch and not state.is_whole:
+    """A batch begins with its first part, also when it begins again; its parts come in order.
+
+    One that is the whole view may follow one that isn't whole: nothing of that stays.
+    """
+    if part.batch > state.batch and not state.is_whole and not part.complete:
         raise ViewRefused(f"a batch follows one that isn't whole; view={state.name} batch={part.batch}")
     done = state.parts_done if part.batch == state.batch else 0
     if part.part > done:
         raise ViewRefused(f"a part follows one that isn't there; view={state.name} part={part.part} expected={done}")
+    is_last = part.part + 1 >= part.parts
     return replace(
         state,
         batch=part.batch,
         parts=part.parts,
         parts_done=part.part + 1,
-        fresh_at_ms=max(state.fresh_at_ms, part.fresh_at_ms),
+        fresh_at_ms=max(state.fresh_at_ms, part.fresh_at_ms) if is_last else state.fresh_at_ms,
         key=part.key or state.key,
         columns=part.columns if part.columns is not None else state.columns,
+        covers=part.covers,
     )
 
 

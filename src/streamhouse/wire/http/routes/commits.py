@@ -5,7 +5,8 @@ POST /v1/commits          {"query": UUID, "epoch": 12, "progress": …, "segment
 GET  /v1/commits/{query}  the last one: {"epoch": 12, "progress": …, "placed": […]}
 
 The same query and epoch again is answered as the first time, with `replayed`, and nothing is stored twice. Consumers
-see a commit's records when it is answered, not before.
+see a commit's records when it is answered, not before. With `covers`, what it is made of, an epoch that happened and
+was made of something else is refused (409).
 """
 
 from typing import Annotated, Any, Final
@@ -19,6 +20,7 @@ from streamhouse.broker.placing.wanted import WantedCommit, WantedRun, WantedSeg
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.pipeline import Fence, PipelineName
 from streamhouse.model.placing import PlacedRange, QueryId, StoredCommit
+from streamhouse.model.replay import MAX_COVERS
 from streamhouse.model.segment import SegmentObject
 from streamhouse.wire.http.exchange import json_answer
 from streamhouse.wire.http.operations import (
@@ -34,6 +36,7 @@ from streamhouse.wire.http.operations import (
 TAG: Final = "commits"
 
 Number = Annotated[int, Meta(ge=0, le=MAX_LONG)]
+Covers = Annotated[str, Meta(max_length=MAX_COVERS)]
 Query = Annotated[str, Meta(pattern=QUERY_PATTERN, description="a UUID of the query's own")]
 
 
@@ -70,13 +73,15 @@ class FenceView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`progress` is kept for the query, together with what is placed or not at all. With a `fence`, nothing is placed
-    for a supervisor that no longer owns the pipeline."""
+    for a supervisor that no longer owns the pipeline. `covers`: what it is made of, such as the source's offsets; the
+    same epoch with another one is refused."""
 
     query: Query
     epoch: Number
     progress: Any = None
     segments: list[SegmentToPlace]
     fence: FenceView | None = None
+    covers: Covers | None = None
 
 
 class PlacedView(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +104,7 @@ class LastCommit(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     progress: Any
     placed: list[PlacedView]
+    covers: str | None = None
 
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
@@ -109,7 +115,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def get_last_commit(call: Call[NoQuery, None]) -> Response:
         last = await broker.commits.last(QueryId(str(call.path["query"])))
         progress = None if last.progress is None else msgspec.json.decode(last.progress)
-        return json_answer(LastCommit(epoch=last.epoch, progress=progress, placed=_placed(last)))
+        return json_answer(LastCommit(epoch=last.epoch, progress=progress, placed=_placed(last), covers=last.covers))
 
     return [
         Operation(
@@ -146,6 +152,7 @@ def _wanted(asked: CommitRequest) -> WantedCommit:
         fence=None
         if asked.fence is None
         else Fence(pipeline=PipelineName(asked.fence.pipeline), epoch=asked.fence.epoch),
+        covers=asked.covers,
     )
 
 

@@ -19,6 +19,7 @@ from streamhouse.broker.pipelines.changes import shown_status
 from streamhouse.broker.views import View
 from streamhouse.errors import InvalidDefinition
 from streamhouse.model.pipeline import Fence, PipelineName
+from streamhouse.model.replay import MAX_COVERS
 from streamhouse.model.view import ViewPart, ViewRow, ViewState
 from streamhouse.wire.http.errors import Flaw, Malformed
 from streamhouse.wire.http.exchange import MAX_LIMIT, json_answer
@@ -33,7 +34,8 @@ Key = Annotated[list[Any], Meta(min_length=1, max_length=100)]
 
 
 class ViewView(msgspec.Struct, frozen=True, kw_only=True):
-    """`fresh_at_ms`: up to which time it knows what happened; null while it never had a batch."""
+    """`fresh_at_ms`: up to which time it knows what happened; null while it never had a batch. `whole`: no part of its
+    last batch is missing."""
 
     name: str
     columns: list[ColumnView] | None
@@ -42,6 +44,7 @@ class ViewView(msgspec.Struct, frozen=True, kw_only=True):
     fresh_at_ms: int | None
     lag_records: int | None
     batch: int | None
+    whole: bool
     status: StatusView
 
 
@@ -77,7 +80,8 @@ class Upsert(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class PartRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a micro-batch, from whoever owns the view under `epoch`. `key` and `columns` name what rows have."""
+    """A part of a micro-batch, from whoever owns the view under `epoch`. `key` and `columns` name what rows have.
+    `covers`: what the batch is made of; a batch of the same number that is made of something else is refused."""
 
     epoch: Number
     query: Annotated[str, Meta(pattern=QUERY_PATTERN)]
@@ -90,6 +94,7 @@ class PartRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     complete: bool = False
     key: KeyColumns = []
     columns: Columns | None = None
+    covers: Annotated[str, Meta(max_length=MAX_COVERS)] | None = None
 
 
 class PartAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +165,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/views/{view}/rows",
             handler=change_view_rows,
             summary="A part of a batch, from the supervisor that runs the view",
-            about="A batch that is wholly there is passed over; whoever lost the view is refused.",
+            about="A batch that is wholly there is passed over, or refused where it covers something else; who lost the"
+            " view is refused.",
             tag=TAG,
             query=NoQuery,
             body=PartRequest,
@@ -189,6 +195,7 @@ def _view(view: View) -> ViewView:
         fresh_at_ms=_fresh_at_ms(view.state),
         lag_records=status.lag_records,
         batch=None if view.state.batch < 0 else view.state.batch,
+        whole=view.state.is_whole,
         status=status_view(status),
     )
 
@@ -236,4 +243,5 @@ def _part(name: str, told: PartRequest) -> ViewPart:
         complete=told.complete,
         key=tuple(told.key),
         columns=columns_of(told.columns),
+        covers=told.covers,
     )

@@ -1,6 +1,9 @@
-"""Directory of a local cluster: lock, secrets, environment file, logs and data.
+"""Folder: where a local cluster keeps what it needs to come back.
 
-DIR/lock  DIR/secrets.json  DIR/env  DIR/logs/*.log  DIR/postgres/  DIR/s3/  DIR/agents/N/
+    DIR/lock  DIR/secrets.json  DIR/env  DIR/logs/*.log  DIR/postgres/  DIR/s3/  DIR/agents/N/
+
+Owns        the names in it; that one cluster uses it at a time; the secrets of its servers
+Leaves      what is in the servers' folders to them
 """
 
 import fcntl
@@ -22,7 +25,7 @@ class Secrets:
     s3: str
 
 
-class ClusterDirectory:
+class ClusterFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
 
