@@ -6,15 +6,21 @@ Leaves      definitions as text to `format.statements`, rows to `spark.connector
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from streamhouse.errors import AnotherTable, InvalidDefinition, NameTaken, UnknownTable
+from streamhouse.format.column_types import is_one_type
 from streamhouse.format.lake_tables import table_differences
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.pipeline import KeptPipeline, Kind, PipelineName
 from streamhouse.model.table import LAKE, Connector, Table, is_under
+from streamhouse.model.table_settings import a_location, lake_folder
 
 from .catalogue import Catalogue
 from .doors import Doors
+
+_PLACES: Final = {Connector.FILES: "path", **dict.fromkeys(LAKE, "location")}
+"""The option that says where a table's rows are."""
 
 
 class Tables:
@@ -22,6 +28,7 @@ class Tables:
         self._metadata = doors.metadata
         self._settings = doors.settings.tables
         self._catalogue = catalogue
+        self._store_url = doors.store_url
 
     async def all(self) -> Sequence[Table]:
         """Definitions, then topics without one, then views; each by name."""
@@ -49,15 +56,16 @@ class Tables:
         Raises `NameTaken`, `InvalidDefinition`, and `AnotherTable` where files that are there would have to be others.
         """
         _check(table, limit=self._settings.max_definition_bytes)
-        _check_path(table, allowed=self._settings.files_under)
+        before = await self._metadata.find_table(table.name)
+        if before is None or not _is_where_it_was(before, table):
+            _check_place(table, allowed=self._settings.files_under, store=self._store_url)
         kept = await self._metadata.find_pipeline(PipelineName(table.name))
         if kept is not None and _is_view(kept):
             raise NameTaken(table.name, by="a materialized view")
-        await self._check_same(table)
+        await self._check_same(before, table)
         return await self._metadata.put_table(table, max_tables=self._settings.max_tables)
 
-    async def _check_same(self, table: Table) -> None:
-        before = await self._metadata.find_table(table.name)
+    async def _check_same(self, before: Table | None, table: Table) -> None:
         if before is None or before.connector not in LAKE:
             return
         definitions = [each.pipeline.definition for each in await self._metadata.pipelines()]
@@ -90,17 +98,40 @@ def view_table(kept: KeptPipeline) -> Table:
     )
 
 
-def _check_path(table: Table, *, allowed: str) -> None:
-    """Files that SQL workers and supervisors can reach are for those that an operator named to be read by everybody."""
-    if table.connector is not Connector.FILES:
+def _is_where_it_was(before: Table, table: Table) -> bool:
+    """A lake table that is there stays, whatever has become of the setting."""
+    return before.connector in LAKE and before.options.get("location") == table.options.get("location")
+
+
+def _check_place(table: Table, *, allowed: str, store: str) -> None:
+    """What SQL workers and supervisors can reach is for everybody only where an operator said so.
+
+    Lake tables may also lie where they lie by themselves: in the folder for them of the agents' store.
+    """
+    option = _PLACES.get(table.connector)
+    if option is None or (option == "location" and option not in table.options):  # a catalog knows where
         return
     roots = [root.strip() for root in allowed.split(",") if root.strip()]
-    if not any(is_under(table.options.get("path", ""), root) for root in roots):
+    given = table.options.get(option, "")
+    place = given
+    if option == "location":
+        lake = lake_folder(store)
+        roots = ([lake] if lake else []) + [_lake_place(root) for root in roots]
+        place = _lake_place(given)
+    if not any(is_under(place, root) for root in roots):
         raise InvalidDefinition(
-            f"tables of files may not lie there; table={table.name} path={table.options.get('path', '')[:200]} "
+            f"tables may not lie there; table={table.name} {option}={given[:200]} "
             f"allowed={', '.join(roots) or 'nowhere'} "
             "do=let the agents' operator set tables.files_under to a folder above it"
         )
+
+
+def _lake_place(location: str) -> str:
+    """As whoever opens the table will understand it; `s3a://` is what files call buckets."""
+    try:
+        return a_location("s3://" + location.removeprefix("s3a://") if location.startswith("s3a://") else location)
+    except ValueError:  # nowhere
+        return ""
 
 
 def _check(table: Table, *, limit: int) -> None:
@@ -109,6 +140,11 @@ def _check(table: Table, *, limit: int) -> None:
     names = [column.name for column in table.columns or ()]
     if len(set(names)) < len(names):
         raise InvalidDefinition(f"a column is named twice; table={table.name}")
+    if wrong := [column for column in table.columns or () if not is_one_type(column.type)]:
+        raise InvalidDefinition(
+            f"a column has no type of Spark's SQL; table={table.name} column={wrong[0].name[:100]}"
+            f" type={wrong[0].type[:100]} do=STRING, BIGINT, DECIMAL(9, 2), ARRAY<…>, STRUCT<a: INT>"
+        )
     if table.columns is not None and (odd := [name for name in table.key if name not in names]):
         raise InvalidDefinition(f"a column of the key isn't one of the table; table={table.name} column={odd[0][:100]}")
     texts = [table.text or "", *names, *(column.type for column in table.columns or ()), *table.key]

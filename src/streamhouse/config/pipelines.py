@@ -42,8 +42,9 @@ class TableSettings(Section, frozen=True, kw_only=True):
     files_under: Annotated[
         str,
         about(
-            "folders and URLs, separated by commas, that tables of files may lie under: whoever reaches the HTTP "
-            "listener can read and write there, with the rights of SQL workers and supervisors; none: no such tables"
+            "folders and URLs, separated by commas, that tables of files and lake tables may lie under: whoever "
+            "reaches the HTTP listener can read and write there, with the rights of SQL workers and supervisors; none: "
+            "no tables of files, and lake tables in the folder lake of the agents' store alone"
         ),
     ] = ""
 

@@ -40,7 +40,8 @@ class Token:
         return self.kind is TokenKind.SIGN and self.value == sign
 
 
-_SPACE: Final = re.compile(r"(?:\s+|--[^\n]*)+")
+_SPACE: Final = re.compile(r"(?:\s+|--(?:\\\n|[^\r\n])*+)+")
+"""A comment ends with its line, at a carriage return too, and goes on behind a backslash, as Spark's does."""
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _NAME: Final = re.compile(r"`((?:[^`]++|``)*+)`")

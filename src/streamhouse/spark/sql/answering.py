@@ -41,7 +41,6 @@ from streamhouse.spark.sql.limits import SqlLimits
 from streamhouse.spark.sql.problems import problems_of
 from streamhouse.spark.sql.results import columns_of, unlike
 from streamhouse.spark.sql.tailing import Tail
-from streamhouse.spark.sql.untrusted import check_untrusted
 from streamhouse.spark.sql.validating import Checked, validate
 
 log = logging.getLogger(__name__)
@@ -120,12 +119,11 @@ class Answering:
             return _told_reply(listed(self._agents, statement))
         if not isinstance(statement, Query):
             return self._change(statement, question)
-        if question.is_untrusted:
-            check_untrusted(self._spark, statement.text)
         reading = Reading(
             agents=self._agents, starting=question.starting, max_records_per_trigger=self._limits.tail_records
         )
-        bound = bind(self._spark, question.sql[: statement.span[1]], self._catalogue, reading)
+        text = question.sql[: statement.span[1]]
+        bound = bind(self._spark, text, self._catalogue, reading, is_untrusted=question.is_untrusted)
         if bound.frame.isStreaming:
             return self._tail(bound.frame, query_id, bound.notes)
         return self._collect(bound.frame, question, bound.notes)

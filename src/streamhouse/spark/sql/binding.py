@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
@@ -30,6 +31,7 @@ from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.registering import register
 from streamhouse.spark.sql.catalogue import Catalogue, about_of
 from streamhouse.spark.sql.plans import Nature, Placeholders, names_in, nature_of, needed_columns
+from streamhouse.spark.sql.untrusted import GUEST_DATABASE, check_analyzed, check_untrusted
 
 NARROWED: Final = (Connector.TOPIC, Connector.POSTGRESQL, *LAKE)
 """Places that read all columns they are asked for, however few a query uses."""
@@ -79,13 +81,26 @@ def note_of(read: Read) -> str:
     return f"columns of {read.name} {read.origin}" + (f"; used: {columns}" if columns else "")
 
 
-def bind(spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading) -> Bound:
-    """A query's frame, in a session of its own; raises `StatementError` for names, Spark's errors for the rest."""
+def bind(
+    spark: SparkSession,
+    text: str,
+    catalogue: Catalogue,
+    reading: Reading,
+    *,
+    is_untrusted: bool = False,
+    is_own: bool = False,
+) -> Bound:
+    """A query's frame, in a session of its own; raises `StatementError` for names, Spark's errors for the rest.
+
+    `is_untrusted`: the text comes from the wire. It is judged first, and reads tables of the catalogue alone.
+    `is_own`: the session that is given is for this query alone, so that it needs no other.
+    """
     if (asked := asked_to_explain(text)) is not None:
         _check_explained(spark, asked)
-        return explained(bind(spark, asked.query, catalogue, reading), asked.mode)
-    session = own_session(spark)
-    sources = _sources(session, text, catalogue, reading)
+        bound = bind(spark, asked.query, catalogue, reading, is_untrusted=is_untrusted, is_own=is_own)
+        return explained(bound, asked.mode)
+    session = spark if is_own else _session_for(spark, text, is_untrusted=is_untrusted)
+    sources = _sources(session, text, catalogue, reading, is_untrusted=is_untrusted)
     nature = nature_of(session, text)
     _refuse_writing(text, sources)
     if nature is Nature.QUERY:
@@ -98,24 +113,47 @@ def bind(spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading)
         placeholder_views(session, sources, reading)
     else:
         _make_views(session, read, reads, reading)
-    return Bound(frame=session.sql(text), reads=reads)
+    frame = session.sql(text)
+    if is_untrusted and nature is Nature.QUERY:
+        check_analyzed(frame, text)
+    return Bound(frame=frame, reads=reads)
 
 
-def check(spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading) -> Bound:
+def check(
+    spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading, *, is_untrusted: bool = False
+) -> Bound:
     """The same as `bind`, but the frame has no rows, and nothing is asked of any place: for validation."""
     if (asked := asked_to_explain(text)) is not None:
         _check_explained(spark, asked)
-        return replace(check(spark, asked.query, catalogue, reading), frame=spark.createDataFrame([], "plan STRING"))
-    session = own_session(spark)
-    sources = _sources(session, text, catalogue, reading)
+        looked = check(spark, asked.query, catalogue, reading, is_untrusted=is_untrusted)
+        return replace(looked, frame=spark.createDataFrame([], "plan STRING"))
+    session = _session_for(spark, text, is_untrusted=is_untrusted)
+    sources = _sources(session, text, catalogue, reading, is_untrusted=is_untrusted)
     frame, needed = look(session, text, sources, reading)
     reads = tuple(source.read(needed[source.name]) for source in sources if source.name in needed)
     return Bound(frame=frame, reads=reads)
 
 
+def _session_for(spark: SparkSession, text: str, *, is_untrusted: bool) -> SparkSession:
+    """Whoever isn't trusted has the text judged that is run, and a database of Spark's without tables in it."""
+    if is_untrusted:
+        check_untrusted(spark, text)
+    session = own_session(spark)
+    if is_untrusted and session.catalog.databaseExists(GUEST_DATABASE):
+        session.catalog.setCurrentDatabase(GUEST_DATABASE)
+    return session
+
+
 def own_session(spark: SparkSession) -> SparkSession:
     """A session with views of its own, in the same Spark."""
     session = spark.newSession()
+    register(session)
+    return session
+
+
+def cloned_session(spark: SparkSession) -> SparkSession:
+    """A session of its own that begins with the functions, temporary views and settings of the one given."""
+    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     register(session)
     return session
 
@@ -198,7 +236,9 @@ class Source:
         )
 
 
-def _sources(session: SparkSession, text: str, catalogue: Catalogue, reading: Reading) -> list[Source]:
+def _sources(
+    session: SparkSession, text: str, catalogue: Catalogue, reading: Reading, *, is_untrusted: bool
+) -> list[Source]:
     tokens = [token for token in tokens_of(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
     words = {token.value for token in tokens}
     streams: dict[str, bool] = {}
@@ -207,7 +247,7 @@ def _sources(session: SparkSession, text: str, catalogue: Catalogue, reading: Re
         at = _place_of(used.name, tokens)
         table = catalogue.find(used.name)
         if table is None:
-            if not (used.is_local or _is_sparks(session, used.parts)):
+            if not used.is_local and (is_untrusted or not _is_sparks(session, used.parts)):
                 raise unknown(text, at, used.name, catalogue)
             continue
         if len(used.parts) > 1:
@@ -236,6 +276,7 @@ def _source(
 ) -> Source:
     frame = None
     columns = table.columns
+    _check_types(session, table)
     if columns is None:
         frame = _opened(session, table, reading, is_stream=is_stream)
         columns = tuple(Column(name=f.name, type=f.dataType.simpleString()) for f in frame.schema.fields)
@@ -243,6 +284,18 @@ def _source(
     extra = tuple(column for column in about_of(table) if column.name in asked)
     origin = catalogue.origin(name)
     return Source(name=name, table=table, columns=(*columns, *extra), is_stream=is_stream, origin=origin, frame=frame)
+
+
+def _check_types(session: SparkSession, table: Table) -> None:
+    """A column's type is text that somebody sent: it must be a type, and not what else a list of columns may hold."""
+    parser = session._jsparkSession.sessionState().sqlParser()
+    for column in table.columns or ():
+        try:
+            parser.parseDataType(column.type)
+        except ParseException:
+            raise StatementError(
+                1, 1, f"{table.name} has a column without a type of Spark's: {column.name} {column.type[:100]}"
+            ) from None
 
 
 def look(

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from streamhouse.spark.opening import open_session
 from streamhouse.spark.sql.limits import SqlLimits
+from streamhouse.spark.sql.untrusted import GUEST_DATABASE
 
 MASTER: Final = "local[*]"
 _CONTEXTS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -46,6 +47,7 @@ def open_engine(agents: str, *, limits: SqlLimits, folder: Path, master: str = M
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     quiet()
     spark = open_session("streamhouse-sql", agents=agents, master=master, settings=settings_of(limits, folder))
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {GUEST_DATABASE}")
     spark.range(10).selectExpr("id", "CAST(id AS STRING) AS text").groupBy("text").count().limit(5).toArrow()
     return spark
 

@@ -11,12 +11,18 @@ judged by the group that Spark documents them in; those that call Java or read f
 
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.errors import StatementError
+from streamhouse.format.tokens import tokens_of
 from streamhouse.spark.jvm import kind_of, parse_plan, scala_seq, walk_everything, walk_expression
 
-HINT: Final = "as the worker's user, with `streamhouse sql`, it can be asked"
+HINT: Final = (
+    "queries are allowed (SELECT, WITH, VALUES, TABLE), EXPLAIN of one, DESCRIBE, SHOW COLUMNS, FUNCTIONS and TABLES;"
+    " as the worker's user, with `streamhouse sql`, it can be asked"
+)
+GUEST_DATABASE: Final = "streamhouse_guests"
+"""Of Spark's own, without tables: names of callers who aren't trusted never mean what the worker's user made."""
 
 OPERATORS: Final = frozenset(
     (
@@ -32,8 +38,8 @@ OPERATORS: Final = frozenset(
 
 COMMANDS: Final = frozenset(
     (
-        *("DescribeColumn", "DescribeFunction", "DescribeRelation", "ShowColumns", "ShowFunctions", "ShowTables"),
-        *("CurrentNamespace", "UnresolvedFunctionName", "UnresolvedNamespace", "UnresolvedTableOrView"),
+        *("DescribeColumn", "DescribeFunction", "DescribeRelation", "ShowColumns", "ShowFunctions"),
+        *("CurrentNamespace", "UnresolvedFunctionName", "UnresolvedTableOrView"),
         "UnresolvedAttribute",
     )
 )
@@ -67,6 +73,16 @@ TABLE_FUNCTIONS: Final = frozenset(
     )
 )
 
+USER_WORDS: Final = ("USER", "CURRENT_USER", "SESSION_USER")
+
+NAMING: Final = frozenset(("UnresolvedRelation", "UnresolvedTableOrView"))
+"""Operators that name a table; one of ours has a name of one part."""
+
+OPTION_PLACES: Final = {"from_xml": 2, "schema_of_xml": 1, "from_avro": 2, "schema_of_avro": 1}
+"""Functions whose options may name files to read, and how many arguments stand before them."""
+OPTIONS_THAT_READ: Final = frozenset(("rowvalidationxsdpath", "avroschemaurl"))
+
+_BUILTIN: Final = (("system", "builtin"), ("builtin",))
 _RUN_TIME_NAMES: Final = "UnresolvedIdentifier"
 """What IDENTIFIER(…) of something that isn't a plain text becomes: a name that is known only when it runs."""
 
@@ -83,13 +99,25 @@ def check_untrusted(session: SparkSession, text: str) -> None:
         _check(plan, OPERATORS | COMMANDS, functions)
 
 
+def check_analyzed(frame: DataFrame, text: str) -> None:
+    """Raise `StatementError` where a plain word turned out to be no column: `SELECT user` may be the worker's user."""
+    if not any(token.says(*USER_WORDS) for token in tokens_of(text)):
+        return
+    for operator in walk_everything(frame._jdf.queryExecution().analyzed()):
+        for expression in scala_seq(operator.expressions()):
+            if any(kind_of(each) == "CurrentUser" for each in walk_expression(expression)):
+                raise _refused("the worker's user can't be asked for through agents: name a column, or leave it out")
+
+
 def _check(plan: Any, allowed: frozenset[str], functions: "_Functions") -> None:
     for operator in walk_everything(plan):
         kind = kind_of(operator)
         if kind not in allowed:
             raise _refused(f"only queries can be asked through agents, and this is a {kind}")
+        if kind in NAMING:
+            _check_table(_parts(operator.multipartIdentifier()))
         if kind == "UnresolvedTableValuedFunction":
-            functions.check_table_function(_name(operator.name()))
+            functions.check_table_function(_builtin_name(_parts(operator.name())))
         for expression in scala_seq(operator.expressions()):
             _check_expression(expression, functions)
 
@@ -100,7 +128,9 @@ def _check_expression(expression: Any, functions: "_Functions") -> None:
         if _RUN_TIME_NAMES in kind:
             raise _refused("IDENTIFIER can't be used through agents: it makes names of text")
         if kind == "UnresolvedFunction":
-            functions.check(_name(each.nameParts()))
+            parts = _parts(each.nameParts())
+            functions.check(_builtin_name(parts))
+            _check_options(parts[-1], scala_seq(each.arguments()))
         elif kind == "UnresolvedGenerator":
             functions.check(str(each.name().funcName()).lower())
 
@@ -128,9 +158,36 @@ class _Functions:
             raise _refused(f"{name} can't be used through agents: it reaches beyond its arguments")
 
 
-def _name(parts: Any) -> str:
-    """The last part of a name: `system.builtin.abs` is abs."""
-    return str(parts.last()).lower()
+def _parts(name: Any) -> tuple[str, ...]:
+    return tuple(str(part).lower() for part in scala_seq(name))
+
+
+def _check_table(parts: tuple[str, ...]) -> None:
+    if len(parts) > 1:
+        named = ".".join(parts)
+        raise _refused(f"{named} can't be read through agents: tables there have one name, in backticks if it has dots")
+
+
+def _builtin_name(parts: tuple[str, ...]) -> str:
+    """`system.builtin.abs` is abs; functions of other places aren't for everybody."""
+    if len(parts) > 1 and parts[:-1] not in _BUILTIN:
+        raise _refused(f"{'.'.join(parts)} can't be used through agents: only Spark's own functions can")
+    return parts[-1]
+
+
+def _is_map(expression: Any) -> bool:
+    return kind_of(expression) == "UnresolvedFunction" and _parts(expression.nameParts()) == ("map",)
+
+
+def _check_options(name: str, arguments: list[Any]) -> None:
+    """Options are written out, `map('mode', 'PERMISSIVE')`, so that it can be seen that none names a file."""
+    for options in arguments[OPTION_PLACES.get(name, len(arguments)) :]:
+        texts = [each for each in walk_expression(options) if each is not options]
+        written_out = _is_map(options) and all(kind_of(each) == "Literal" for each in texts)
+        read = [str(each.value()) for each in texts if written_out and str(each.value()).lower() in OPTIONS_THAT_READ]
+        if read or not written_out:
+            what = f"the option {read[0]} of {name}" if read else f"options of {name} that aren't written out"
+            raise _refused(f"{what} can't be used through agents: it may read files")
 
 
 def _refused(what: str) -> StatementError:

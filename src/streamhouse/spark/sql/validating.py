@@ -109,11 +109,11 @@ def _checked(spark: SparkSession, known: Extended, statement: Statement, text: s
         if isinstance(statement, CreateTable):
             return _table(spark, known, statement, text, line)
         if isinstance(statement, CreatePipeline | CreateView):
-            return _continuous(spark, known, statement, text, line)
+            return _continuous(spark, known, statement, text, line, is_untrusted=is_untrusted)
         if isinstance(statement, Query):
             if nature_of(spark, statement.text) is Nature.COMMAND:  # looking at it would do it
                 return Checked(kind=kind, name="", line=line)
-            bound = check(spark, statement.text, known, Reading(agents=known.agents))
+            bound = check(spark, statement.text, known, Reading(agents=known.agents), is_untrusted=is_untrusted)
             return Checked(kind=kind, name="", line=line, columns=columns_of(bound.frame), notes=bound.notes)
     except (StreamhouseError, PySparkException) as error:
         return Checked(kind=kind, name=name, line=line, problems=problems_of(error, text, start))
@@ -157,10 +157,12 @@ def _type_problem(spark: SparkSession, column: Column, statement: CreateTable, t
 # --- pipelines and views
 
 
-def _continuous(spark: SparkSession, known: Extended, statement: Continuous, text: str, line: int) -> Checked:
+def _continuous(
+    spark: SparkSession, known: Extended, statement: Continuous, text: str, line: int, *, is_untrusted: bool
+) -> Checked:
     options = pipeline_options(statement.options)
     reading = Reading(agents=known.agents, watermarks=options.watermarks)
-    bound = check(spark, statement.select, known, reading)
+    bound = check(spark, statement.select, known, reading, is_untrusted=is_untrusted)
     columns = columns_of(bound.frame)
     shape = shape_of(bound.frame, bound.reads)
     key: tuple[str, ...] = ()

@@ -1,0 +1,32 @@
+"""Pipelines in Python: what a function registers on its session is there for its SQL."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.pipelines.python_code import run_python
+from streamhouse.spark.sql.binding import own_session
+from streamhouse.spark.sql.catalogue import Catalogue
+from tests.spark.sql.fakes import FakeDoor
+
+pytestmark = pytest.mark.spark
+
+CODE = """
+from pyspark.sql.types import LongType
+from streamhouse.spark import pipeline
+
+@pipeline(into="out")
+def doubled(tables):
+    tables.spark.udf.register("twice", lambda x: 2 * x, LongType())
+    tables.spark.range(3).createOrReplaceTempView("numbers")
+    tables.spark.sql("CREATE TEMPORARY FUNCTION thrice(x BIGINT) RETURNS BIGINT RETURN 3 * x")
+    return tables.sql("SELECT twice(id) AS two, thrice(id) AS three FROM numbers ORDER BY id")
+"""
+
+
+def test_functions_and_views_of_a_pipelines_session_are_known_to_its_sql(spark: SparkSession) -> None:
+    session = own_session(spark)
+    catalogue, reading = Catalogue("127.0.0.1:1", door=FakeDoor()), Reading(agents="127.0.0.1:1")
+    bound = run_python(session, CODE, "doubled", catalogue, reading)
+    assert [tuple(row) for row in bound.frame.collect()] == [(0, 0), (2, 3), (4, 6)]
+    assert "twice" not in [each.name for each in spark.catalog.listFunctions()]
