@@ -51,7 +51,8 @@ RUNNABLE = [
 def agent(tmp_path: Path) -> Iterator[LiveAgent]:
     """One for each page, as its readers have: pages use the same names for their topics. What a page tells its readers
     to allow is allowed."""
-    with LiveAgent(tmp_path / "data", "--set", "pipelines.allow_python=true", grpc=True) as agent:
+    allowed = ("--set", "pipelines.allow_python=true", "--set", f"tables.files_under={tmp_path}")
+    with LiveAgent(tmp_path / "data", *allowed, grpc=True) as agent:
         yield agent
 
 

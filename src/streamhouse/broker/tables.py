@@ -13,7 +13,7 @@ from streamhouse.format.column_types import is_one_type
 from streamhouse.format.lake_tables import table_differences
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.pipeline import KeptPipeline, Kind, PipelineName
-from streamhouse.model.table import LAKE, Connector, Table, is_under
+from streamhouse.model.table import CONNECTION, LAKE, Connector, Table, is_under
 from streamhouse.model.table_settings import a_location, lake_folder
 
 from .catalogue import Catalogue
@@ -140,6 +140,12 @@ def _check(table: Table, *, limit: int) -> None:
     names = [column.name for column in table.columns or ()]
     if len(set(names)) < len(names):
         raise InvalidDefinition(f"a column is named twice; table={table.name}")
+    connection = table.options.get("connection", "")
+    if table.connector is Connector.POSTGRESQL and not CONNECTION.fullmatch(connection):
+        raise InvalidDefinition(
+            f"a connection is named, not written out; table={table.name}"
+            " do=connection=warehouse, with its address in STREAMHOUSE_CONNECTION_WAREHOUSE where Spark runs"
+        )
     if wrong := [column for column in table.columns or () if not is_one_type(column.type)]:
         raise InvalidDefinition(
             f"a column has no type of Spark's SQL; table={table.name} column={wrong[0].name[:100]}"

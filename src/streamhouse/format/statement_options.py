@@ -17,7 +17,7 @@ from streamhouse.errors import InvalidTopicName
 from streamhouse.format.lake_options import a_duration_ms, a_file_size, some_partitions
 from streamhouse.model.identifiers import split_identifiers
 from streamhouse.model.names import check_topic_name
-from streamhouse.model.table import Connector
+from streamhouse.model.table import CONNECTION, Connector
 
 Check = Callable[[str], object]
 
@@ -152,6 +152,13 @@ def a_topic(text: str) -> str:
     return text
 
 
+def a_connection(text: str) -> str:
+    """The name of a variable's end, never an address or a password: whoever runs Spark says where it leads."""
+    if not CONNECTION.fullmatch(text):
+        raise ValueError("a name like 'warehouse', whose address is in STREAMHOUSE_CONNECTION_WAREHOUSE")
+    return text
+
+
 def something(text: str) -> str:
     if not text.strip():
         raise ValueError("a text that isn't empty")
@@ -198,7 +205,7 @@ TABLE_OPTIONS: Final[Mapping[Connector, Mapping[str, Check]]] = {
         "format": one_of("parquet", "json", "csv"),
         "header": one_of("true", "false"),
     },
-    Connector.POSTGRESQL: {"connection": something, "table": something},
+    Connector.POSTGRESQL: {"connection": a_connection, "table": something},
     Connector.CONSOLE: {},
     Connector.ICEBERG: {**_LAKE, "catalog": something, "table": something},
     Connector.DELTA: _LAKE,

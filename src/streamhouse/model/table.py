@@ -6,6 +6,7 @@ Leaves      the text of CREATE TABLE to `format.statements`, reading and writing
 A topic is a table without anybody's doing. A definition says more about it (columns, format), or names another place.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -28,6 +29,8 @@ class Connector(StrEnum):
     PARQUET = "parquet"
 
 
+CONNECTION: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+"""What a connection to a database may be called."""
 LAKE: Final = (Connector.ICEBERG, Connector.DELTA, Connector.PARQUET)
 """Tables that other engines read."""
 

@@ -151,7 +151,8 @@ def engines(duck: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture
 def own_agent(tmp_path: Path) -> Iterator[LiveAgent]:
     """Whoever takes a pipeline has it for as long as a test runs."""
-    with LiveAgent(tmp_path / "data", "--set", "pipelines.ttl_s=1h") as running:
+    settings = ("--set", "pipelines.ttl_s=1h", "--set", f"tables.files_under={tmp_path}")
+    with LiveAgent(tmp_path / "data", *settings) as running:
         yield running
 
 

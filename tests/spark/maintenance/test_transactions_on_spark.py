@@ -24,7 +24,8 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
     data = tmp_path_factory.mktemp("transactions") / "data"
-    with LiveAgent(data, *STILL, "--set", "pipelines.ttl_s=1h") as running:
+    allowed = ("--set", f"tables.files_under={tmp_path_factory.getbasetemp()}")
+    with LiveAgent(data, *STILL, "--set", "pipelines.ttl_s=1h", *allowed) as running:
         yield running
 
 

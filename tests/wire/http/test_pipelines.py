@@ -238,6 +238,17 @@ async def test_lake_tables_are_taken_where_the_operator_allowed_them(make_world:
         assert (await http.put("/v1/tables/cataloged", json=catalog)).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "connection",
+    ["postgresql://169.254.169.254/x", "host=evil sslkey=/etc/ssl/key", "", "warehouse?service=x", "../x", "a b"],
+)
+async def test_a_connection_is_a_name(http: httpx.AsyncClient, connection: str) -> None:
+    told = {"connector": "postgresql", "options": {"connection": connection, "table": "t"}}
+    answer = await http.put("/v1/tables/a", json=told)
+    assert answer.status_code == 422
+    assert "STREAMHOUSE_CONNECTION_WAREHOUSE" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("kind", ["INT, b STRING", "INT DEFAULT reflect('a', 'b')", "INT) || uuid() || (", "", "'x'"])
 async def test_a_columns_type_is_one_type(http: httpx.AsyncClient, kind: str) -> None:
     told = {"connector": "topic", "columns": [{"name": "a", "type": kind}]}
