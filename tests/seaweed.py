@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 from typing import Self
 
-from streamhouse.dev.ports import Reservation
+from streamhouse.dev.processes import Reservation
 from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
 
 

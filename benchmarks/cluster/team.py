@@ -31,7 +31,7 @@ from benchmarks import process
 from benchmarks.kafka_jars import PeerUnavailable
 from benchmarks.peer import HOST, PeerFailed
 from benchmarks.streamhouse_peer import COMMAND
-from streamhouse.dev.ports import Reservation
+from streamhouse.dev.processes import Reservation
 
 START_TIMEOUT_S: Final = 90.0
 STOP_TIMEOUT_S: Final = 60.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from streamhouse.dev.ports import LOOPBACK
+from streamhouse.dev.processes import LOOPBACK
 
 VARIABLE: Final = "STREAMHOUSE_TEST_STORE"
 

@@ -21,12 +21,11 @@ import asyncpg
 from streamhouse.cli.dev import lease_settings
 from streamhouse.clock import Ids
 from streamhouse.config import Address
-from streamhouse.dev.agents import AgentPlan, LocalAgent, is_ready
-from streamhouse.dev.children import Patience
-from streamhouse.dev.folder import ClusterFolder
-from streamhouse.dev.ports import LOOPBACK, Reservation
+from streamhouse.dev.agent_process import AgentPlan, LocalAgent, is_ready
+from streamhouse.dev.cluster_dir import ClusterDirectory
 from streamhouse.dev.postgres import PostgresServer
 from streamhouse.dev.postgres import find_binaries as find_postgres
+from streamhouse.dev.processes import LOOPBACK, Reservation, StopSignals
 from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
 from tests.chaos.bucket import Bucket, named_bucket
 from tests.tunnel import Tunnel
@@ -102,12 +101,12 @@ class ChaosCluster:
     """The stores and as many agents as may ever be up at once."""
 
     def __init__(self, folder: Path, *, agents: int, spare: int, lease_ttl: str) -> None:
-        self._folder = ClusterFolder(folder)
+        self._folder = ClusterDirectory(folder)
         self._names = [f"agent {number}" for number in range(1, agents + spare + 1)]
         self._first = agents
         self._settings = {"wal.kind": "object", **lease_settings(lease_ttl)}
         self._held = AsyncExitStack()
-        self._patience = Patience()
+        self._stop_signals = StopSignals()
         self.agents: dict[str, ChaosAgent] = {}
         self.on_end: Callable[[ChaosAgent], None] = lambda agent: None
 
@@ -151,7 +150,7 @@ class ChaosCluster:
             store = await self._held.enter_async_context(Tunnel(self._bucket.port))
             database = await self._held.enter_async_context(Tunnel(self.postgres.port))
             plan = self._plan(number, kafka, http, self._environment(store, database))
-            agent = ChaosAgent(name, LocalAgent(plan, self._patience), store, database)
+            agent = ChaosAgent(name, LocalAgent(plan, self._stop_signals), store, database)
             self.agents[name] = agent
             self._held.callback(agent.kill)
         for agent in self.regular:
@@ -168,7 +167,7 @@ class ChaosCluster:
             log_path=self._folder.log("postgres"),
             password=self._folder.secrets().postgres,
             options={"max_connections": "200"},
-            patience=self._patience,
+            stop_signals=self._stop_signals,
         )
         self._s3: S3Server | None = None
         if named := named_bucket(os.environ, run=Ids().token()):
@@ -186,7 +185,7 @@ class ChaosCluster:
             ports=choose_ports(free),
             log_path=self._folder.log("s3"),
             secret_key=self._folder.secrets().s3,
-            patience=self._patience,
+            stop_signals=self._stop_signals,
         )
 
     def _start_stores(self) -> None:

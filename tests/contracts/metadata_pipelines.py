@@ -50,7 +50,14 @@ def pipeline(name: str = "revenue", *, kind: Kind = Kind.SQL, generation: int = 
         target="out",
         key=("id",),
         columns=(Column(name="id", type="BIGINT"),),
-        shape=Shape(streams=("orders",), state=("aggregate id",), target="out"),
+        shape=Shape(
+            streams=("orders",),
+            state=("aggregate id",),
+            target="out",
+            tables=("orders=topic o",),
+            query=("Aggregate [id]",),
+            signature="1:abc",
+        ),
     )
     return Pipeline(
         definition=definition,

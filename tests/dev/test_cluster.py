@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from streamhouse.dev import cluster as clusters
-from streamhouse.dev.children import Patience
 from streamhouse.dev.cluster import ClusterPlan, LocalCluster
-from streamhouse.dev.ports import Reservation
 from streamhouse.dev.postgres import PostgresServer
+from streamhouse.dev.processes import Reservation, StopSignals
 from streamhouse.errors import ChildFailed, Misconfigured
 
 LIMIT_S = 60.0
@@ -126,15 +125,15 @@ def consumed(cluster: Running) -> list[str]:
 
 
 def test_a_store_that_ends_takes_the_cluster_with_it_at_once(tmp_path: Path) -> None:
-    patience = Patience()
+    stop_signals = StopSignals()
     plan = ClusterPlan(agents=1, folder=tmp_path, settings={})
-    cluster = LocalCluster(plan, patience=patience, environ={}, on_news=print)
+    cluster = LocalCluster(plan, stop_signals=stop_signals, environ={}, on_news=print)
     cluster._postgres = PostgresServer(
-        tmp_path, binaries=Path("/bin"), port=1, log_path=tmp_path / "log", password=None, patience=patience
+        tmp_path, binaries=Path("/bin"), port=1, log_path=tmp_path / "log", password=None, stop_signals=stop_signals
     )
     with pytest.raises(ChildFailed, match="PostgreSQL ended by itself"):
         cluster.watch()
-    assert patience.hurry.is_set()  # nobody waits for agents that can't hand over any more
+    assert stop_signals.hurry.is_set()  # nobody waits for agents that can't hand over any more
 
 
 # --- what is refused before anything starts -----------------------------------------------------------------------
@@ -142,7 +141,7 @@ def test_a_store_that_ends_takes_the_cluster_with_it_at_once(tmp_path: Path) -> 
 
 def started(folder: Path, **more: Any) -> LocalCluster:
     plan = ClusterPlan(**{"agents": 1, "folder": folder, "settings": {}, **more})
-    cluster = LocalCluster(plan, patience=Patience(), environ={}, on_news=print)
+    cluster = LocalCluster(plan, stop_signals=StopSignals(), environ={}, on_news=print)
     try:
         cluster.start()
     finally:

@@ -18,6 +18,7 @@ from streamhouse.format.statements import (
     parse_all,
     position,
 )
+from streamhouse.format.tokens import without_layout
 from streamhouse.model.table import Column, Connector
 
 FILE = """-- what came in
@@ -243,3 +244,19 @@ def test_any_words_are_statements_or_a_statement_error(words: list[str]) -> None
 def test_any_text_is_statements_or_a_statement_error(text: str) -> None:
     statements, _ = parse_all(text)
     assert all(text[slice(*statement.span)] == statement.text for statement in statements)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("SELECT a FROM b", "/* x */ SELECT\n  a -- y\nFROM b", True),
+        ("SELECT a>0", "SELECT a > 0", True),
+        ("SELECT 'a'", "SELECT 'a '", False),
+        ("SELECT 1e3", "SELECT 1 e3", False),
+        ("SELECT X'1F'", "SELECT X '1F'", False),
+        ("SELECT a", "SELECT A", False),
+        ("SELECT 'never closed", "SELECT  'never closed", False),
+    ],
+)
+def test_comments_and_layout_are_left_out_of_a_text(one: str, other: str, is_same: bool) -> None:
+    assert (without_layout(one) == without_layout(other)) is is_same

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.sync import SyncClient
-from streamhouse.dev.children import Patience
 from streamhouse.dev.cluster import ClusterPlan, ClusterReady, LocalCluster
 from streamhouse.dev.postgres import find_binaries
+from streamhouse.dev.processes import StopSignals
 from streamhouse.spark.replaying import copying
 from streamhouse.spark.replaying.copying import CopyAsked
 from tests.seaweed import RealS3
@@ -33,7 +33,7 @@ def cluster(bucket: RealS3) -> Iterator[ClusterReady]:
     folder.chmod(0o755)  # a database that runs as somebody else must be able to enter
     settings = {"store.url": f"s3://{BUCKET}/cluster", "flush.age_s": "300ms"}
     plan = ClusterPlan(agents=3, folder=folder / "cluster", settings=settings)
-    running = LocalCluster(plan, patience=Patience(), environ=bucket.environment, on_news=print)
+    running = LocalCluster(plan, stop_signals=StopSignals(), environ=bucket.environment, on_news=print)
     try:
         yield running.start()
     finally:

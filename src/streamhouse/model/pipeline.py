@@ -8,12 +8,15 @@ What it commits to topics and views is fenced by that epoch. A generation is one
 with a new place to start from, a new checkpoint and a new query id.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NewType
+from typing import Any, Final, NewType
 
 from streamhouse.model.table import Column
+
+GENERATION: Final = "generation"
+"""In a status' progress: of which beginning it tells."""
 
 PipelineName = NewType("PipelineName", str)
 SupervisorId = NewType("SupervisorId", str)
@@ -46,11 +49,27 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What decides whether a changed text may go on from an old checkpoint: streams read, and state kept, in order."""
+    """What decides whether a changed text may go on from an old checkpoint: streams read, and state kept, in order.
+
+    `signature` is of all that decides what is kept: the state of a pipeline, the rows of a view. It has a version, a
+    colon, and nothing more where nothing is kept; it is empty where nobody has made one. `tables` are the places that
+    names of the query stand for, `query` is its operators for people to read.
+    """
 
     streams: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
     target: str = ""
+    tables: tuple[str, ...] = ()
+    query: tuple[str, ...] = ()
+    signature: str = ""
+
+    @property
+    def version(self) -> str:
+        return self.signature.partition(":")[0]
+
+    @property
+    def keeps_nothing(self) -> bool:
+        return self.signature.endswith(":")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +153,12 @@ class KeptPipeline:
     def name(self) -> PipelineName:
         return self.pipeline.definition.name
 
+    @property
+    def has_run(self) -> bool:
+        """Whether this generation was heard of at a micro-batch."""
+        told = (self.status.progress or {}).get(GENERATION, self.pipeline.generation)
+        return self.status.batch_id is not None and told == self.pipeline.generation
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
@@ -173,17 +198,53 @@ class Supervisor:
     pipelines: tuple[PipelineName, ...] = ()
 
 
-def loses_place(old: Shape | None, new: Shape | None) -> str | None:
-    """Why a changed definition can't go on where the old one stands, or None."""
+SHOWN: Final = 3
+"""How many operators of a query a reason shows."""
+
+
+def loses_place(old: Shape | None, new: Shape | None, *, is_same_text: bool = False) -> str | None:
+    """Why a changed definition can't go on where the old one stands, or None.
+
+    `is_same_text`: comments and layout aside. Then the query is the same, also where its signature can't be compared
+    or the columns of its tables have changed since.
+    """
     if old is None or new is None:
         return None
     if old.streams != new.streams:
         return f"it reads other streams; was={', '.join(old.streams)} is={', '.join(new.streams)}"
-    if old.state != new.state:
+    if old.state != new.state and (old.signature != new.signature or not new.signature):
         return f"it keeps other state; was={'; '.join(old.state) or 'none'} is={'; '.join(new.state) or 'none'}"
     if old.target != new.target:
         return f"it writes elsewhere; was={old.target} is={new.target}"
-    return None
+    if not new.signature:
+        return None
+    return moved_tables(old, new) or (None if is_same_text else _another_query(old, new))
+
+
+def moved_tables(old: Shape, new: Shape) -> str | None:
+    """Which of the query's names stand for other places than they did, or None."""
+    if old.version != new.version or old.tables == new.tables:
+        return None
+    return f"it reads other places; was={', '.join(old.tables) or 'none'} is={', '.join(new.tables) or 'none'}"
+
+
+def _another_query(old: Shape, new: Shape) -> str | None:
+    if old.signature == new.signature:
+        return None
+    if old.version != new.version:
+        if new.keeps_nothing:
+            return None
+        return (
+            "it was applied by another version of StreamHouse, which can't tell whether the changed query keeps the"
+            " same; apply the text as it was once before changing it"
+        )
+    was, now = _only_in(old.query, new.query), _only_in(new.query, old.query)
+    return f"it is another query; was={was} is={now}"
+
+
+def _only_in(lines: Sequence[str], others: Sequence[str]) -> str:
+    found = [line for line in lines if line not in others]
+    return "; ".join(found[:SHOWN]) or "the same operators"
 
 
 def fair_share(pipelines: int, supervisors: int) -> int:

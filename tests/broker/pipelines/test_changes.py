@@ -19,6 +19,7 @@ from streamhouse.model.pipeline import (
     Kind,
     Ownership,
     Phase,
+    Pipeline,
     PipelineName,
     Shape,
     Status,
@@ -80,6 +81,54 @@ def test_what_loses_its_place_is_refused_or_begins_anew(shape: Shape, why: str, 
     outcome, after = decide_definition(FIRST, replace(wanted, fresh=True), query_id="q2")
     assert (outcome, after.revision, after.generation) == (Outcome.CHANGED, 2, 2)
     assert (after.query_id, after.starting) == ("q2", "earliest")
+
+
+SIGNED = replace(SHAPE, query=("Filter (amount > 0)",), signature="1:a")
+SELECTED = replace(DEFINITION, text="SELECT 1 -- one", shape=SIGNED)
+_, VIEWED = decide_definition(None, Wanted(definition=replace(SELECTED, kind=Kind.VIEW)), query_id="q1")
+_, SUMMED = decide_definition(None, Wanted(definition=SELECTED), query_id="q1")
+
+
+@pytest.mark.parametrize("before", [VIEWED, SUMMED], ids=["view", "pipeline"])
+def test_another_query_is_refused_with_what_is_other(before: Pipeline) -> None:
+    other = replace(SIGNED, query=("Filter (amount > 6)",), signature="1:b")
+    wanted = Wanted(definition=replace(before.definition, text="SELECT 2", shape=other), starting="earliest")
+    with pytest.raises(PlaceLost, match=r"another query; was=Filter \(amount > 0\) is=Filter \(amount > 6\)"):
+        decide_definition(before, wanted, query_id="q2")
+    outcome, after = decide_definition(before, replace(wanted, fresh=True), query_id="q2")
+    assert (outcome, after.generation, after.query_id) == (Outcome.CHANGED, 2, "q2")
+
+
+@pytest.mark.parametrize("text", ["SELECT 1", "/* 1 */ SELECT\n1", "SELECT 2"])
+def test_a_text_that_means_the_same_goes_on(text: str) -> None:
+    wanted = Wanted(definition=replace(VIEWED.definition, text=text))
+    outcome, after = decide_definition(VIEWED, wanted, query_id="q2")
+    assert (outcome, after.revision, after.generation) == (Outcome.CHANGED, 2, 1)
+
+
+def test_the_same_text_goes_on_whatever_its_tables_have_become() -> None:
+    wanted = Wanted(definition=replace(VIEWED.definition, text="SELECT  1", shape=replace(SIGNED, signature="1:b")))
+    _, after = decide_definition(VIEWED, wanted, query_id="q2")
+    assert (after.generation, after.definition) == (1, wanted.definition)
+
+
+def test_a_view_that_has_not_run_begins_anew_where_it_was_to_begin() -> None:
+    before = replace(VIEWED, starting="latest")
+    other = replace(VIEWED.definition, text="SELECT 2", shape=replace(SIGNED, signature="1:b"))
+    _, after = decide_definition(before, Wanted(definition=other), query_id="q2", has_run=False)
+    assert (after.generation, after.query_id, after.starting) == (2, "q2", "latest")
+    wanted = Wanted(definition=replace(other, kind=Kind.SQL))
+    with pytest.raises(PlaceLost):  # rows may be in its topic, which nobody takes out again
+        decide_definition(SUMMED, wanted, query_id="q2", has_run=False)
+
+
+def test_what_an_earlier_version_has_kept_goes_on_while_its_text_stays() -> None:
+    old = replace(VIEWED, definition=replace(VIEWED.definition, shape=SHAPE))
+    same = Wanted(definition=VIEWED.definition)
+    outcome, after = decide_definition(old, same, query_id="q2")
+    assert (outcome, after.revision, after.definition.shape) == (Outcome.UNCHANGED, 1, SIGNED)
+    with pytest.raises(PlaceLost, match="another version of StreamHouse"):
+        decide_definition(old, Wanted(definition=replace(VIEWED.definition, text="SELECT 2")), query_id="q2")
 
 
 def test_a_restart_without_a_place_keeps_the_generation_and_runs_again() -> None:

@@ -37,7 +37,7 @@ class Shaper:
 
 def test_filters_and_columns_are_no_state(shape: Shaper) -> None:
     found = shape("SELECT id FROM STREAM(orders) WHERE amount > 1")
-    assert found == Shape(streams=("orders",))
+    assert (found.streams, found.state) == (("orders",), ())
     assert loses_place(found, shape("SELECT id, amount * 2 FROM STREAM(orders) WHERE amount > 2")) is None
 
 
@@ -49,7 +49,8 @@ def test_an_aggregate_is_known_by_its_keys_and_functions(shape: Shaper) -> None:
 @pytest.mark.parametrize(
     ("changed", "keeps"),
     [
-        ("SELECT country AS c, count(*) AS m, sum(amount) * 2 FROM STREAM(orders) WHERE id > 0 GROUP BY country", True),
+        ("SELECT country AS c, count(*) AS m, sum(amount) * 2 FROM STREAM(orders) GROUP BY country", True),
+        ("SELECT country, count(*), sum(amount) FROM STREAM(orders) WHERE id > 0 GROUP BY country", False),
         ("SELECT country, count(*), max(amount) FROM STREAM(orders) GROUP BY country", False),
         ("SELECT id, count(*), sum(amount) FROM STREAM(orders) GROUP BY id", False),
         ("SELECT country, count(*), sum(paid) FROM STREAM(payments), (SELECT 'x' country) GROUP BY country", False),

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import EnumDescriptor, MethodDescriptor, Service
 
 from streamhouse.agent import Agent
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
-from streamhouse.wire.grpc.services import ADMIN, RECORDS
+from streamhouse.wire.grpc.server import ADMIN, RECORDS
 from tests.wire.grpc.talk import Client
 from tools.generate_grpc import SOURCE, TARGET, generate
 

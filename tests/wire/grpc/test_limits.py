@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from streamhouse.agent import Agent, build_agent
 from streamhouse.config import GrpcSettings, load_settings
 from streamhouse.errors import Misconfigured, UnknownTopic
-from streamhouse.wire.grpc.calls import Call, Calls, client_of, host_of
+from streamhouse.wire.grpc.calls import Call, CallRunner, client_of, host_of
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.metrics import GrpcMetrics
 from streamhouse.wire.grpc.server import options
@@ -155,9 +155,9 @@ async def a_question() -> AsyncIterator[bytes]:
     yield b""
 
 
-def some_calls(**settings: Any) -> tuple[Calls, ManualClock]:
+def some_calls(**settings: Any) -> tuple[CallRunner, ManualClock]:
     clock = ManualClock()
-    return Calls(GrpcSettings(**settings), GrpcMetrics(CollectorRegistry()), clock), clock
+    return CallRunner(GrpcSettings(**settings), GrpcMetrics(CollectorRegistry()), clock), clock
 
 
 async def test_one_address_has_its_share_of_calls_at_once_and_others_have_theirs() -> None:

@@ -11,7 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from streamhouse.errors import InvalidDefinition, PlaceLost
-from streamhouse.model.pipeline import Definition, KeptPipeline, Phase, Pipeline, Status, Wish, loses_place
+from streamhouse.format.tokens import without_layout
+from streamhouse.model.pipeline import Definition, KeptPipeline, Kind, Phase, Pipeline, Status, Wish, loses_place
 
 
 class Outcome(StrEnum):
@@ -29,17 +30,25 @@ class Wanted:
     fresh: bool = False
 
 
-def decide_definition(before: Pipeline | None, wanted: Wanted, *, query_id: str) -> tuple[Outcome, Pipeline]:
-    """The pipeline as it is kept then; raises `PlaceLost` for what can't go on where it stands."""
+def decide_definition(
+    before: Pipeline | None, wanted: Wanted, *, query_id: str, has_run: bool = True
+) -> tuple[Outcome, Pipeline]:
+    """The pipeline as it is kept then; raises `PlaceLost` for what can't go on where it stands.
+
+    A view that has not run has no rows to lose: it begins anew, where it was to begin.
+    """
     if before is None:
         return Outcome.CREATED, _first(wanted, query_id)
     definition = _with_known(before.definition, wanted.definition)
-    lost = loses_place(before.definition.shape, definition.shape)
+    is_same_text = without_layout(before.definition.text) == without_layout(definition.text)
+    lost = loses_place(before.definition.shape, definition.shape, is_same_text=is_same_text)
     if lost is None and _is_same(before.definition, definition):
         return Outcome.UNCHANGED, replace(before, definition=definition)
     changed = replace(before, definition=definition, revision=before.revision + 1)
     if wanted.fresh:
         return Outcome.CHANGED, _anew(changed, wanted.starting, query_id)
+    if lost is not None and definition.kind is Kind.VIEW and not has_run:
+        return Outcome.CHANGED, _anew(changed, before.starting, query_id)
     if lost is not None:
         raise PlaceLost(definition.name, why=lost)
     return Outcome.CHANGED, changed

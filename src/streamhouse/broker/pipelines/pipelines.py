@@ -47,7 +47,8 @@ class Pipelines:
             found = await self._metadata.find_pipeline(name)
             before = None if found is None else found.pipeline
             await self._check_target(before, wanted.definition)
-            outcome, after = decide_definition(before, wanted, query_id=query_id)
+            has_run = found is not None and found.has_run
+            outcome, after = decide_definition(before, wanted, query_id=query_id, has_run=has_run)
             if after == before or await self._write(after, before):
                 return outcome, await self.find(name)
         raise _contended(name)
@@ -99,7 +100,8 @@ class Pipelines:
         texts = [definition.text, definition.target, *definition.key, *definition.options, *definition.options.values()]
         texts += [text for column in definition.columns or () for text in (column.name, column.type)]
         if definition.shape is not None:
-            texts += [*definition.shape.streams, *definition.shape.state, definition.shape.target]
+            shape = definition.shape
+            texts += [*shape.streams, *shape.state, shape.target, *shape.tables, *shape.query, shape.signature]
         if sum(len(text.encode()) for text in texts) > limit:
             raise InvalidDefinition(
                 f"a definition is too large; name={definition.name} limit_bytes={limit} "

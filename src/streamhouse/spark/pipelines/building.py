@@ -14,16 +14,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamhouse.errors import Internal, Misconfigured, StatementError
+from streamhouse.errors import Internal, Misconfigured, Rejected, StatementError
 from streamhouse.format.statement_options import AVAILABLE_NOW, ONCE, PipelineOptions
 from streamhouse.format.statements import CreatePipeline, CreateView, parse
-from streamhouse.model.pipeline import Kind
+from streamhouse.model.pipeline import Kind, Shape
 from streamhouse.model.table import LAKE, Connector, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.connectors.output_modes import unsupported
 from streamhouse.spark.connectors.view import write_again
+from streamhouse.spark.connectors.view_plan import key_of
 from streamhouse.spark.lake.options import options_of
+from streamhouse.spark.pipelines.checkpoint_query import check_query
 from streamhouse.spark.pipelines.checkpoints import Before, HadoopFolder, checkpoint_path, prepare
 from streamhouse.spark.pipelines.dead_letters import dead_letter_streams
 from streamhouse.spark.pipelines.growing import Growing, check_known, grown_catalogue
@@ -35,7 +37,7 @@ from streamhouse.spark.pipelines.targets import Targets
 from streamhouse.spark.sql.binding import Bound, bind, own_session
 from streamhouse.spark.sql.catalogue import Catalogue
 from streamhouse.spark.sql.problems import problems_of
-from streamhouse.spark.sql.shapes import shape_of
+from streamhouse.spark.sql.shapes import Rows, shape_of
 
 RECOMPUTED_EVERY: Final = "10 seconds"
 """How often a view without streams is looked after, unless its trigger says otherwise: it costs the whole query."""
@@ -77,12 +79,14 @@ class Builder:
         )
         bound = self._bound(job, catalogue, reading)
         if not bound.frame.isStreaming and job.kind is Kind.VIEW:
+            _check_query(folder, job, shape_of(bound.frame, bound.reads))
             return self._recomputed(job, catalogue, reading, options, path)
         if not bound.frame.isStreaming:
             raise Misconfigured("it reads no stream, so it would be over at once; do=read one: FROM STREAM(orders)")
-        shape = shape_of(bound.frame, bound.reads)
+        shape = shape_of(bound.frame, bound.reads, rows=rows_of(job, bound.frame), named=job.kind is not Kind.PYTHON)
         table = self._target(job, catalogue, bound.frame, options)
         note = prepare(folder, query_id=job.query_id, state=shape.state, before=self._before(job, table))
+        _check_query(folder, job, shape)
         keep(catalogue, folder, job.revision, bound.reads)
         writing = self._writing(job, options, path, mode=output_mode(job, options, bound.frame))
         if is_lake:
@@ -173,6 +177,22 @@ class Builder:
             prepare(folder, query_id=letters.writing.query_id, state=(), before=before)
             found.append(_started(letters.writer(), f"{job.name} dead letters of {letters.stream}", options))
         return found
+
+
+def _check_query(folder: HadoopFolder, job: Job, shape: Shape) -> None:
+    shape = replace(shape, target=job.target)
+    check_query(folder, name=job.name, text=job.text, shape=shape, has_run=job.has_run)
+
+
+def rows_of(job: Job, frame: DataFrame) -> Rows | None:
+    """What decides the rows of a view besides its query; None for what is no view."""
+    if job.kind is not Kind.VIEW:
+        return None
+    try:
+        key = job.key or key_of(frame)
+    except Rejected:  # whoever writes the view says so
+        key = None
+    return Rows(key=key or (), output=job.options.output)
 
 
 def key_in(table: Table, writing: Writing) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streamhouse.clock import Ids
-from streamhouse.model.pipeline import Phase
-from streamhouse.spark.pipelines.jobs import GENERATION, Job
+from streamhouse.model.pipeline import GENERATION, Phase
+from streamhouse.spark.pipelines.jobs import Job
 from streamhouse.spark.pipelines.messages import Ended
 
 MAX_LINES: Final = 100

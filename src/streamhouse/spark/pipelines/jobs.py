@@ -7,13 +7,10 @@ Leaves      the meaning of the text to `building`
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from streamhouse.format.statement_options import PipelineOptions, pipeline_options
-from streamhouse.model.pipeline import Kind, Shape, Wish
-
-GENERATION: Final = "generation"
-"""In a status' progress: of which beginning it tells."""
+from streamhouse.model.pipeline import GENERATION, Kind, Shape, Wish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

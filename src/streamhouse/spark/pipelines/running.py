@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamhouse.model.pipeline import GENERATION
 from streamhouse.spark.pipelines.building import Built
 from streamhouse.spark.pipelines.faults import Fault, fault_of
 from streamhouse.spark.pipelines.figures import Totals, figures_of
-from streamhouse.spark.pipelines.jobs import GENERATION, Job
+from streamhouse.spark.pipelines.jobs import Job
 from streamhouse.spark.pipelines.messages import Begun, Ended, Event, Figures, Line
 
 log = logging.getLogger(__name__)

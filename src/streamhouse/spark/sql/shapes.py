@@ -1,22 +1,27 @@
 """Shapes: what a streaming query reads and keeps, which decides whether a changed one may go on from a checkpoint.
 
 Data path   a frame -> Spark's analysed plan -> **shape_of** -> `model.pipeline.Shape`, kept with the definition
-Owns        which operators have state, and what of them their state depends on
+Owns        which operators have state, and what of them is told; which signature counts for a pipeline and a view
 Leaves      what follows from a changed shape to `model.pipeline.loses_place`
 
 A checkpoint knows its sources by their order, and state by the types of its keys and values. Names that Spark makes up
-are left out, so that the same query always has the same shape.
+are left out, so that the same query always has the same shape. What is told of state is for people, and for what was
+kept before there were signatures; whether a query is the same is told by `query_signature`.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
 from streamhouse.model.pipeline import Shape
+from streamhouse.model.table import Connector
 from streamhouse.spark.jvm import Plan, analyzed_plan, id_of, kind_of, scala_seq
 from streamhouse.spark.sql.binding import Read
+from streamhouse.spark.sql.query_signature import VERSION, Signature, signature_of, stream_name
 
 _ID: Final = re.compile(r"#\d+L?(?:-T\d+ms)?")
 _MICROSECONDS: Final = re.compile(r"(?<![\w#])(\d{4,})(?![\w#])")
@@ -24,14 +29,53 @@ _WINDOW: Final = "struct<start:timestamp,end:timestamp>"
 _GAP: Final = re.compile(r"cast\(([\w ]+) as interval\)")
 
 
-def shape_of(frame: DataFrame, reads: Iterable[Read] = ()) -> Shape:
-    """`reads` tell which columns a join keeps; without them a join is known by its condition alone."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """What besides its query decides the rows of a view: what they are found by, and the output mode it asks for."""
+
+    key: tuple[str, ...] = ()
+    output: str | None = None
+
+
+def shape_of(frame: DataFrame, reads: Iterable[Read] = (), *, rows: Rows | None = None, named: bool = True) -> Shape:
+    """`reads` tell which columns a join keeps; without them a join is known by its condition alone.
+
+    `rows`: it is a view's, whose rows are kept as well as its state. `named`: names of `reads` are views of the
+    session, and nothing of the query's own.
+    """
+    reads = tuple(reads)
     plan = _Plan(analyzed_plan(frame))
     nodes = list(plan.walk())
     streams = [_stream_of(node) for node in nodes if _is_stream(node)]
-    kept = {read.name.lower(): [column.name for column in read.table.columns or ()] for read in reads}
-    state = [text for node in nodes if node.isStreaming() and (text := _state_of(plan, node, kept)) is not None]
-    return Shape(streams=tuple(streams), state=tuple(state))
+    columns = {read.name.lower(): [column.name for column in read.table.columns or ()] for read in reads}
+    state = [text for node in nodes if node.isStreaming() and (text := _state_of(plan, node, columns)) is not None]
+    found = signature_of(frame, leaves=[read.name for read in reads] if named else ())
+    kept = _kept(found, rows) if frame.isStreaming else ""
+    places = (place_of(read) for read in reads if kept or read.is_stream)
+    return Shape(
+        streams=tuple(streams),
+        state=tuple(state),
+        tables=tuple(sorted(dict.fromkeys(place for place in places if place))),
+        query=found.lines if kept else (),
+        signature=f"{VERSION}:{kept}",
+    )
+
+
+def _kept(found: Signature, rows: Rows | None) -> str:
+    if rows is None:
+        return found.state
+    return hashlib.sha256(f"{found.result} {list(rows.key)} {rows.output}".encode()).hexdigest()[:32]
+
+
+def place_of(read: Read) -> str:
+    """Where the rows of a name are; nothing where the name says it. Where a place is reached isn't part of it."""
+    table = read.table
+    if table.connector is Connector.VIEW:
+        return ""
+    place = table.options.get("topic") or table.options.get("path") or table.options.get("table") or ""
+    if table.connector is Connector.TOPIC and place in ("", read.name):
+        return ""
+    return f"{read.name.lower()}={table.connector.value} {place}".rstrip()
 
 
 # --- the plan
@@ -73,10 +117,7 @@ def _streams(node: Any) -> bool:
 
 
 def _stream_of(node: Any) -> str:
-    if kind_of(node) == "View":
-        return str(node.desc().identifier().table())
-    options = node.extraOptions() if kind_of(node) == "StreamingRelationV2" else {}
-    return str(options.get("topic") or options.get("path") or node.sourceName())
+    return str(node.desc().identifier().table()) if kind_of(node) == "View" else stream_name(node)
 
 
 def _state_of(plan: _Plan, node: Any, kept: dict[str, list[str]]) -> str | None:

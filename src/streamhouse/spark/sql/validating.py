@@ -37,7 +37,7 @@ from streamhouse.spark.sql.binding import Bound, check
 from streamhouse.spark.sql.catalogue import Catalogue, Extended, about_of
 from streamhouse.spark.sql.plans import Nature, nature_of
 from streamhouse.spark.sql.problems import Problem, problems_of
-from streamhouse.spark.sql.shapes import shape_of
+from streamhouse.spark.sql.shapes import Rows, shape_of
 from streamhouse.spark.sql.untrusted import check_untrusted
 
 Continuous: TypeAlias = CreatePipeline | CreateView
@@ -164,8 +164,8 @@ def _continuous(
     reading = Reading(agents=known.agents, watermarks=options.watermarks)
     bound = check(spark, statement.select, known, reading, is_untrusted=is_untrusted)
     columns = columns_of(bound.frame)
-    shape = shape_of(bound.frame, bound.reads)
     key: tuple[str, ...] = ()
+    rows: Rows | None = None
     if isinstance(statement, CreatePipeline):
         columns, found = _named(columns, statement, text)
         key, target = options.key, statement.target
@@ -174,12 +174,13 @@ def _continuous(
     else:
         grouped = statement.key or key_of(bound.frame)
         key, target = grouped or (), statement.name
+        rows = Rows(key=key, output=options.output)
         found = [] if grouped is not None else [_no_key(statement, text)]
         known.add(Table(name=statement.name, connector=Connector.VIEW, columns=columns, key=key))
     found += _key_problems(statement, key, columns, text)
     found += _watermark_problems(known, statement, options, bound, text)
     found += _stream_problems(bound, options, statement, text)
-    shape = Shape(streams=shape.streams, state=shape.state, target=target)
+    shape = replace(shape_of(bound.frame, bound.reads, rows=rows), target=target)
     return Checked(
         kind=_KINDS[type(statement)],
         name=statement.name,

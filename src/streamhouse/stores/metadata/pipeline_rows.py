@@ -94,9 +94,19 @@ def _definition_of(name: str, text: str) -> Definition:
         target=told["target"],
         key=tuple(told["key"]),
         columns=_columns_of(told["columns"]),
-        shape=None
-        if shape is None
-        else Shape(streams=tuple(shape["streams"]), state=tuple(shape["state"]), target=shape["target"]),
+        shape=None if shape is None else _shape_of(shape),
+    )
+
+
+def _shape_of(told: Mapping[str, Any]) -> Shape:
+    """Definitions of earlier versions have no signature."""
+    return Shape(
+        streams=tuple(told["streams"]),
+        state=tuple(told["state"]),
+        target=told["target"],
+        tables=tuple(told.get("tables", ())),
+        query=tuple(told.get("query", ())),
+        signature=told.get("signature", ""),
     )
 
 

@@ -1,13 +1,9 @@
-"""Calls: what every method has around it, so that the methods themselves are plain.
+"""Call runner: what surrounds every gRPC method, so that methods are plain functions.
 
-Data path   grpc.aio -> **calls** -> a method -> broker
-Owns        deadlines, also of a call's first message, errors that become status codes, the limits of bytes being
-            appended, of calls in a second and of calls at once, holding back refusals of those who ask without end,
-            slow readers, ending streams when the agent stops
-
-A method with one question is a stream of questions to grpc, of which one is read: grpc itself would wait for it
-without end, and the call would have its place all the while.
-Leaves      sockets and frames to grpc, meaning to the methods
+Deadlines (also for the first message of a call), errors as status codes, limits on bytes being appended, on the rate of
+calls and on concurrent calls, delayed rejections for clients that keep calling, slow readers, and the end of streams
+when the agent stops. A unary method is a stream to grpc, of which one message is read: grpc itself would wait for the
+message without limit, while the call counts as concurrent.
 """
 
 import asyncio
@@ -25,11 +21,10 @@ from streamhouse.clock import Clock
 from streamhouse.config import GrpcSettings, is_loopback
 from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError, TooFast
 from streamhouse.wire.failures import Failures
+from streamhouse.wire.grpc.errors import code_of, metadata_of
+from streamhouse.wire.grpc.metrics import GrpcMetrics
 from streamhouse.wire.rates import Rates
 from streamhouse.wire.seldom import Seldom
-
-from .errors import code_of, metadata_of
-from .metrics import GrpcMetrics
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +76,7 @@ class TooManyCallsError(Exception):
     """The client's address has its share of calls under way already."""
 
 
-class Calls:
+class CallRunner:
     """The calls of one server."""
 
     def __init__(self, settings: GrpcSettings, metrics: GrpcMetrics, clock: Clock) -> None:
@@ -100,7 +95,7 @@ class Calls:
         self._inflight_bytes = 0
 
     def __repr__(self) -> str:
-        return f"<Calls streams={len(self._streams)} inflight={self._inflight_bytes}>"
+        return f"<CallRunner streams={len(self._streams)} inflight={self._inflight_bytes}>"
 
     def stop(self) -> None:
         """End all streams, those that are open and those that come: each is told that the agent is stopping."""

@@ -1,4 +1,4 @@
-"""Errors on gRPC: one table from the error tree to status codes, and how an error is told."""
+"""gRPC errors: one table from the error classes to status codes, and the metadata of an error."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -6,8 +6,7 @@ from typing import Any, Final
 import grpc
 
 from streamhouse import errors
-
-from .generated import streamhouse_pb2 as pb
+from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 
 NAME_KEY: Final = "streamhouse-error"
 RETRY_KEY: Final = "retry-after-ms"

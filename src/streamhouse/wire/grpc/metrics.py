@@ -1,9 +1,4 @@
-"""Metrics of the gRPC server.
-
-Data path   beside the calls; nothing flows through it
-Owns        the names of the metrics
-Leaves      serving them to `wire.http`
-"""
+"""Metrics of the gRPC server."""
 
 from typing import Any
 

@@ -1,11 +1,8 @@
-"""Server: grpc.aio on the agent's own event loop.
-
-Data path   clients -> **server** -> calls -> records and administration -> broker
-Owns        the gRPC listener: opening, limits, closing; which services there are
-Leaves      signals to `agent`, what surrounds a method to `calls`, methods to their modules
-"""
+"""gRPC server: grpc.aio on the agent's event loop, and the table of methods of streamhouse.v1."""
 
 import logging
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -15,14 +12,78 @@ from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
 from streamhouse.config import Address, GrpcSettings, parse_address
 from streamhouse.errors import Misconfigured
+from streamhouse.wire.grpc import standard_services as health
+from streamhouse.wire.grpc import standard_services as reflection
+from streamhouse.wire.grpc.admin import ClusterAdmin, GroupAdmin, TopicAdmin
+from streamhouse.wire.grpc.calls import CallRunner
+from streamhouse.wire.grpc.consume_stream import ConsumeService
+from streamhouse.wire.grpc.fetch import FetchService
+from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
+from streamhouse.wire.grpc.metrics import GrpcMetrics
+from streamhouse.wire.grpc.produce import ProduceService
+from streamhouse.wire.grpc.produce_stream import batches_stream, records_stream
 from streamhouse.wire.listen import bind
 
-from . import health, reflection
-from .calls import Calls
-from .metrics import GrpcMetrics
-from .services import services_of
-
 log = logging.getLogger(__name__)
+
+
+RECORDS: Final = pb.DESCRIPTOR.services_by_name["RecordsService"].full_name
+ADMIN: Final = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
+
+
+def services_of(
+    calls: CallRunner, broker: Broker, *, clock: Clock, cluster_id: str, address: Address
+) -> Mapping[str, Mapping[str, Any]]:
+    """Service -> method -> handler for grpc."""
+    return {
+        RECORDS: records_service(calls, broker, clock),
+        ADMIN: admin_service(calls, broker, cluster_id=cluster_id, address=address),
+    }
+
+
+def records_service(calls: CallRunner, broker: Broker, clock: Clock) -> Mapping[str, Any]:
+    unary, stream = calls.unary, calls.stream
+    producing, reading = ProduceService(calls, broker), FetchService(calls.settings, broker)
+    consuming = ConsumeService(reading, clock)
+    limit = calls.settings.stream_inflight
+    return {
+        "Produce": unary("Produce", pb.ProduceRequest, producing.produce),
+        "ProduceBatches": unary("ProduceBatches", pb.ProduceBatchesRequest, producing.produce_batches),
+        "ProduceStream": stream(
+            "ProduceStream", pb.ProduceStreamRequest, partial(records_stream, producing, limit=limit)
+        ),
+        "ProduceBatchesStream": stream(
+            "ProduceBatchesStream", pb.ProduceBatchesStreamRequest, partial(batches_stream, producing, limit=limit)
+        ),
+        "Fetch": unary("Fetch", pb.FetchRequest, reading.fetch),
+        "FetchBatches": unary("FetchBatches", pb.FetchBatchesRequest, reading.fetch_batches),
+        "Consume": stream("Consume", pb.ConsumeRequest, consuming.consume),
+        "ConsumeBatches": stream("ConsumeBatches", pb.ConsumeBatchesRequest, consuming.consume_batches),
+    }
+
+
+def admin_service(calls: CallRunner, broker: Broker, *, cluster_id: str, address: Address) -> Mapping[str, Any]:
+    unary, limit = calls.unary, calls.settings.max_positions
+    topics, groups = TopicAdmin(broker, limit=limit), GroupAdmin(broker, limit=limit)
+    cluster = ClusterAdmin(broker, cluster_id=cluster_id, address=address)
+    return {
+        "CreateTopic": unary("CreateTopic", pb.CreateTopicRequest, topics.create),
+        "ListTopics": unary("ListTopics", pb.ListTopicsRequest, topics.list_all),
+        "DescribeTopic": unary("DescribeTopic", pb.DescribeTopicRequest, topics.describe),
+        "AlterTopic": unary("AlterTopic", pb.AlterTopicRequest, topics.alter),
+        "DeleteTopic": unary("DeleteTopic", pb.DeleteTopicRequest, topics.delete),
+        "ListPartitions": unary("ListPartitions", pb.ListPartitionsRequest, topics.partitions),
+        "ListOffsets": unary("ListOffsets", pb.ListOffsetsRequest, topics.offsets),
+        "ListGroups": unary("ListGroups", pb.ListGroupsRequest, groups.list_all),
+        "DescribeGroup": unary("DescribeGroup", pb.DescribeGroupRequest, groups.describe),
+        "GetGroupLag": unary("GetGroupLag", pb.GetGroupLagRequest, groups.lag),
+        "ResetGroup": unary("ResetGroup", pb.ResetGroupRequest, groups.reset),
+        "DeleteGroup": unary("DeleteGroup", pb.DeleteGroupRequest, groups.delete),
+        "ListAgents": unary("ListAgents", pb.ListAgentsRequest, cluster.agents),
+        "GetCluster": unary("GetCluster", pb.GetClusterRequest, cluster.cluster),
+        "AllocateProducerId": unary("AllocateProducerId", pb.AllocateProducerIdRequest, cluster.allocate_producer_id),
+    }
+
 
 STOP_TIMEOUT_S: Final = 2.0
 """How long a stop waits for answers that are owed; streams are ended at once."""
@@ -38,7 +99,7 @@ class GrpcServer:
         self._settings = settings
         self._server = grpc.aio.server(options=options(settings), maximum_concurrent_rpcs=settings.max_requests)
         self.address = _listen(self._server, parse_address(settings.listen))
-        self._calls: Calls | None = None
+        self._calls: CallRunner | None = None
 
     def __repr__(self) -> str:
         return f"<GrpcServer {self.address} {self._calls!r}>"
@@ -47,7 +108,7 @@ class GrpcServer:
         self, broker: Broker, *, clock: Clock, registry: CollectorRegistry, cluster_id: str, told: Address | None = None
     ) -> None:
         """Answer calls; `told` is the address that clients are told, where it isn't the listener's own."""
-        calls = self._calls = Calls(self._settings, GrpcMetrics(registry), clock)
+        calls = self._calls = CallRunner(self._settings, GrpcMetrics(registry), clock)
         services = services_of(calls, broker, clock=clock, cluster_id=cluster_id, address=told or self.address)
         names = [*services, health.SERVICE]
         watched = health.Health(broker.not_ready, services=names, clock=clock)

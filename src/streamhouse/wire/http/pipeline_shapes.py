@@ -40,6 +40,17 @@ class ShapeView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     target: SqlText = ""
 
 
+class WantedShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A shape with the signature of the whole query, which tells whether it keeps the same state and rows."""
+
+    streams: list[SqlText] = []
+    state: list[SqlText] = []
+    target: SqlText = ""
+    tables: list[SqlText] = []
+    query: list[SqlText] = []
+    signature: Annotated[str, Meta(max_length=100, pattern=r"^(\w+:\w*)?\Z")] = ""
+
+
 class PipelineDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A pipeline as it should be. `shape` null: nobody has looked; `fresh`: it may begin anew, at `starting`."""
 
@@ -49,7 +60,7 @@ class PipelineDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     target: SqlText = ""
     key: KeyColumns = []
     columns: Columns | None = None
-    shape: ShapeView | None = None
+    shape: WantedShape | None = None
     starting: SqlText | None = None
     fresh: bool = False
 
@@ -149,8 +160,15 @@ def wanted_of(name: str, told: PipelineDefinition) -> Wanted:
     return Wanted(definition=definition, starting=told.starting, fresh=told.fresh)
 
 
-def _shape_of(told: ShapeView) -> Shape:
-    return Shape(streams=tuple(told.streams), state=tuple(told.state), target=told.target)
+def _shape_of(told: WantedShape) -> Shape:
+    return Shape(
+        streams=tuple(told.streams),
+        state=tuple(told.state),
+        target=told.target,
+        tables=tuple(told.tables),
+        query=tuple(told.query),
+        signature=told.signature,
+    )
 
 
 def running_of(told: RunningPipeline) -> Running:

@@ -1,9 +1,4 @@
-"""Producing: records and batches of clients are appended; each call by itself.
-
-Data path   calls -> **producing** -> broker.records
-Owns        what a message wants appended, the shape of answers
-Leaves      where records go, forwarding and idempotence to `broker.records`; streams to `produce_streams`
-"""
+"""Produce and ProduceBatches: one append per call."""
 
 from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
@@ -12,11 +7,10 @@ from streamhouse.broker.broker import Broker
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
-
-from .calls import Call, Calls
-from .errors import as_message
-from .generated import streamhouse_pb2 as pb
-from .requests import acks_of, named, new_records, partition_of
+from streamhouse.wire.grpc.calls import Call, CallRunner
+from streamhouse.wire.grpc.errors import as_message
+from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
+from streamhouse.wire.grpc.requests import acks_of, named, new_records, partition_of
 
 Results = Sequence[Receipt | StreamhouseError]
 
@@ -24,7 +18,7 @@ MAX_KEY_CHARS: Final = 255
 """Of an idempotency key, as over HTTP."""
 
 
-class RecordsAim(NamedTuple):
+class RecordsTarget(NamedTuple):
     """Where records of a message shall go, and how."""
 
     topic: str
@@ -36,7 +30,7 @@ class RecordsAim(NamedTuple):
         return self.topic
 
 
-class BatchesAim(NamedTuple):
+class BatchesTarget(NamedTuple):
     """Where batches of a message shall go, and how."""
 
     name: TopicPartition
@@ -48,33 +42,33 @@ class BatchesAim(NamedTuple):
         return self.name
 
 
-def read_records(request: pb.ProduceRequest) -> tuple[RecordsAim, list[NewRecord]]:
+def read_records(request: pb.ProduceRequest) -> tuple[RecordsTarget, list[NewRecord]]:
     key = request.idempotency_key or None
     if key is not None and len(key) > MAX_KEY_CHARS:
         raise Rejected(f"the key is too long; field=idempotency_key chars={len(key)} limit={MAX_KEY_CHARS}")
-    aim = RecordsAim(named(request.topic, "topic"), acks_of(request.acks), key)
+    aim = RecordsTarget(named(request.topic, "topic"), acks_of(request.acks), key)
     return aim, new_records(request.records)
 
 
-def read_batches(request: pb.ProduceBatchesRequest) -> tuple[BatchesAim, list[memoryview]]:
-    aim = BatchesAim(partition_of(request.topic, request.partition), acks_of(request.acks))
+def read_batches(request: pb.ProduceBatchesRequest) -> tuple[BatchesTarget, list[memoryview]]:
+    aim = BatchesTarget(partition_of(request.topic, request.partition), acks_of(request.acks))
     if not request.batches:
         raise Rejected("there is nothing to append; field=batches")
     return aim, [memoryview(batch) for batch in request.batches]
 
 
-class Producing:
-    def __init__(self, calls: Calls, broker: Broker) -> None:
+class ProduceService:
+    def __init__(self, calls: CallRunner, broker: Broker) -> None:
         self._calls = calls
         self._records = broker.records
 
-    async def append_records(self, aim: RecordsAim, records: Sequence[NewRecord], call: Call) -> Results:
+    async def append_records(self, aim: RecordsTarget, records: Sequence[NewRecord], call: Call) -> Results:
         with self._calls.admitted(call.size_bytes):
             return await self._records.publish(
                 aim.topic, records, acks=aim.acks, idempotency_key=aim.idempotency_key, timeout_s=call.timeout_s
             )
 
-    async def append_batches(self, aim: BatchesAim, batches: Sequence[memoryview], call: Call) -> Results:
+    async def append_batches(self, aim: BatchesTarget, batches: Sequence[memoryview], call: Call) -> Results:
         with self._calls.admitted(call.size_bytes):
             return await self._records.publish_batches(aim.name, batches, acks=aim.acks, timeout_s=call.timeout_s)
 

@@ -1,9 +1,7 @@
-"""Agents: `streamhouse up` as a child process, and whether it is ready.
+"""Agent process: `streamhouse up` as a child process, and whether it is ready.
 
-Owns        the command and the environment of one agent of a local cluster; asking its health
-Leaves      the process to `children`, everything else to the agent
-
-URLs go through the environment, for a command line is seen by everybody on the machine, and they may hold a password.
+URLs are passed in the environment: a command line is visible to every user of the machine, and URLs may hold a
+password.
 """
 
 import json
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from streamhouse.config import Address
-from streamhouse.dev.children import Child, Patience, Program
+from streamhouse.dev.processes import ChildProcess, Program, StopSignals
 
 STOP_MARGIN_S: Final = 10.0  # beyond the time that the agent gives itself
 _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -57,9 +55,9 @@ class AgentPlan:
 class LocalAgent:
     """One agent: its plan and its process, which may have ended."""
 
-    def __init__(self, plan: AgentPlan, patience: Patience) -> None:
+    def __init__(self, plan: AgentPlan, stop_signals: StopSignals) -> None:
         self.plan = plan
-        self.child = Child(plan.program(), patience)
+        self.child = ChildProcess(plan.program(), stop_signals)
         self.mourned = False  # whether its end was told already
 
     def __repr__(self) -> str:

@@ -4,30 +4,30 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.dev.folder import ClusterFolder
-from streamhouse.dev.ports import Reservation
+from streamhouse.dev.cluster_dir import ClusterDirectory
+from streamhouse.dev.processes import Reservation
 from streamhouse.errors import Misconfigured
 
 
 def test_a_folder_is_used_by_one_cluster_at_a_time(tmp_path: Path) -> None:
-    held = ClusterFolder(tmp_path / "cluster").take()
+    held = ClusterDirectory(tmp_path / "cluster").take()
     with pytest.raises(Misconfigured, match="another cluster runs in"):
-        ClusterFolder(tmp_path / "cluster").take()
+        ClusterDirectory(tmp_path / "cluster").take()
     held.close()
-    ClusterFolder(tmp_path / "cluster").take().close()
+    ClusterDirectory(tmp_path / "cluster").take().close()
 
 
 def test_secrets_stay_the_same_and_differ_between_folders(tmp_path: Path) -> None:
     found = []
     for name in ("one", "one", "two"):
-        folder = ClusterFolder(tmp_path / name)
+        folder = ClusterDirectory(tmp_path / name)
         with folder.take():
             found.append(folder.secrets())
     assert found[0] == found[1] != found[2]
 
 
 def test_what_holds_secrets_is_for_its_owner_alone(tmp_path: Path) -> None:
-    folder = ClusterFolder(tmp_path)
+    folder = ClusterDirectory(tmp_path)
     with folder.take():
         folder.secrets()
         folder.environment_file.write_text("secret")
@@ -37,7 +37,7 @@ def test_what_holds_secrets_is_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Misconfigured, match="file/below can't be used"):
-        ClusterFolder(tmp_path / "file" / "below").take()
+        ClusterDirectory(tmp_path / "file" / "below").take()
 
 
 def test_a_port_is_given_once() -> None:

@@ -16,12 +16,19 @@ from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
-from streamhouse.wire.grpc import outgoing
-from streamhouse.wire.grpc.consuming import ConsumeStream
+from streamhouse.wire.grpc import fetch as outgoing
+from streamhouse.wire.grpc.consume_stream import ConsumeStream, Subscription
+from streamhouse.wire.grpc.fetch import (
+    FetchService,
+    Opening,
+    PartitionRecords,
+    ResponseRoom,
+    fill_batches,
+    fill_records,
+    partition_records,
+    while_room,
+)
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
-from streamhouse.wire.grpc.outgoing import Opening, Piece, Room, fill_batches, fill_records, piece_of, while_room
-from streamhouse.wire.grpc.reading import Reading
-from streamhouse.wire.grpc.subscription import Subscription
 from tests.contracts.clocks import ManualClock
 
 NAME, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -40,13 +47,13 @@ def batches(*sizes: int, codec: Codec = Codec.NONE) -> bytes:
     return bytes(found)
 
 
-def a_piece(*sizes: int, offset: int = 0, codec: Codec = Codec.NONE) -> Piece:
+def a_piece(*sizes: int, offset: int = 0, codec: Codec = Codec.NONE) -> PartitionRecords:
     end = sum(sizes)
     found = Fetched(name=NAME, high_watermark=end, log_start=0, records=[batches(*sizes, codec=codec)])
-    return piece_of(found, offset)
+    return partition_records(found, offset)
 
 
-def filled(pieces: "deque[Piece] | list[Piece]", room: Room) -> pb.ConsumeResponse:
+def filled(pieces: "deque[PartitionRecords] | list[PartitionRecords]", room: ResponseRoom) -> pb.ConsumeResponse:
     response = pb.ConsumeResponse()
     fill_records(response, while_room(pieces, room), room, Opening(LIMIT_BYTES))
     return response
@@ -57,7 +64,7 @@ def filled(pieces: "deque[Piece] | list[Piece]", room: Room) -> pb.ConsumeRespon
 def test_messages_of_any_size_bring_every_record_once_in_order(room: int, codec: Codec) -> None:
     piece, seen, ends = a_piece(3, 1, 4, codec=codec), [], []
     while not piece.is_sent:
-        (part,) = filled([piece], Room(records=room, size_bytes=MANY)).partitions
+        (part,) = filled([piece], ResponseRoom(records=room, size_bytes=MANY)).partitions
         assert len(part.records) <= room
         seen += [record.offset for record in part.records]
         ends.append(part.next_offset)
@@ -67,12 +74,12 @@ def test_messages_of_any_size_bring_every_record_once_in_order(room: int, codec:
 
 
 def test_reading_from_inside_a_batch_leaves_out_what_came_before() -> None:
-    (part,) = filled([a_piece(3, 3, offset=4)], Room(records=MANY, size_bytes=MANY)).partitions
+    (part,) = filled([a_piece(3, 3, offset=4)], ResponseRoom(records=MANY, size_bytes=MANY)).partitions
     assert [record.offset for record in part.records] == [4, 5]
 
 
 def test_a_message_ends_with_the_record_that_reaches_its_size() -> None:
-    room = Room(records=MANY, size_bytes=25)
+    room = ResponseRoom(records=MANY, size_bytes=25)
     (part,) = filled([a_piece(10)], room).partitions
     assert len(part.records) == 3
     assert room.size_bytes == -5
@@ -80,7 +87,7 @@ def test_a_message_ends_with_the_record_that_reaches_its_size() -> None:
 
 def test_a_piece_for_which_there_is_no_room_waits() -> None:
     first, second = a_piece(2), a_piece(2)
-    message = filled([first, second], Room(records=2, size_bytes=MANY))
+    message = filled([first, second], ResponseRoom(records=2, size_bytes=MANY))
     assert len(message.partitions) == 1
     assert first.is_sent
     assert not second.is_sent
@@ -91,7 +98,7 @@ def test_a_batch_that_can_not_be_opened_is_told_and_nothing_more_of_the_piece_is
     damaged = bytearray(piece.batches[1])
     damaged[70:] = bytes(len(damaged) - 70)
     piece.batches[1] = memoryview(damaged)
-    (part,) = filled([piece], Room(records=MANY, size_bytes=MANY)).partitions
+    (part,) = filled([piece], ResponseRoom(records=MANY, size_bytes=MANY)).partitions
     assert [record.offset for record in part.records] == [0, 1]
     assert part.error.name == "CorruptBatch"
     assert part.error.message.endswith("to go on behind what can't be read, read from offset=4")
@@ -100,7 +107,7 @@ def test_a_batch_that_can_not_be_opened_is_told_and_nothing_more_of_the_piece_is
 
 def test_batches_go_whole_and_the_last_one_may_go_beyond() -> None:
     piece, response = a_piece(2, 2, 2), pb.ConsumeBatchesResponse()
-    room = Room(records=3, size_bytes=MANY)
+    room = ResponseRoom(records=3, size_bytes=MANY)
     fill_batches(response, [piece], room)
     assert (len(response.partitions[0].batches), response.partitions[0].next_offset, room.records) == (2, 4, -1)
     assert b"".join(response.partitions[0].batches) == batches(2, 2)
@@ -110,7 +117,7 @@ def test_of_a_large_batch_no_more_is_open_than_may_be(monkeypatch: pytest.Monkey
     monkeypatch.setattr(outgoing, "OPENED_OBJECTS", 3)
     piece, seen = a_piece(10, 2, codec=Codec.LZ4), []
     while not piece.is_sent:
-        (part,) = filled([piece], Room(records=2, size_bytes=MANY)).partitions
+        (part,) = filled([piece], ResponseRoom(records=2, size_bytes=MANY)).partitions
         seen += [record.offset for record in part.records]
         assert len(piece.opened) < 3
     assert seen == list(range(12))
@@ -118,7 +125,7 @@ def test_of_a_large_batch_no_more_is_open_than_may_be(monkeypatch: pytest.Monkey
 
 
 def test_a_message_has_no_more_records_and_headers_than_it_may_have() -> None:
-    room = Room(records=MANY, size_bytes=MANY, objects=5)
+    room = ResponseRoom(records=MANY, size_bytes=MANY, objects=5)
     (part,) = filled([a_piece(10)], room).partitions
     assert len(part.records) == 5
     assert room.is_full
@@ -128,15 +135,17 @@ def test_a_batch_that_needs_more_memory_begins_the_next_message() -> None:
     piece = a_piece(2, 50, codec=Codec.ZSTD)
     small, enough = Opening(100, may_grow=True), Opening(LIMIT_BYTES, may_grow=True)
     response = pb.ConsumeResponse()
-    fill_records(response, [piece], Room(records=MANY, size_bytes=MANY), small)
+    fill_records(response, [piece], ResponseRoom(records=MANY, size_bytes=MANY), small)
     (part,) = response.partitions
     assert ([record.offset for record in part.records], part.next_offset, part.error.name) == ([0, 1], 2, "")
     with pytest.raises(BatchTooLarge):
-        fill_records(pb.ConsumeResponse(), [piece], Room(records=MANY, size_bytes=MANY), small)
-    fill_records(response := pb.ConsumeResponse(), [piece], Room(records=MANY, size_bytes=MANY), enough)
+        fill_records(pb.ConsumeResponse(), [piece], ResponseRoom(records=MANY, size_bytes=MANY), small)
+    fill_records(response := pb.ConsumeResponse(), [piece], ResponseRoom(records=MANY, size_bytes=MANY), enough)
     assert [record.offset for record in response.partitions[0].records] == list(range(2, 52))
     hopeless = a_piece(50, codec=Codec.ZSTD)
-    fill_records(response := pb.ConsumeResponse(), [hopeless], Room(records=MANY, size_bytes=MANY), Opening(100))
+    fill_records(
+        response := pb.ConsumeResponse(), [hopeless], ResponseRoom(records=MANY, size_bytes=MANY), Opening(100)
+    )
     assert response.partitions[0].error.name == "BatchTooLarge"
     assert hopeless.is_sent
 
@@ -254,7 +263,7 @@ class FakeReading:
         ]
 
 
-async def made(pieces: Sequence[Piece], room: Room) -> bytes:
+async def made(pieces: Sequence[PartitionRecords], room: ResponseRoom) -> bytes:
     return filled(list(pieces), room).SerializeToString()
 
 
@@ -274,7 +283,7 @@ async def test_a_batch_that_can_not_be_opened_is_told_once_and_its_partition_is_
     async def send(message: bytes) -> None:
         sent.append(pb.ConsumeResponse.FromString(message))
 
-    stream = ConsumeStream(cast(Reading, reading), ManualClock(), send, made, pb.ConsumeResponse)
+    stream = ConsumeStream(cast(FetchService, reading), ManualClock(), send, made, pb.ConsumeResponse)
     for name in (NAME, OTHER):
         stream._wishes.subscribe(name, 0)
     serving = asyncio.ensure_future(stream._serve())
@@ -308,7 +317,7 @@ async def test_bytes_that_are_no_batches_are_told_once_too() -> None:
     async def send(message: bytes) -> None:
         sent.append(pb.ConsumeResponse.FromString(message))
 
-    stream = ConsumeStream(cast(Reading, reading), ManualClock(), send, made, pb.ConsumeResponse)
+    stream = ConsumeStream(cast(FetchService, reading), ManualClock(), send, made, pb.ConsumeResponse)
     for name in (NAME, OTHER):
         stream._wishes.subscribe(name, 0)
     serving = asyncio.ensure_future(stream._serve())

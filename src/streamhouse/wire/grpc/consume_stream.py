@@ -1,31 +1,119 @@
-"""Consuming: streams that read for ever.
+"""Consume streams: what a stream reads, the credit that the client granted, errors of partitions.
 
-Data path   client's wishes -> subscription -> **consuming** -> broker.records.read -> outgoing -> client
-Owns        one stream: what it reads, when it waits, what it tells of partitions that can't be read
-Leaves      positions and credit to `subscription`, messages to `outgoing`, the long poll to the broker
-
-One answer of the broker is sent before the next one is asked for, and a message before the next one is made; so a
-client that doesn't read costs what one read may bring, and no more.
+One response of the broker is sent before the next one is requested, and one message before the next one is built, so a
+client that doesn't read costs the memory of one read.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from streamhouse.broker.reading.fetch import Fetched
 from streamhouse.clock import Clock
-from streamhouse.errors import Overloaded, Retriable, Stopping, StreamhouseError
+from streamhouse.errors import Overloaded, Rejected, Retriable, Stopping, StreamhouseError
 from streamhouse.model.names import TopicPartition
+from streamhouse.wire.grpc.calls import Call, Send
+from streamhouse.wire.grpc.errors import as_message
+from streamhouse.wire.grpc.fetch import (
+    INLINE_BYTES,
+    UNLIMITED,
+    FetchService,
+    Opening,
+    PartitionRecords,
+    ResponseRoom,
+    fill_batches,
+    fill_records,
+    partition_records,
+    while_room,
+)
+from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
+from streamhouse.wire.grpc.requests import number_of, partition_of, resolve_offsets
 
-from .calls import Call, Send
-from .errors import as_message
-from .generated import streamhouse_pb2 as pb
-from .outgoing import Opening, Piece, Room, fill_batches, fill_records, piece_of, while_room
-from .positions import find_starts
-from .reading import INLINE_BYTES, Reading
-from .requests import number_of, partition_of
-from .subscription import Subscription
+
+class Subscription:
+    def __init__(self, *, max_partitions: int, message_bytes: int) -> None:
+        self._max_partitions = max_partitions
+        self._message_bytes = message_bytes
+        self._positions: dict[TopicPartition, int] = {}
+        self._records: int | None = None
+        self._bytes: int | None = None
+        self.client_is_done = False
+        self.changed = asyncio.Event()
+        """Other partitions, credit where there was none, or the client's end: what was decided before is old."""
+
+    def __repr__(self) -> str:
+        return f"<Subscription partitions={len(self._positions)} records={self._records} bytes={self._bytes}>"
+
+    # --- what the client says
+
+    def subscribe(self, name: TopicPartition, offset: int) -> None:
+        if name not in self._positions and len(self._positions) >= self._max_partitions:
+            raise Rejected(f"too many partitions; limit={self._max_partitions} setting=grpc.max_positions")
+        self._positions[name] = offset
+        self.changed.set()
+
+    def drop(self, name: TopicPartition) -> None:
+        if self._positions.pop(name, None) is not None:
+            self.changed.set()
+
+    def grant(self, *, records: int, size_bytes: int) -> None:
+        had_credit = self.has_credit
+        if records:
+            self._records = min(UNLIMITED, (self._records or 0) + records)
+        if size_bytes:
+            self._bytes = min(UNLIMITED, (self._bytes or 0) + size_bytes)
+        if self.has_credit != had_credit:
+            self.changed.set()
+
+    def end(self) -> None:
+        self.client_is_done = True
+        self.changed.set()
+
+    # --- what follows from it
+
+    @property
+    def has_credit(self) -> bool:
+        return (self._records is None or self._records > 0) and (self._bytes is None or self._bytes > 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more can ever be sent."""
+        return self.client_is_done and not (self._positions and self.has_credit)
+
+    @property
+    def wants(self) -> dict[TopicPartition, int]:
+        """What to read next, those first that were not served for longest; nothing without credit."""
+        return dict(self._positions) if self.has_credit else {}
+
+    def is_at(self, name: TopicPartition, offset: int) -> bool:
+        """Whether the client still wants the partition from there."""
+        return self._positions.get(name) == offset
+
+    def room(self) -> ResponseRoom:
+        """What the next message may hold."""
+        return ResponseRoom(
+            records=UNLIMITED if self._records is None else self._records,
+            size_bytes=min(self._message_bytes, UNLIMITED if self._bytes is None else self._bytes),
+        )
+
+    # --- what was done
+
+    def spent(self, *, records: int, size_bytes: int) -> None:
+        if self._records is not None:
+            self._records -= records
+        if self._bytes is not None:
+            self._bytes -= size_bytes
+
+    def moved(self, name: TopicPartition, offset: int) -> None:
+        """So far was sent; the others have their turn first."""
+        if name in self._positions:
+            del self._positions[name]
+            self._positions[name] = offset
+
+    def names(self) -> Iterable[TopicPartition]:
+        return list(self._positions)
+
 
 POLL_S: Final = 30.0
 """How long one read waits for records before it is asked again."""
@@ -37,13 +125,13 @@ Request = pb.ConsumeRequest | pb.ConsumeBatchesRequest
 Response = pb.ConsumeResponse | pb.ConsumeBatchesResponse
 
 
-class Consuming:
-    def __init__(self, reading: Reading, clock: Clock) -> None:
+class ConsumeService:
+    def __init__(self, reading: FetchService, clock: Clock) -> None:
         self._reading = reading
         self._clock = clock
 
     async def consume(self, requests: AsyncIterator[tuple[pb.ConsumeRequest, Call]], send: Send) -> None:
-        async def make(pieces: Sequence[Piece], room: Room) -> bytes:
+        async def make(pieces: Sequence[PartitionRecords], room: ResponseRoom) -> bytes:
             def fill(opening: Opening) -> bytes:
                 response = pb.ConsumeResponse()
                 fill_records(response, while_room(pieces, room), room, opening)
@@ -54,7 +142,7 @@ class Consuming:
         await ConsumeStream(self._reading, self._clock, send, make, pb.ConsumeResponse).run(requests)
 
     async def consume_batches(self, requests: AsyncIterator[tuple[pb.ConsumeBatchesRequest, Call]], send: Send) -> None:
-        async def make(pieces: Sequence[Piece], room: Room) -> bytes:
+        async def make(pieces: Sequence[PartitionRecords], room: ResponseRoom) -> bytes:
             def fill() -> bytes:
                 response = pb.ConsumeBatchesResponse()
                 fill_batches(response, while_room(pieces, room), room)
@@ -72,10 +160,10 @@ class ConsumeStream:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: FetchService,
         clock: Clock,
         send: Send,
-        make: Callable[[Sequence[Piece], Room], Awaitable[bytes]],
+        make: Callable[[Sequence[PartitionRecords], ResponseRoom], Awaitable[bytes]],
         empty: Callable[[], Response],
     ) -> None:
         self._reading = reading
@@ -101,18 +189,18 @@ class ConsumeStream:
 
     async def _listen(self, requests: AsyncIterator[tuple[Request, Call]]) -> None:
         async for request, _ in requests:
-            await self._obey(request)
+            await self._apply_request(request)
         self._wishes.end()
 
-    async def _obey(self, request: Request) -> None:
+    async def _apply_request(self, request: Request) -> None:
         for each in request.unsubscribe:
             self._wishes.drop(partition_of(each.topic, each.partition, "unsubscribe.partition"))
         if request.subscribe:
             limit = self._reading.settings.max_positions
-            starts = await find_starts(self._reading.broker, request.subscribe, limit=limit, field="subscribe")
+            starts = await resolve_offsets(self._reading.broker, request.subscribe, limit=limit, field="subscribe")
             for name, found in starts:
                 if isinstance(found, StreamhouseError):
-                    await self._tell({name: found})
+                    await self._send_error({name: found})
                 else:
                     self._wishes.subscribe(name, found.offset)
         self._wishes.grant(
@@ -148,11 +236,11 @@ class ConsumeStream:
 
     async def _deliver(self, wants: Mapping[TopicPartition, int], found: Sequence[Fetched]) -> None:
         failed = {each.name: each.error for each in found if each.error is not None}
-        pieces: deque[Piece] = deque()
+        pieces: deque[PartitionRecords] = deque()
         for each in found:
             if each.error is None and each.records:
                 try:
-                    pieces.append(piece_of(each, wants[each.name]))
+                    pieces.append(partition_records(each, wants[each.name]))
                 except StreamhouseError as error:  # bytes that are no batches
                     failed[each.name] = error
         if failed:
@@ -165,7 +253,7 @@ class ConsumeStream:
         if not any(each.error is None for each in all_pieces) and (failed or all_pieces):
             await self._clock.sleep(RETRY_S)
 
-    async def _send_all(self, pieces: deque[Piece]) -> None:
+    async def _send_all(self, pieces: deque[PartitionRecords]) -> None:
         """One message after the other, as credit allows; what the client doesn't want any more is left out."""
         wishes = self._wishes
         while pieces := deque(
@@ -180,7 +268,7 @@ class ConsumeStream:
             if not wishes.has_credit:
                 await wishes.changed.wait()
 
-    async def _send_some(self, pieces: deque[Piece]) -> None:
+    async def _send_some(self, pieces: deque[PartitionRecords]) -> None:
         wishes, room = self._wishes, self._wishes.room()
         records, size_bytes = room.records, room.size_bytes
         before = {each.name: each.next_offset for each in pieces}
@@ -217,9 +305,9 @@ class ConsumeStream:
                 self._told[name] = type(error).__name__
             else:
                 self._wishes.drop(name)
-        await self._tell(news)
+        await self._send_error(news)
 
-    async def _tell(self, failed: Mapping[TopicPartition, StreamhouseError]) -> None:
+    async def _send_error(self, failed: Mapping[TopicPartition, StreamhouseError]) -> None:
         if failed:
             message = self._empty()
             for (topic, partition), error in failed.items():

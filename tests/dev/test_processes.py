@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.dev.children import Child, Patience, Program
+from streamhouse.dev.processes import ChildProcess, Program, StopSignals
 from streamhouse.errors import ChildFailed, Stopping
 
 LIMIT_S = 30.0
 
-Start = Callable[..., Child]
+Start = Callable[..., ChildProcess]
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start a shell script and wait until it has said `ready`."""
     children = []
 
-    def started(script: str, patience: Patience | None = None) -> Child:
+    def started(script: str, stop_signals: StopSignals | None = None) -> ChildProcess:
         log = tmp_path / "child.log"
-        child = Child(Program(name="it", command=["/bin/sh", "-c", script], log_path=log), patience)
+        child = ChildProcess(Program(name="it", command=["/bin/sh", "-c", script], log_path=log), stop_signals)
         children.append(child)
         child.start()
         child.wait_until(lambda: "ready" in "".join(child.last_lines()), timeout_s=LIMIT_S)
@@ -50,9 +50,9 @@ def test_a_child_that_does_not_want_to_end_is_killed(start: Start) -> None:
 
 
 def test_nobody_waits_for_a_gentle_end_when_somebody_is_in_a_hurry(start: Start) -> None:
-    patience = Patience()
-    child = start("trap '' TERM; echo ready; while :; do sleep 0.01; done", patience)
-    patience.hurry.set()
+    stop_signals = StopSignals()
+    child = start("trap '' TERM; echo ready; while :; do sleep 0.01; done", stop_signals)
+    stop_signals.hurry.set()
     child.stop(grace_s=3600)
     assert child.ending == "killed by SIGKILL"
 
@@ -72,7 +72,9 @@ def test_ctrl_c_in_a_terminal_is_not_sent_to_a_child(start: Start) -> None:
 def test_a_child_that_fails_to_start_is_quoted_and_earlier_lives_are_not(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "it.log"
     for word in ("first", "second"):
-        child = Child(Program(name="it", command=["/bin/sh", "-c", f"echo the {word} life; exit 3"], log_path=log))
+        child = ChildProcess(
+            Program(name="it", command=["/bin/sh", "-c", f"echo the {word} life; exit 3"], log_path=log)
+        )
         child.start()
         with pytest.raises(ChildFailed, match="it did not start; exit code 3") as raised:
             child.wait_until(lambda: False, timeout_s=LIMIT_S)
@@ -87,9 +89,9 @@ def test_a_child_that_is_never_ready_is_not_waited_for_for_ever(start: Start) ->
 
 
 def test_a_wait_ends_when_nobody_wants_the_child_any_more(start: Start) -> None:
-    patience = Patience()
-    child = start("echo ready; exec sleep 1000", patience)
-    patience.stop.set()
+    stop_signals = StopSignals()
+    child = start("echo ready; exec sleep 1000", stop_signals)
+    stop_signals.stop.set()
     with pytest.raises(Stopping):
         child.wait_until(lambda: False)
 
@@ -97,8 +99,8 @@ def test_a_wait_ends_when_nobody_wants_the_child_any_more(start: Start) -> None:
 PARENT = """
 import sys
 from pathlib import Path
-from streamhouse.dev.children import Child, Program
-child = Child(Program(name="it", command=["/bin/sleep", "1000"], log_path=Path(sys.argv[1])))
+from streamhouse.dev.processes import ChildProcess, Program
+child = ChildProcess(Program(name="it", command=["/bin/sleep", "1000"], log_path=Path(sys.argv[1])))
 child.start()
 print(child.pid, flush=True)
 sys.stdin.read()
@@ -122,7 +124,7 @@ def test_a_child_does_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> No
 
 
 def test_a_child_of_a_thread_lives_on_when_the_thread_has_ended(tmp_path: Path) -> None:
-    child = Child(Program(name="it", command=["/bin/sleep", "1000"], log_path=tmp_path / "log"))
+    child = ChildProcess(Program(name="it", command=["/bin/sleep", "1000"], log_path=tmp_path / "log"))
     thread = threading.Thread(target=child.start)
     thread.start()
     thread.join()

@@ -8,9 +8,8 @@ import pytest
 from streamhouse.errors import Overloaded, StreamhouseError
 from streamhouse.model.record import Acks, Receipt
 from streamhouse.wire.grpc.calls import Call
-from streamhouse.wire.grpc.produce_streams import Share, append_round, sharing
-from streamhouse.wire.grpc.producing import RecordsAim, Results
-from streamhouse.wire.grpc.rounds import answer_in_rounds
+from streamhouse.wire.grpc.produce import RecordsTarget, Results
+from streamhouse.wire.grpc.produce_stream import Share, append_batch, respond_in_batches, sharing
 
 Numbers = AsyncIterator[int]
 
@@ -42,7 +41,7 @@ async def test_every_question_is_answered_in_order_and_no_more_than_the_limit_ar
         await asyncio.sleep(0)
         return asked
 
-    await answer_in_rounds(client.questions(), work, client.take, limit=limit)
+    await respond_in_batches(client.questions(), work, client.take, limit=limit)
     assert client.answers == list(range(100))
     assert client.most_in_flight <= limit
     assert max(rounds) <= limit
@@ -57,7 +56,7 @@ async def test_what_comes_while_a_round_is_worked_on_shares_the_next_one() -> No
             await asyncio.sleep(0)
         return asked
 
-    await answer_in_rounds(client.questions(), work, client.take, limit=50)
+    await respond_in_batches(client.questions(), work, client.take, limit=50)
     assert len(rounds) < 10
 
 
@@ -68,15 +67,15 @@ async def test_work_that_fails_ends_the_stream_and_leaves_no_task() -> None:
         raise ValueError
 
     with pytest.raises(ExceptionGroup):
-        await answer_in_rounds(client.questions(), work, client.take, limit=3)
+        await respond_in_batches(client.questions(), work, client.take, limit=3)
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 # --- sharing
 
 
-def share(topic: str, *items: str, acks: Acks = Acks.WAL, key: str | None = None) -> Share[RecordsAim, str]:
-    return Share(aim=RecordsAim(topic, acks, key), items=list(items), call=Call(1.0, 10), results=[])
+def share(topic: str, *items: str, acks: Acks = Acks.WAL, key: str | None = None) -> Share[RecordsTarget, str]:
+    return Share(aim=RecordsTarget(topic, acks, key), items=list(items), call=Call(1.0, 10), results=[])
 
 
 def test_neighbours_that_want_the_same_share_an_append() -> None:
@@ -96,12 +95,12 @@ def test_neighbours_that_want_the_same_share_an_append() -> None:
 async def test_each_message_gets_its_part_of_the_results() -> None:
     appended: list[tuple[str, list[str]]] = []
 
-    async def append(aim: RecordsAim, items: Sequence[str], call: Call) -> Results:
+    async def append(aim: RecordsTarget, items: Sequence[str], call: Call) -> Results:
         appended.append((aim.topic, list(items)))
         return [Receipt(0, number, 0) for number, _ in enumerate(items)]
 
     shares = [share("a", "1", "2"), share("b", "3"), share("a", "4")]
-    await append_round(shares, append)
+    await append_batch(shares, append)
     assert sorted(appended) == [("a", ["1", "2", "4"]), ("b", ["3"])]
     offsets = [[each.offset for each in share.results if isinstance(each, Receipt)] for share in shares]  # type: ignore[union-attr]
     assert offsets == [[0, 1], [0], [2]]
@@ -110,13 +109,13 @@ async def test_each_message_gets_its_part_of_the_results() -> None:
 async def test_an_append_that_fails_is_told_to_all_who_shared_it_and_to_nobody_else() -> None:
     error = Overloaded("appends", limit_bytes=1, retry_after_s=1)
 
-    async def append(aim: RecordsAim, items: Sequence[str], call: Call) -> Results:
+    async def append(aim: RecordsTarget, items: Sequence[str], call: Call) -> Results:
         if aim.topic == "a":
             raise error
         return [Receipt(0, 0, 0)]
 
     shares = [share("a", "1"), share("a", "2"), share("b", "3")]
-    await append_round(shares, append)
+    await append_batch(shares, append)
     assert [isinstance(each.results, StreamhouseError) for each in shares] == [True, True, False]
 
 
@@ -124,7 +123,7 @@ async def test_messages_to_one_topic_follow_each_other_and_other_topics_do_not_w
     log: list[str] = []
     free = asyncio.Event()
 
-    async def append(aim: RecordsAim, items: Sequence[str], call: Call) -> Results:
+    async def append(aim: RecordsTarget, items: Sequence[str], call: Call) -> Results:
         log.append(f"begin {items[0]}")
         if aim.topic == "a":
             await free.wait()
@@ -133,5 +132,5 @@ async def test_messages_to_one_topic_follow_each_other_and_other_topics_do_not_w
             free.set()
         return [Receipt(0, 0, 0)]
 
-    await append_round([share("a", "1", key="x"), share("a", "2", key="y"), share("b", "3")], append)
+    await append_batch([share("a", "1", key="x"), share("a", "2", key="y"), share("b", "3")], append)
     assert log == ["begin 1", "begin 3", "end 3", "end 1", "begin 2", "end 2"]

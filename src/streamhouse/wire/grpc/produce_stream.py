@@ -1,11 +1,8 @@
-"""Produce streams: message after message is appended, in order, without waiting for each other's answers.
+"""Produce streams: messages are appended in order, several in flight, and answered in order.
 
-Data path   calls -> **produce streams** -> rounds -> producing -> broker.records
-Owns        which messages of a round share an append; that a message which fails says so in its answer
-Leaves      how many are in flight to `rounds`, appending to `producing`
-
-Messages to one place (a topic, or for batches a partition) are appended in their order: neighbours that want the same
-share one append, others follow each other. Different places don't wait for each other within a round.
+Messages that arrive while an append is running are appended together next, so they share its cost (an fsync, a PUT, a
+request to another agent). Messages of one topic (for batches: of one partition) keep their order. Beyond the limit of
+messages in flight the stream is not read, and gRPC's flow control slows the client down.
 """
 
 import asyncio
@@ -17,25 +14,65 @@ from typing import Generic, TypeVar
 import grpc
 
 from streamhouse.errors import StreamhouseError
-
-from .calls import Call, Send
-from .errors import as_message
-from .generated import streamhouse_pb2 as pb
-from .producing import (
-    BatchesAim,
-    Producing,
-    RecordsAim,
+from streamhouse.wire.grpc.calls import Call, Send
+from streamhouse.wire.grpc.errors import as_message
+from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
+from streamhouse.wire.grpc.produce import (
+    BatchesTarget,
+    ProduceService,
+    RecordsTarget,
     Results,
     produced,
     produced_batches,
     read_batches,
     read_records,
 )
-from .rounds import answer_in_rounds
 
-Aim = TypeVar("Aim", RecordsAim, BatchesAim)
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+async def respond_in_batches(
+    requests: AsyncIterator[Request],
+    respond: Callable[[Sequence[Request]], Awaitable[Sequence[Response]]],
+    send: Callable[[Response], Awaitable[None]],
+    *,
+    limit: int,
+) -> None:
+    """Respond to each request with one message, in order; at most `limit` requests are read and not responded to."""
+    slots = asyncio.Semaphore(limit)
+    waiting: asyncio.Queue[Request | None] = asyncio.Queue()  # no longer than there are slots
+
+    async def read() -> None:
+        await slots.acquire()
+        async for request in requests:
+            waiting.put_nowait(request)
+            await slots.acquire()
+        waiting.put_nowait(None)
+
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(read(), name="read")
+        while (first := await waiting.get()) is not None:
+            received = [first, *_take_queued(waiting)]
+            for response in await respond(received):
+                await send(response)
+                slots.release()
+        reading.cancel()
+
+
+def _take_queued(waiting: asyncio.Queue[Request | None]) -> list[Request]:
+    """What has come already; the end of the stream stays in the queue."""
+    found: list[Request] = []
+    while not waiting.empty():
+        if (request := waiting.get_nowait()) is None:
+            waiting.put_nowait(None)
+            break
+        found.append(request)
+    return found
+
+
+Aim = TypeVar("Aim", RecordsTarget, BatchesTarget)
 Item = TypeVar("Item")
-Q = TypeVar("Q")
 Append = Callable[[Aim, Sequence[Item], Call], Awaitable[Results]]
 
 
@@ -49,7 +86,7 @@ class Share(Generic[Aim, Item]):
     results: Results | StreamhouseError | TimeoutError
 
     @classmethod
-    def of(cls, read: Callable[[Q], tuple[Aim, list[Item]]], request: Q, call: Call) -> "Share[Aim, Item]":
+    def of(cls, read: Callable[[Request], tuple[Aim, list[Item]]], request: Request, call: Call) -> "Share[Aim, Item]":
         try:
             aim, items = read(request)
         except StreamhouseError as error:
@@ -58,7 +95,7 @@ class Share(Generic[Aim, Item]):
 
 
 async def records_stream(
-    producing: Producing, requests: AsyncIterator[tuple[pb.ProduceStreamRequest, Call]], send: Send, *, limit: int
+    producing: ProduceService, requests: AsyncIterator[tuple[pb.ProduceStreamRequest, Call]], send: Send, *, limit: int
 ) -> None:
     # Messages are opened as they come, one at a time, so that the loop has a chance in between.
     shares = (Share.of(read_records, request.produce, call) async for request, call in requests)
@@ -66,7 +103,7 @@ async def records_stream(
 
 
 async def batches_stream(
-    producing: Producing,
+    producing: ProduceService,
     requests: AsyncIterator[tuple[pb.ProduceBatchesStreamRequest, Call]],
     send: Send,
     *,
@@ -85,13 +122,13 @@ async def _stream(
     limit: int,
 ) -> None:
     async def work(asked: Sequence[Share[Aim, Item]]) -> list[bytes]:
-        await append_round(asked, append)
+        await append_batch(asked, append)
         return [answer(share) for share in asked]
 
-    await answer_in_rounds(shares, work, send, limit=limit)
+    await respond_in_batches(shares, work, send, limit=limit)
 
 
-async def append_round(shares: Sequence[Share[Aim, Item]], append: Append[Aim, Item]) -> None:
+async def append_batch(shares: Sequence[Share[Aim, Item]], append: Append[Aim, Item]) -> None:
     """Append what these messages want; each learns what became of it."""
     places: dict[object, list[Share[Aim, Item]]] = {}
     for share in shares:
@@ -115,7 +152,7 @@ async def _append_place(shares: Sequence[Share[Aim, Item]], append: Append[Aim, 
             for each in together:
                 each.results = error
         else:
-            _hand_out(results, together)
+            _fill_responses(results, together)
 
 
 def sharing(shares: Sequence[Share[Aim, Item]]) -> Iterator[list[Share[Aim, Item]]]:
@@ -132,14 +169,14 @@ def _is_alone(share: Share[Aim, Item]) -> bool:
     return share.aim is not None and share.aim.idempotency_key is not None
 
 
-def _hand_out(results: Results, together: Sequence[Share[Aim, Item]]) -> None:
+def _fill_responses(results: Results, together: Sequence[Share[Aim, Item]]) -> None:
     position = 0
     for each in together:
         each.results = results[position : position + len(each.items)]
         position += len(each.items)
 
 
-def _records_answer(share: Share[RecordsAim, Item]) -> bytes:
+def _records_answer(share: Share[RecordsTarget, Item]) -> bytes:
     try:
         message = pb.ProduceStreamResponse(produced=produced(_good(share.results)))
     except (StreamhouseError, TimeoutError) as error:
@@ -147,7 +184,7 @@ def _records_answer(share: Share[RecordsAim, Item]) -> bytes:
     return message.SerializeToString()
 
 
-def _batches_answer(share: Share[BatchesAim, Item]) -> bytes:
+def _batches_answer(share: Share[BatchesTarget, Item]) -> bytes:
     try:
         message = pb.ProduceBatchesStreamResponse(produced=produced_batches(_good(share.results)))
     except (StreamhouseError, TimeoutError) as error:

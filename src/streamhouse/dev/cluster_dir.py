@@ -1,9 +1,6 @@
-"""Folder: where a local cluster keeps what it needs to come back.
+"""Directory of a local cluster: lock, secrets, environment file, logs and data.
 
-    DIR/lock  DIR/secrets.json  DIR/env  DIR/logs/*.log  DIR/postgres/  DIR/s3/  DIR/agents/N/
-
-Owns        the names in it; that one cluster uses it at a time; the secrets of its servers
-Leaves      what is in the servers' folders to them
+DIR/lock  DIR/secrets.json  DIR/env  DIR/logs/*.log  DIR/postgres/  DIR/s3/  DIR/agents/N/
 """
 
 import fcntl
@@ -25,7 +22,7 @@ class Secrets:
     s3: str
 
 
-class ClusterFolder:
+class ClusterDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
 

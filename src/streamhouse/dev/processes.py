@@ -1,15 +1,14 @@
-"""Children: processes that we start, wait for, stop, and that never outlive us.
+"""ChildProcess processes that end with their parent, and free ports of loopback.
 
-Owns        starting in a process group of its own (Ctrl-C in a terminal is ours to pass on), the log file, the wait
-            until a child is ready, stopping gently and then for good, the end of children whose parent was killed
-Leaves      what is started, and when it is ready, to `postgres`, `s3` and `agents`
-
-Where the system isn't Linux, a parent that is killed with SIGKILL leaves its children behind.
+A child has its own process group (Ctrl-C is passed on by the parent) and a log file; it is stopped by SIGTERM, then by
+SIGKILL. On systems other than Linux, a parent killed with SIGKILL leaves its children behind.
 """
 
 import ctypes
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from streamhouse.clock import SystemClock
 from streamhouse.errors import ChildFailed, Stopping
@@ -57,24 +56,24 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StopSignals:
     """How whoever waits is interrupted: `stop` ends the wait for something to start, `hurry` that for a gentle end."""
 
     stop: threading.Event = field(default_factory=threading.Event)
     hurry: threading.Event = field(default_factory=threading.Event)
 
 
-class Child:
+class ChildProcess:
     """One process, which can be started again after it ended."""
 
-    def __init__(self, program: Program, patience: Patience | None = None) -> None:
+    def __init__(self, program: Program, stop_signals: StopSignals | None = None) -> None:
         self.program = program
-        self._patience = patience or Patience()
+        self._stop_signals = stop_signals or StopSignals()
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
     def __repr__(self) -> str:
-        return f"<Child {self.program.name} {self._process.pid if self._process else 'down'}>"
+        return f"<ChildProcess {self.program.name} {self._process.pid if self._process else 'down'}>"
 
     @property
     def pid(self) -> int:
@@ -125,7 +124,7 @@ class Child:
 
     def pause(self) -> None:
         """Wait a moment, while somebody still wants this child."""
-        if self._patience.stop.wait(POLL_S):
+        if self._stop_signals.stop.wait(POLL_S):
             raise Stopping(f"stopped before {self.program.name} was ready")
 
     def failed(self, text: str) -> ChildFailed:
@@ -153,7 +152,7 @@ class Child:
     def wait_to_stop(self, grace_s: float) -> None:
         """Wait for the end that was asked for; then it is no longer asked."""
         deadline = clock.monotonic() + grace_s
-        while self.running and clock.monotonic() < deadline and not self._patience.hurry.is_set():
+        while self.running and clock.monotonic() < deadline and not self._stop_signals.hurry.is_set():
             with suppress(subprocess.TimeoutExpired):
                 self._wait(POLL_S)
         self.kill()
@@ -188,3 +187,43 @@ def _end_with_parent(number: signal.Signals) -> Callable[[], None] | None:
             os._exit(1)
 
     return ask
+
+
+LOOPBACK: Final = "127.0.0.1"
+# Below those that the system gives to outgoing connections, also with SeaweedFS's offset of 10,000.
+_RANGE: Final = range(11_000, 21_000)
+
+
+class Reservation:
+    """Free ports of loopback, held until all are chosen, so that none is chosen twice."""
+
+    def __init__(self) -> None:
+        self._held: list[socket.socket] = []
+        self._chance = random.SystemRandom()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._held:
+            each.close()
+
+    def take(self, *, offset: int = 0) -> int:
+        """A port that is free, together with its neighbour at `offset`."""
+        while True:
+            port = self._chance.choice(_RANGE)
+            if self.hold(port) and (offset == 0 or self.hold(port + offset)):
+                return port
+
+    def hold(self, port: int) -> bool:
+        """Whether the port is free; if so, it is ours for now."""
+        probe = socket.socket()
+        self._held.append(probe)
+        try:
+            # As listeners do it: connections of an earlier process that are still fading away are no obstacle.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+            probe.listen(1)  # two that are only bound would not be in each other's way
+        except (OSError, OverflowError):
+            return False
+        return True

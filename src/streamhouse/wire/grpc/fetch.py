@@ -1,32 +1,31 @@
-"""Outgoing: what was read becomes messages of bounded size.
+"""Fetch and FetchBatches, and messages of bounded size for everything that reads.
 
-Data path   broker.records.read -> **outgoing** -> messages to the client
-Owns        how much goes into one message, where reading goes on behind it, what waits for the next message
-Leaves      reading to the broker, batches to `format`, credit to `subscription`
-
-Batches are opened one at a time, when their turn comes, and only as far as `OPENED_BYTES` and `OPENED_OBJECTS`: what
-waits for a client is no larger than it was read, but for that. A batch that has more is opened again for the rest.
-All of it is plain and synchronous, so that it can be done in a thread.
+Batches are decoded one at a time, up to `OPENED_BYTES` and `OPENED_OBJECTS`, when they are next; a batch with more is
+decoded again for the rest. Building a message is synchronous, so that large ones can be built in a thread.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from streamhouse.broker.decoder import Stored, stored_in
-from streamhouse.broker.reading.fetch import Fetched
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.decoder import Stored, stored_in, stored_together
+from streamhouse.broker.reading.fetch import Fetched, Wanted
+from streamhouse.config import GrpcSettings
 from streamhouse.errors import BatchTooLarge, Retriable, StreamhouseError
 from streamhouse.format.batch import read_header, spans
 from streamhouse.format.records import MAX_RECORD_HEADERS, iterate_batch
 from streamhouse.format.rewriting import batches_of
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
+from streamhouse.wire.grpc.calls import Call
+from streamhouse.wire.grpc.errors import as_message
+from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
+from streamhouse.wire.grpc.requests import number_of, resolve_offsets
 
-from .errors import as_message
-from .generated import streamhouse_pb2 as pb
-
+UNLIMITED: Final = 2**62
 MESSAGE_OBJECTS: Final = 100_000
 """Records and headers that one message may have, however small they are."""
 
@@ -45,7 +44,7 @@ class Opening(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Room:
+class ResponseRoom:
     """What may still go into a message."""
 
     records: int
@@ -67,7 +66,7 @@ class Room:
 
 
 @dataclass(slots=True, kw_only=True)
-class Piece:
+class PartitionRecords:
     """What was read of one partition and is not sent yet."""
 
     name: TopicPartition
@@ -84,7 +83,7 @@ class Piece:
     def is_sent(self) -> bool:
         return not self.batches and not self.opened
 
-    def take_records(self, room: Room, opening: Opening) -> Iterator[StoredRecord]:
+    def take_records(self, room: ResponseRoom, opening: Opening) -> Iterator[StoredRecord]:
         """Records for one message, as many as it has room for, and one at least."""
         while not room.is_full and not self.is_sent:
             if not self.opened:
@@ -116,7 +115,7 @@ class Piece:
         if not opened:
             self.next_offset = max(self.next_offset, self.opened_end)
 
-    def take_batches(self, room: Room) -> Iterator[bytes]:
+    def take_batches(self, room: ResponseRoom) -> Iterator[bytes]:
         """Batches for one message, as many as it has room for, and one at least."""
         while not room.is_full and self.batches:
             batch = self.batches.popleft()
@@ -132,10 +131,10 @@ class Piece:
         self.error = error
 
 
-def piece_of(found: Fetched, offset: int) -> Piece:
+def partition_records(found: Fetched, offset: int) -> PartitionRecords:
     """What was read from `offset` on."""
     batches = [batch for buffer in found.records for batch in batches_of(buffer)]
-    return Piece(
+    return PartitionRecords(
         name=found.name,
         next_offset=offset,
         high_watermark=found.high_watermark,
@@ -158,7 +157,7 @@ def _some(records: Iterator[StoredRecord]) -> tuple[list[StoredRecord], bool]:
     return some, True
 
 
-def fitting(records: list[StoredRecord], room: Room) -> tuple[int, int]:
+def fitting(records: list[StoredRecord], room: ResponseRoom) -> tuple[int, int]:
     """How many of the first records fit, and their bytes; the last one may go beyond."""
     most = min(room.records, room.objects)
     among = records[:most] if most < len(records) else records
@@ -176,7 +175,10 @@ def _size_bytes(record: StoredRecord) -> int:
 
 
 def fill_records(
-    response: pb.FetchResponse | pb.ConsumeResponse, pieces: Iterable[Piece], room: Room, opening: Opening
+    response: pb.FetchResponse | pb.ConsumeResponse,
+    pieces: Iterable[PartitionRecords],
+    room: ResponseRoom,
+    opening: Opening,
 ) -> None:
     """Put into the response what it has room for, one entry per piece; a piece that can't be opened says why.
 
@@ -208,7 +210,9 @@ def fill_records(
 
 
 def fill_batches(
-    response: pb.FetchBatchesResponse | pb.ConsumeBatchesResponse, pieces: Iterable[Piece], room: Room
+    response: pb.FetchBatchesResponse | pb.ConsumeBatchesResponse,
+    pieces: Iterable[PartitionRecords],
+    room: ResponseRoom,
 ) -> None:
     """Put into the response what it has room for, one entry per piece."""
     for piece in pieces:
@@ -220,9 +224,91 @@ def fill_batches(
         part.next_offset = piece.next_offset
 
 
-def while_room(pieces: Iterable[Piece], room: Room) -> Iterator[Piece]:
+def while_room(pieces: Iterable[PartitionRecords], room: ResponseRoom) -> Iterator[PartitionRecords]:
     """The first pieces, until there is no room for more."""
     for piece in pieces:
         if room.is_full:
             return
         yield piece
+
+
+INLINE_BYTES: Final = 64 * 1024
+"""A message is made on the event loop of no more than this, and only if nothing of it is compressed."""
+
+OF_DEADLINE: Final = 0.8
+"""Share of the time that is left to a call after which it stops waiting for records and answers."""
+
+Request = TypeVar("Request", pb.FetchRequest, pb.FetchBatchesRequest)
+Response = TypeVar("Response", pb.FetchResponse, pb.FetchBatchesResponse)
+T = TypeVar("T")
+
+
+class FetchService:
+    def __init__(self, settings: GrpcSettings, broker: Broker) -> None:
+        self.settings = settings
+        self.broker = broker
+
+    async def fetch(self, request: pb.FetchRequest, call: Call) -> pb.FetchResponse:
+        room = ResponseRoom(
+            records=number_of(request.max_records, "max_records") or UNLIMITED, size_bytes=self._max_bytes(request)
+        )
+        wants, found, failed = await self._read(request, call)
+        pieces = [partition_records(each, wants[each.name]) for each in found if each.error is None]
+
+        def fill(opening: Opening) -> pb.FetchResponse:
+            response = pb.FetchResponse()
+            fill_records(response, pieces, room, opening)
+            return response
+
+        return _with_errors(await self.open(pieces, fill), failed)
+
+    async def open(self, pieces: Iterable[PartitionRecords], work: Callable[[Opening], T]) -> T:
+        """What `work` makes of the batches of pieces. Raises `Overloaded` where there is no memory for it now."""
+        decoder = self.broker.decoder
+        stored = stored_together(piece.stored for piece in pieces)
+
+        def act(limit_bytes: int) -> T:
+            return work(Opening(limit_bytes, decoder.max_headers, may_grow=limit_bytes < decoder.limit_bytes))
+
+        return await decoder.run(stored, act, inline_bytes=INLINE_BYTES)
+
+    async def fetch_batches(self, request: pb.FetchBatchesRequest, call: Call) -> pb.FetchBatchesResponse:
+        room = ResponseRoom(records=UNLIMITED, size_bytes=self._max_bytes(request))
+        wants, found, failed = await self._read(request, call)
+        response = pb.FetchBatchesResponse()
+        fill_batches(
+            response, [partition_records(each, wants[each.name]) for each in found if each.error is None], room
+        )
+        return _with_errors(response, failed)
+
+    def _max_bytes(self, request: Request) -> int:
+        asked = number_of(request.max_bytes, "max_bytes") or self.settings.fetch_bytes
+        return min(asked, self.settings.max_message_bytes)
+
+    async def _read(
+        self, request: Request, call: Call
+    ) -> tuple[Mapping[TopicPartition, int], list[Fetched], Mapping[TopicPartition, StreamhouseError]]:
+        """What was asked for, what was found, and what failed."""
+        wait_s = min(number_of(request.max_wait_ms, "max_wait_ms") / 1000, call.timeout_s * OF_DEADLINE)
+        min_bytes = number_of(request.min_bytes, "min_bytes")
+        limit, max_bytes = self.settings.max_positions, self._max_bytes(request)
+        starts = await resolve_offsets(self.broker, request.positions, limit=limit)
+        failed = {name: found for name, found in starts if isinstance(found, StreamhouseError)}
+        wants = {name: found.offset for name, found in starts if not isinstance(found, StreamhouseError)}
+        found = await self.read(
+            wants, max_bytes=max_bytes, min_bytes=max(1, min_bytes) if wait_s else 0, max_wait_s=wait_s
+        )
+        failed |= {each.name: each.error for each in found if each.error is not None}
+        return wants, found, failed
+
+    async def read(
+        self, wants: Mapping[TopicPartition, int], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[Fetched]:
+        wanted = [Wanted(name, offset, max_bytes) for name, offset in wants.items()]
+        return await self.broker.records.read(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+
+
+def _with_errors(response: Response, failed: Mapping[TopicPartition, StreamhouseError]) -> Response:
+    for (topic, partition), error in failed.items():
+        response.partitions.add(topic=topic, partition=partition, next_offset=-1, error=as_message(error))
+    return response

@@ -1,0 +1,231 @@
+"""Administration over gRPC: topics, partitions and offsets; consumer groups and their lag; agents and producer ids."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from streamhouse import __version__
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.cluster.oversight import AgentStatus, PartitionStatus
+from streamhouse.broker.groups.calls import OffsetToCommit, Outcomes
+from streamhouse.broker.records.lag import Standing
+from streamhouse.config import Address
+from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.model.group import OFFSETS_TOPIC
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.topic import Topic, topic_values
+from streamhouse.wire.grpc.calls import Call
+from streamhouse.wire.grpc.errors import as_message
+from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
+from streamhouse.wire.grpc.requests import Start, named, resolve_offsets
+
+
+class TopicAdmin:
+    def __init__(self, broker: Broker, *, limit: int) -> None:
+        self._broker = broker
+        self._limit = limit
+
+    async def create(self, request: pb.CreateTopicRequest, _: Call) -> pb.CreateTopicResponse:
+        topic = await self._broker.create_topic(
+            named(request.name, "name"),
+            partitions=request.partitions if request.HasField("partitions") else None,
+            overrides=dict(request.config),
+            dry_run=request.dry_run,
+        )
+        return pb.CreateTopicResponse(topic=topic_message(topic))
+
+    async def list_all(self, request: pb.ListTopicsRequest, _: Call) -> pb.ListTopicsResponse:
+        topics = await self._broker.topics()
+        shown = [each for each in topics if request.include_internal or each.name != OFFSETS_TOPIC]
+        return pb.ListTopicsResponse(topics=map(topic_message, shown))
+
+    async def describe(self, request: pb.DescribeTopicRequest, _: Call) -> pb.DescribeTopicResponse:
+        await self._broker.catalogue.renew()
+        topic = await self._broker.topic(named(request.name, "name"))
+        found = await self._broker.oversight.partitions([topic])
+        return pb.DescribeTopicResponse(
+            topic=topic_message(topic),
+            effective_config=topic_values(topic.overrides, self._broker.catalogue.dynamic.topic_defaults),
+            partitions=map(partition_message, found),
+        )
+
+    async def alter(self, request: pb.AlterTopicRequest, _: Call) -> pb.AlterTopicResponse:
+        """The settings first: if they are refused, nothing has happened."""
+        name, administration = named(request.name, "name"), self._broker.administration
+        topic = await self._broker.topic(name)
+        if contradictory := set(request.set_config) & set(request.unset_config):
+            raise Rejected(f"a setting can't be set and unset; field=unset_config names={sorted(contradictory)}")
+        if request.set_config or request.unset_config:
+            topic = await administration.alter_topic(name, lambda old: _changed(old, request), dry_run=request.dry_run)
+        if request.HasField("partitions"):
+            topic = await administration.grow_topic(name, request.partitions, dry_run=request.dry_run)
+        return pb.AlterTopicResponse(topic=topic_message(topic))
+
+    async def delete(self, request: pb.DeleteTopicRequest, _: Call) -> pb.DeleteTopicResponse:
+        await self._broker.delete_topic(await self._broker.topic(named(request.name, "name")))
+        return pb.DeleteTopicResponse()
+
+    async def partitions(self, request: pb.ListPartitionsRequest, _: Call) -> pb.ListPartitionsResponse:
+        topics = [await self._broker.topic(request.topic)] if request.topic else await self._broker.topics()
+        found = await self._broker.oversight.partitions(topics)
+        return pb.ListPartitionsResponse(partitions=map(partition_message, found))
+
+    async def offsets(self, request: pb.ListOffsetsRequest, _: Call) -> pb.ListOffsetsResponse:
+        starts = await resolve_offsets(self._broker, request.positions, limit=self._limit, or_end=False)
+        return pb.ListOffsetsResponse(offsets=map(offset_message, starts))
+
+
+def _changed(old: Mapping[str, str], request: pb.AlterTopicRequest) -> Mapping[str, str]:
+    kept = {name: value for name, value in old.items() if name not in request.unset_config}
+    return kept | dict(request.set_config)
+
+
+def topic_message(topic: Topic) -> pb.Topic:
+    return pb.Topic(
+        name=topic.name,
+        topic_id=str(topic.topic_id),
+        partitions=topic.partitions,
+        config=topic.overrides,
+        created_at_ms=topic.created_at_ms,
+    )
+
+
+def partition_message(status: PartitionStatus) -> pb.Partition:
+    return pb.Partition(
+        topic=status.name.topic,
+        partition=status.name.partition,
+        leader=status.leader.node_id if status.leader is not None else None,
+        owner=status.owner.node_id if status.owner is not None else None,
+        epoch=status.state.epoch,
+        log_start=status.log_start,
+        flushed_end=status.flushed_end,
+        high_watermark=status.high_watermark,
+        size_bytes=status.size_bytes,
+    )
+
+
+def offset_message(start: Start) -> pb.FoundOffset:
+    topic, partition = start.name
+    if isinstance(start.found, StreamhouseError):
+        return pb.FoundOffset(
+            topic=topic, partition=partition, offset=-1, timestamp_ms=-1, leader_epoch=-1, error=as_message(start.found)
+        )
+    return pb.FoundOffset(
+        topic=topic,
+        partition=partition,
+        offset=start.found.offset,
+        timestamp_ms=start.found.timestamp_ms,
+        leader_epoch=start.found.leader_epoch,
+    )
+
+
+UNKNOWN: Final = -1
+
+
+def _part(found: Standing) -> pb.PartitionLag:
+    committed = found.committed
+    part = pb.PartitionLag(
+        topic=found.name.topic,
+        partition=found.name.partition,
+        committed_offset=UNKNOWN if committed is None else committed.offset,
+        metadata="" if committed is None else committed.metadata,
+        end_offset=UNKNOWN if found.end is None else found.end,
+        lag=UNKNOWN if found.lag is None else found.lag,
+    )
+    if found.error is not None:
+        part.error.CopyFrom(as_message(found.error))
+    return part
+
+
+def _raise_first(outcomes: Outcomes) -> None:
+    for error in outcomes.values():
+        if error is not None:
+            raise error
+
+
+class GroupAdmin:
+    def __init__(self, broker: Broker, *, limit: int) -> None:
+        self._broker = broker
+        self._limit = limit
+
+    async def list_all(self, request: pb.ListGroupsRequest, _: Call) -> pb.ListGroupsResponse:
+        found = sorted(await self._broker.records.groups(), key=lambda each: each.group_id)
+        return pb.ListGroupsResponse(
+            groups=[
+                pb.Group(group_id=each.group_id, state=each.state, protocol_type=each.protocol_type) for each in found
+            ]
+        )
+
+    async def describe(self, request: pb.DescribeGroupRequest, _: Call) -> pb.DescribeGroupResponse:
+        group = await self._broker.records.describe_group(named(request.group_id, "group_id"))
+        return pb.DescribeGroupResponse(
+            group=pb.Group(group_id=group.group_id, state=group.state, protocol_type=group.protocol_type),
+            protocol=group.protocol,
+            members=[
+                pb.GroupMember(
+                    member_id=each.member_id,
+                    instance_id=each.instance_id or "",
+                    client_id=each.client_id,
+                    client_host=each.client_host,
+                )
+                for each in group.members
+            ],
+        )
+
+    async def lag(self, request: pb.GetGroupLagRequest, _: Call) -> pb.GetGroupLagResponse:
+        found = await self._broker.records.lag(named(request.group_id, "group_id"))
+        parts = list(map(_part, found))
+        return pb.GetGroupLagResponse(partitions=parts, total_lag=sum(max(0, each.lag) for each in parts))
+
+    async def reset(self, request: pb.ResetGroupRequest, _: Call) -> pb.ResetGroupResponse:
+        """All of it or nothing: a position that can't be found fails the call before anything is committed."""
+        group_id = named(request.group_id, "group_id")
+        starts = await resolve_offsets(self._broker, request.positions, limit=self._limit)
+        offsets: dict[TopicPartition, OffsetToCommit] = {}
+        for name, found in starts:
+            if isinstance(found, StreamhouseError):
+                raise found
+            offsets[name] = OffsetToCommit(offset=found.offset)
+        if not request.dry_run:
+            _raise_first(await self._broker.records.commit(group_id, offsets))
+        return pb.ResetGroupResponse(offsets=map(offset_message, starts))
+
+    async def delete(self, request: pb.DeleteGroupRequest, _: Call) -> pb.DeleteGroupResponse:
+        await self._broker.records.delete_group(named(request.group_id, "group_id"))
+        return pb.DeleteGroupResponse()
+
+
+class ClusterAdmin:
+    def __init__(self, broker: Broker, *, cluster_id: str, address: Address) -> None:
+        self._broker = broker
+        self._cluster_id = cluster_id
+        self._address = address
+
+    async def agents(self, request: pb.ListAgentsRequest, _: Call) -> pb.ListAgentsResponse:
+        return pb.ListAgentsResponse(agents=map(self._message, await self._broker.oversight.agents()))
+
+    async def cluster(self, request: pb.GetClusterRequest, _: Call) -> pb.GetClusterResponse:
+        return pb.GetClusterResponse(
+            cluster_id=self._cluster_id,
+            version=__version__,
+            agents=map(self._message, await self._broker.oversight.agents()),
+            bootstrap_servers=",".join(str(each.kafka) for each in self._broker.agents()),
+        )
+
+    async def allocate_producer_id(
+        self, request: pb.AllocateProducerIdRequest, _: Call
+    ) -> pb.AllocateProducerIdResponse:
+        return pb.AllocateProducerIdResponse(producer_id=await self._broker.allocate_producer_id(), producer_epoch=0)
+
+    def _message(self, status: AgentStatus) -> pb.Agent:
+        session = status.session
+        return pb.Agent(
+            node_id=session.node_id,
+            session_id=session.session_id,
+            kafka=str(session.kafka),
+            http=str(session.http),
+            grpc=str(self._address) if status.is_asked else "",  # sessions don't tell each other
+            state=status.condition,
+            started_at_ms=session.started_at_ms,
+            partitions=status.partitions,
+            asked=status.is_asked,
+        )

@@ -1,0 +1,275 @@
+"""A changed query is told from one that only looks different: by its rows for a view, by its state for a pipeline."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from streamhouse.format.statement_options import Watermark
+from streamhouse.model.pipeline import Shape, loses_place
+from streamhouse.model.table import Connector, Table
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.sql.binding import Bound, bind, check
+from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.sql.shapes import Rows, shape_of
+from tests.spark.sql.fakes import FakeDoor, columns, topic
+
+pytestmark = pytest.mark.spark
+
+ORDERS = topic("orders", id="BIGINT", amount="DOUBLE", country="STRING", at="TIMESTAMP", tags="ARRAY<STRING>")
+PAYMENTS = topic("payments", id="BIGINT", paid="DOUBLE", at="TIMESTAMP")
+PRODUCTS = topic("products", id="BIGINT", price="DOUBLE", name="STRING")
+PRICES = topic("prices", id="BIGINT", price="DOUBLE", name="STRING")
+TABLES = (ORDERS, PAYMENTS, PRODUCTS, PRICES)
+READING = Reading(agents="127.0.0.1:1")
+
+
+class Shaper:
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._catalogue = Catalogue("x", door=FakeDoor(*TABLES))
+
+    def bound(self, text: str, reading: Reading = READING) -> Bound:
+        return check(self._spark, text, self._catalogue, reading)
+
+    def view(self, text: str, *, key: tuple[str, ...] = ("k",), reading: Reading = READING) -> Shape:
+        bound = self.bound(text, reading)
+        return shape_of(bound.frame, bound.reads, rows=Rows(key=key))
+
+    def pipeline(self, text: str, reading: Reading = READING) -> Shape:
+        bound = self.bound(text, reading)
+        return shape_of(bound.frame, bound.reads)
+
+
+@pytest.fixture
+def shape(spark: SparkSession) -> Shaper:
+    return Shaper(spark)
+
+
+SUMS = "SELECT country AS k, sum(amount) AS s, count(*) AS n FROM STREAM(orders) WHERE amount > 0 GROUP BY country"
+WITH = """WITH big AS (SELECT id AS i, country AS c, amount AS a FROM STREAM(orders) WHERE amount > 10)
+    SELECT c AS k, sum(a) AS s FROM big GROUP BY c"""
+JOIN = """SELECT o.id AS k, o.amount, p.paid FROM STREAM(orders) o JOIN STREAM(payments) p
+    ON o.id = p.id AND p.paid > 1 WHERE o.amount > 5"""
+LOOKUP = "SELECT o.id AS k, p.name FROM STREAM(orders) o JOIN products p ON o.id = p.id"
+WINDOW = "SELECT window(at, '1 minute') AS k, count(*) AS n FROM STREAM(orders) GROUP BY 1"
+UNION = "SELECT id AS k, amount FROM STREAM(orders) UNION ALL SELECT id, paid FROM STREAM(payments) WHERE paid > 1"
+ROWS = "SELECT id AS k, CASE WHEN amount > 5 THEN 'big' ELSE 'small' END AS size FROM STREAM(orders) WHERE amount > 0"
+SELF = """WITH o AS (SELECT id, amount, at FROM STREAM(orders))
+    SELECT a.id AS k, a.amount AS s FROM o a JOIN o b ON a.id = b.id"""
+SUBQUERY = "SELECT id AS k, amount FROM STREAM(orders) WHERE id IN (SELECT id FROM products WHERE price > 3)"
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        (SUMS, SUMS.replace("FROM STREAM", "-- all of them\n FROM  STREAM")),
+        (SUMS, SUMS.replace("country", "o.country").replace("STREAM(orders)", "STREAM(orders) AS o")),
+        (SUMS, SUMS.replace("amount > 0", "(amount > 0)").replace("count(*)", "COUNT(1)")),
+        (SUMS.replace("> 0", "> 0 AND id > 1"), SUMS.replace("amount > 0", "id > 1 AND amount > 0")),
+        (WITH, WITH.replace("big", "large")),
+        (WITH, WITH.replace("amount AS a", "amount AS b").replace("sum(a)", "sum(b)")),
+        (WITH, WITH.replace("id AS i, ", "")),  # nobody uses it
+        (WITH, WITH.replace("WITH big", "WITH unused AS (SELECT 1), big")),
+        (
+            WITH,
+            """SELECT c AS k, sum(a) AS s FROM (SELECT country AS c, amount AS a FROM STREAM(orders)
+               WHERE amount > 10) GROUP BY c""",
+        ),
+        (WINDOW, WINDOW.replace("1 minute", "60 seconds")),
+        (JOIN, JOIN.replace("o.", "x.").replace("orders) o", "orders) x")),
+        (JOIN, JOIN.replace("o.id = p.id AND p.paid > 1", "p.paid > 1 AND o.id = p.id")),
+        (SUBQUERY, SUBQUERY.replace("SELECT id FROM products", "SELECT p.id FROM products p")),
+        ("SELECT id AS k, rand() AS r FROM STREAM(orders)",) * 2,
+        ("SELECT id AS k, transform(tags, x -> upper(x)) AS t FROM STREAM(orders)",) * 2,
+        ("SELECT id AS k, t FROM STREAM(orders) LATERAL VIEW explode(tags) a AS t",) * 2,
+    ],
+)
+def test_what_only_looks_different_goes_on(shape: Shaper, text: str, other: str) -> None:
+    assert loses_place(shape.view(text), shape.view(other)) is None
+    assert loses_place(shape.pipeline(text), shape.pipeline(other)) is None
+
+
+BELOW_STATE = [
+    (SUMS, SUMS.replace("> 0", "> 6")),
+    (SUMS, SUMS.replace("amount > 0", "id > 0")),
+    (SUMS, SUMS.replace("> 0", ">= 0")),
+    (SUMS, SUMS.replace("sum(amount)", "sum(amount * 2)")),
+    (SUMS, SUMS.replace("sum(amount)", "sum(CAST(amount AS INT))")),
+    (SUMS, SUMS.replace("sum(amount)", "sum(DISTINCT amount)")),
+    (SUMS, SUMS.replace("sum(amount)", "sum(amount) FILTER (WHERE id > 1)")),
+    (SUMS, SUMS.replace("country", "upper(country)")),
+    (SUMS, SUMS.replace("sum(amount) AS s, count(*) AS n", "count(*) AS n, sum(amount) AS s")),
+    (SUMS + " HAVING country = 'de'", SUMS + " HAVING country = 'fr'"),  # Spark moves it below the aggregate
+    (f"SELECT k, s FROM ({SUMS})", f"SELECT k, n AS s FROM ({SUMS})"),  # Spark leaves out what nobody uses
+    (WITH, WITH.replace("> 10", "> 11")),
+    (WITH, WITH.replace("amount AS a", "id AS a")),
+    (WINDOW, WINDOW.replace("1 minute", "2 minutes")),
+    (WINDOW, WINDOW.replace("'1 minute'", "'1 minute', '30 seconds'")),
+    (JOIN, JOIN.replace("paid > 1", "paid > 2")),
+    (JOIN, JOIN.replace("amount > 5", "amount > 6")),
+    (JOIN, JOIN.replace("JOIN", "LEFT JOIN")),
+    (SELF, SELF.replace("a.amount", "b.amount")),
+    (
+        SUMS.replace("orders)", "orders) JOIN products USING (id)"),
+        SUMS.replace("orders)", "orders) JOIN prices USING (id)"),
+    ),
+    (
+        SUMS.replace("WHERE", "WHERE id IN (SELECT id FROM products WHERE price > 3) AND"),
+        SUMS.replace("WHERE", "WHERE id IN (SELECT id FROM products WHERE price > 4) AND"),
+    ),
+    (
+        SUMS.replace("WHERE", "WHERE amount > (SELECT max(price) FROM products) AND"),
+        SUMS.replace("WHERE", "WHERE amount > (SELECT min(price) FROM products) AND"),
+    ),
+    (
+        f"SELECT DISTINCT k, s FROM ({ROWS.replace('size', 's')})",
+        f"SELECT DISTINCT k, s FROM ({ROWS.replace('size', 's').replace('> 5', '> 6')})",
+    ),
+    ("SELECT id AS k FROM STREAM(orders) LIMIT 3", "SELECT id AS k FROM STREAM(orders) LIMIT 4"),
+    (
+        "SELECT country AS k, count(*) FROM STREAM(orders) GROUP BY ROLLUP (country, id)",
+        "SELECT country AS k, count(*) FROM STREAM(orders) GROUP BY CUBE (country, id)",
+    ),
+    (
+        f"SELECT k, count(*) FROM ({UNION}) GROUP BY k",
+        f"SELECT k, count(*) FROM ({UNION.replace('> 1', '> 2')}) GROUP BY k",
+    ),
+    (
+        SUMS.replace("STREAM(orders)", "STREAM(orders) WATERMARK at DELAY OF INTERVAL 1 MINUTE"),
+        SUMS.replace("STREAM(orders)", "STREAM(orders) WATERMARK at DELAY OF INTERVAL 2 MINUTES"),
+    ),
+    (
+        "SELECT k, v, count(*) FROM (SELECT id AS k, explode(tags) AS v FROM STREAM(orders)) GROUP BY k, v",
+        "SELECT k, v, count(*) FROM (SELECT id AS k, explode_outer(tags) AS v FROM STREAM(orders)) GROUP BY k, v",
+    ),
+    (
+        "SELECT id % 2 AS k, max(CASE WHEN amount > 5 THEN 'a' ELSE 'b' END) FROM STREAM(orders) GROUP BY 1",
+        "SELECT id % 2 AS k, max(CASE WHEN amount > 5 THEN 'a' ELSE 'c' END) FROM STREAM(orders) GROUP BY 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "other"), BELOW_STATE)
+def test_a_query_never_goes_on_with_the_state_of_another(shape: Shaper, text: str, other: str) -> None:
+    assert loses_place(shape.pipeline(text), shape.pipeline(other)) is not None
+    assert loses_place(shape.view(text), shape.view(other)) is not None
+
+
+ABOVE_STATE = [
+    (SUMS, SUMS.replace("sum(amount) AS s", "sum(amount) * 2 AS s")),
+    (SUMS, SUMS.replace("AS n", "AS m")),
+    (SUMS + " HAVING count(*) > 1", SUMS + " HAVING count(*) > 2"),
+    (LOOKUP, LOOKUP.replace("products", "prices")),
+    (LOOKUP, LOOKUP.replace("o.id = p.id", "o.id = p.id + 1")),
+    (UNION, UNION.replace("> 1", "> 2")),
+    (ROWS, ROWS.replace("> 0", "> 6")),
+    (ROWS, ROWS.replace("'big'", "'large'")),
+    (ROWS, ROWS.replace("> 5", "> 7")),
+    (SUBQUERY, SUBQUERY.replace("> 3", "> 4")),
+    (SUBQUERY, SUBQUERY.replace("id IN", "id NOT IN")),
+    (
+        SUBQUERY.replace(
+            "id IN (SELECT id FROM products WHERE", "EXISTS (SELECT 1 FROM products p WHERE p.id = orders.id AND"
+        ),
+        SUBQUERY.replace(
+            "id IN (SELECT id FROM products WHERE", "EXISTS (SELECT 1 FROM products p WHERE p.id > orders.id AND"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "other"), ABOVE_STATE)
+def test_rows_of_another_query_dont_stay_in_a_view(shape: Shaper, text: str, other: str) -> None:
+    why = loses_place(shape.view(text), shape.view(other))
+    assert why is not None
+    assert why.startswith("it is another query; was=")
+    assert loses_place(shape.pipeline(text), shape.pipeline(other)) is None
+
+
+def test_the_key_of_a_view_is_part_of_it(shape: Shaper) -> None:
+    assert loses_place(shape.view(ROWS, key=("k",)), shape.view(ROWS, key=("k", "size"))) is not None
+
+
+def test_a_reason_shows_what_has_changed(shape: Shaper) -> None:
+    why = loses_place(shape.view(SUMS), shape.view(SUMS.replace("> 0", "> 6"))) or ""
+    assert "was=Filter (amount > cast(0 as double)) is=Filter (amount > cast(6 as double))" in why
+
+
+def test_a_watermark_of_the_options_counts_where_there_is_state(shape: Shaper) -> None:
+    late, later = (replace(READING, watermarks=(Watermark(column="at", delay=each),)) for each in ("1 hour", "2 hours"))
+    assert loses_place(shape.view(SUMS, reading=late), shape.view(SUMS, reading=later)) is not None
+    assert loses_place(shape.view(ROWS, reading=late), shape.view(ROWS, reading=later)) is None
+
+
+def test_a_name_that_stands_for_another_place_is_another_stream(spark: SparkSession) -> None:
+    def of(table: Table, text: str, *, is_same_text: bool = True) -> str | None:
+        old, new = (Catalogue("x", door=FakeDoor(*TABLES[1:], each)) for each in (ORDERS, table))
+        bounds = (check(spark, text, each, READING) for each in (old, new))
+        one, other = (shape_of(bound.frame, bound.reads) for bound in bounds)
+        return loses_place(one, other, is_same_text=is_same_text)
+
+    assert "orders=topic other" in (
+        of(replace(ORDERS, options={"topic": "other"}), "SELECT id FROM STREAM(orders)") or ""
+    )
+    assert of(replace(ORDERS, options={"topic": "orders"}), SUMS, is_same_text=False) is None
+
+
+def test_a_view_without_a_stream_keeps_nothing(shape: Shaper) -> None:
+    old, new = (shape.view(f"SELECT id AS k FROM orders WHERE amount > {n}") for n in (1, 2))
+    assert old.keeps_nothing
+    assert loses_place(old, new) is None
+
+
+@pytest.mark.parametrize("text", [SUMS, WITH, JOIN, LOOKUP, WINDOW, UNION, ROWS, SELF, SUBQUERY])
+def test_frames_that_run_have_the_shape_of_those_that_are_validated(spark: SparkSession, text: str) -> None:
+    catalogue = Catalogue("x", door=FakeDoor(*TABLES))
+    reading = replace(READING, watermarks=(Watermark(column="at", delay="1 hour"),))
+    one, other = (each(spark, text, catalogue, reading) for each in (check, bind))
+    assert shape_of(one.frame, one.reads) == shape_of(other.frame, other.reads)
+    assert shape_of(one.frame, one.reads, rows=Rows()) == shape_of(other.frame, other.reads, rows=Rows())
+
+
+def test_columns_that_a_table_has_got_since_are_nothing_to_a_query_that_uses_others(spark: SparkSession) -> None:
+    more = replace(ORDERS, columns=(*(ORDERS.columns or ()), *columns(note="STRING")))
+    shapes = []
+    for table in (ORDERS, more):
+        bound = check(spark, WITH, Catalogue("x", door=FakeDoor(table)), READING)
+        shapes.append(shape_of(bound.frame, bound.reads, rows=Rows()))
+    assert shapes[0] == shapes[1]
+
+
+def test_a_function_in_python_is_known_by_its_code(spark: SparkSession) -> None:
+    def signature(body: str) -> str:
+        scope: dict[str, Any] = {}
+        exec(body, scope)
+        made = F.udf(scope["f"], "int")
+        frame = spark.readStream.format("rate").load().groupBy(made("value").alias("k")).count()
+        return shape_of(frame, named=False).signature
+
+    one = signature("limit = 3\ndef f(x):\n    return x % limit\n")
+    assert one == signature("# a comment\n\nlimit = 3\n\ndef f(x):\n    # another\n    return x % limit\n")
+    assert one != signature("limit = 4\ndef f(x):\n    return x % limit\n")
+    assert one != signature("limit = 3\ndef f(x):\n    return x + limit\n")
+
+
+def test_a_shape_of_an_earlier_version_is_compared_by_what_it_has(shape: Shaper) -> None:
+    new = shape.view(SUMS)
+    old = Shape(streams=new.streams, state=new.state)
+    assert loses_place(old, new, is_same_text=True) is None
+    assert "another version" in (loses_place(old, new) or "")
+    assert loses_place(replace(old, state=()), new, is_same_text=True) is not None
+    rows = shape.pipeline(ROWS)
+    assert loses_place(Shape(streams=rows.streams), rows) is None
+
+
+def test_a_table_in_files_is_known_by_its_path(spark: SparkSession) -> None:
+    def of(path: str) -> Shape:
+        files = Table(name="products", connector=Connector.FILES, columns=PRODUCTS.columns, options={"path": path})
+        bound = check(spark, LOOKUP, Catalogue("x", door=FakeDoor(ORDERS, files)), READING)
+        return shape_of(bound.frame, bound.reads, rows=Rows())
+
+    assert of("/a").tables == ("products=files /a",)
+    assert loses_place(of("/a"), of("/b"), is_same_text=True) is not None
