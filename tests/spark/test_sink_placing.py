@@ -14,7 +14,8 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.clock import Ids
 from streamhouse.errors import CommitRefused, Misconfigured, Unavailable, UnknownTopic
 from streamhouse.model.placing import QueryId
-from streamhouse.spark.placing import FRESH_S, Commit, Placed, PlacingAgents
+from streamhouse.spark.placing import FRESH_S, Commit, Placed, PlacingAgents, RunRow, SegmentRow
+from streamhouse.spark.segment_merge import plan_merge
 from streamhouse.spark.sink import BatchWriter, Destination, Written, batch_writer, place, stream_writer
 from streamhouse.spark.write_options import Identity, WriteOptions
 from streamhouse.stores.objects.base import Refused
@@ -283,3 +284,64 @@ async def test_an_answer_about_a_topic_holds_for_a_moment() -> None:
     clock.now += FRESH_S + 0.1
     await asked.target("a", timeout_s=1)
     assert http.asked == 2
+
+
+# --- commits of many runs
+
+
+@pytest.fixture(scope="module")
+def strict_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
+    """An agent that takes few runs in one commit."""
+    with LiveAgent(tmp_path_factory.mktemp("strict") / "data", "--set", "placing.max_runs=6") as running:
+        yield running
+
+
+def keyed(destination: Destination, task: int, of: Identity) -> Written:
+    numbers = range(task * 40, task * 40 + 40)
+    columns = {"key": [f"k{number % 40}" for number in numbers], "value": [str(number) for number in numbers]}
+    return destination.write(iter([pa.record_batch(columns)]), of)
+
+
+def test_a_commit_of_more_runs_than_agents_take_is_merged_before_it_is_asked_for(strict_agent: LiveAgent) -> None:
+    schema = StructType().add("key", StringType()).add("value", StringType())
+    with SyncClient(strict_agent.http) as client:
+        client.topics.create("many", partitions=4)
+        options = WriteOptions(agents=strict_agent.http, topic="many", commit_timeout_s=10)
+        destination, of = Destination.find(options, schema, overwrite=False), identity()
+        written = [keyed(destination, task, of) for task in range(5)]
+        assert sum(len(segment.runs) for message in written for segment in message.segments) == 20
+        placed = place(options, written)
+        assert placed is not None
+        assert len(placed.placed) == 4
+        again = place(options, [keyed(destination, task, of) for task in range(5)])
+        assert again is not None
+        assert again.replayed
+        by_key: dict[str, list[int]] = {}
+        for record in client.consume("many", until="end"):
+            by_key.setdefault((record.key or b"").decode(), []).append(int(record.text()))
+    assert sorted(number for numbers in by_key.values() for number in numbers) == list(range(200))
+    assert all(numbers == sorted(numbers) for numbers in by_key.values())
+
+
+def test_a_commit_that_can_not_be_made_smaller_is_refused_before_anything_is_stored(strict_agent: LiveAgent) -> None:
+    schema = StructType().add("key", StringType()).add("value", StringType())
+    with SyncClient(strict_agent.http) as client:
+        client.topics.create("wide", partitions=8)
+        options = WriteOptions(agents=strict_agent.http, topic="wide", commit_timeout_s=10)
+        destination = Destination.find(options, schema, overwrite=False)
+        of = identity()
+        with pytest.raises(CommitRefused, match=r"partitions=7 limit=6 setting=placing\.max_runs do="):
+            keyed(destination, 0, of)
+    assert not [path for path in strict_agent.data.rglob("*") if of.query in str(path)]
+
+
+def test_segments_are_merged_no_further_than_need_be() -> None:
+    def segment(number: int, size_bytes: int) -> SegmentRow:
+        runs = tuple(RunRow("t", partition, 1, 0, 1, 0, 1, 0, 1, 0) for partition in range(10))
+        return SegmentRow(f"s{number}", size_bytes, 0, runs)
+
+    small = [segment(number, 1 << 20) for number in range(64)]
+    assert [len(group) for group in plan_merge(small, max_runs=40)] == [16] * 4
+    assert [len(group) for group in plan_merge(small, max_runs=20)] == [32] * 2
+    with pytest.raises(CommitRefused, match="maxOffsetsPerTrigger"):
+        plan_merge([segment(number, 1 << 28) for number in range(4)], max_runs=39)

@@ -121,8 +121,11 @@ class _Topic(msgspec.Struct, frozen=True):
     effective_settings: dict[str, str]
 
 
-class _Store(msgspec.Struct, frozen=True):
+class CommitPlace(msgspec.Struct, frozen=True):
+    """Where segments are to be stored, and how many runs one commit may have; None: the agents don't say."""
+
     store: str
+    max_commit_runs: int | None = None
 
 
 class Connected(NamedTuple):
@@ -151,7 +154,7 @@ class PlacingAgents:
         self._clock = clock
         self._ids = ids
         self._targets: dict[str, tuple[float, Target]] = {}
-        self._store: tuple[float, str] | None = None
+        self._place: tuple[float, CommitPlace] | None = None
         self._latest: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -167,13 +170,13 @@ class PlacingAgents:
             self._targets[topic] = known
         return known[1]
 
-    async def store_url(self, *, timeout_s: float) -> str:
-        """Where segments are to be stored."""
-        if self._store is None or self._clock.monotonic() > self._store[0]:
+    async def commit_place(self, *, timeout_s: float) -> CommitPlace:
+        """Where segments are to be stored, and what a commit may have."""
+        if self._place is None or self._clock.monotonic() > self._place[0]:
             ask = self._http.ask
             answer = await self._patiently(lambda: ask("POST", "/v1/read-plans", body={"topics": []}), timeout_s)
-            self._store = self._clock.monotonic() + STORE_FRESH_S, _decoded(answer, _Store).store
-        return self._store[1]
+            self._place = self._clock.monotonic() + STORE_FRESH_S, _decoded(answer, CommitPlace)
+        return self._place[1]
 
     async def _find_target(self, topic: str, timeout_s: float) -> Target:
         path = f"/v1/topics/{quote(topic, safe='')}"

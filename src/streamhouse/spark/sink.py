@@ -29,6 +29,7 @@ from streamhouse.model.replay import RECORDS
 from streamhouse.spark.objects import Opened, opened
 from streamhouse.spark.placing import Commit, FenceRow, Placed, SegmentRow, Target, connected
 from streamhouse.spark.progress import BatchOffsets, local_reader, read_batch_offsets
+from streamhouse.spark.segment_merge import merge_segments, plan_merge
 from streamhouse.spark.settling import settled
 from streamhouse.spark.write_columns import check_schema
 from streamhouse.spark.write_options import Identity, WriteOptions
@@ -53,6 +54,7 @@ class Destination:
     options: WriteOptions
     store: str
     target: Target | None
+    max_runs: int | None = None
 
     @staticmethod
     def find(options: WriteOptions, schema: StructType, *, overwrite: bool) -> "Destination":
@@ -62,7 +64,8 @@ class Destination:
         loop, agents = connected(options.agents)
         timeout_s = options.commit_timeout_s
         target = None if options.topic is None else loop.run(agents.target(options.topic, timeout_s=timeout_s))
-        return Destination(options=options, store=loop.run(agents.store_url(timeout_s=timeout_s)), target=target)
+        found = loop.run(agents.commit_place(timeout_s=timeout_s))
+        return Destination(options=options, store=found.store, target=target, max_runs=found.max_commit_runs)
 
     def write(self, batches: Iterator[pa.RecordBatch], identity: Identity) -> Written:
         """What a task does."""
@@ -74,6 +77,7 @@ class Destination:
             put=_put_into(opened(self.store)),
             clock=SystemClock(),
             ids=Ids(),
+            max_partitions=self.max_runs,
         )
         return Written(identity, writer.write(batches))
 
@@ -127,7 +131,7 @@ def place(options: WriteOptions, messages: Sequence[WriterCommitMessage | None])
     commit = Commit(
         query=query,
         epoch=epoch,
-        segments=segments,
+        segments=_fitting(options, Identity(query, epoch), segments),
         progress=_progress(options, offsets),
         fence=None if options.fence is None else FenceRow(*options.fence),
         covers=covers or f"{RECORDS}{sum(run.records for segment in segments for run in segment.runs)}",
@@ -146,6 +150,22 @@ def _progress(options: WriteOptions, offsets: BatchOffsets | None) -> Any:
     if options.progress is not None:
         return msgspec.json.decode(options.progress)
     return None if offsets is None or options.progress_from is None else offsets.progress
+
+
+def _fitting(options: WriteOptions, identity: Identity, segments: Sequence[SegmentRow]) -> Sequence[SegmentRow]:
+    """The segments, or fewer that hold the same where agents wouldn't take so many runs in one commit."""
+    loop, agents = connected(options.agents)
+    found = loop.run(agents.commit_place(timeout_s=options.commit_timeout_s))
+    runs = [run for segment in segments for run in segment.runs]
+    if found.max_commit_runs is None or len(runs) <= found.max_commit_runs:
+        return segments
+    groups = plan_merge(segments, max_runs=found.max_commit_runs)
+    timeout_s = options.commit_timeout_s
+    topics = {run.topic for run in runs}
+    topic_ids = {topic: loop.run(agents.target(topic, timeout_s=timeout_s)).topic_id for topic in topics}
+    store = opened(found.store)
+    merged = merge_segments(store.store, groups, topic_ids, identity, clock=SystemClock(), ids=Ids())
+    return store.loop.run(merged)
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -9,12 +9,12 @@ Invariant   every try of a task writes objects of its own; nobody reads them bef
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 from streamhouse.clock import Clock, Ids
-from streamhouse.errors import InvalidRecord, InvalidTimestamp, RecordTooLarge, UnknownTopic
+from streamhouse.errors import CommitRefused, InvalidRecord, InvalidTimestamp, RecordTooLarge, UnknownTopic
 from streamhouse.format.column_batches import ColumnBatch, encode_columns, finished, partition_rows
 from streamhouse.format.compression import Codec
 from streamhouse.format.keys import placed_segment_key
@@ -77,6 +77,7 @@ class TaskWriter:
         put: Put,
         clock: Clock,
         ids: Ids,
+        max_partitions: int | None = None,
     ) -> None:
         self._options = options
         self._identity = identity
@@ -84,6 +85,7 @@ class TaskWriter:
         self._put = put
         self._clock = clock
         self._ids = ids
+        self._max_partitions = max_partitions
         self._runs: dict[TopicPartition, _Run] = {}
         self._run_bytes = 0
         self._turns: dict[str, int] = {}
@@ -135,6 +137,7 @@ class TaskWriter:
         run = self._runs.get(name)
         if run is None:
             run = self._runs[name] = _Run(target, made.partition)
+            self._check_partitions()
         batch = smaller(made, self._options.codec, base_offset=run.end, append_time_ms=append_time_ms)
         if len(batch) > target.config.max_message_bytes:
             raise RecordTooLarge(
@@ -145,6 +148,14 @@ class TaskWriter:
         run.batches.append(batch)
         run.end += made.records
         self._run_bytes += len(batch)
+
+    def _check_partitions(self) -> None:
+        """Every partition is a run at least: whatever is merged, such a commit would be refused."""
+        if self._max_partitions is not None and len(self._runs) > self._max_partitions:
+            raise CommitRefused(
+                f"the commit would be too large; partitions={len(self._runs)} limit={self._max_partitions}"
+                " setting=placing.max_runs do=raise the setting, or write to fewer partitions at once"
+            )
 
     def _end_segment(self) -> None:
         """Begin to store what has come together, once what was begun before is stored: memory has a bound."""
@@ -209,7 +220,16 @@ def smaller(made: ColumnBatch, codec: Codec, *, base_offset: int, append_time_ms
     return finished(made, codec=Codec.NONE, base_offset=base_offset, append_time_ms=append_time_ms)
 
 
-def segment_row(key: str, encoded: EncodedSegment, runs: Iterable[_Run], *, created_at_ms: int) -> SegmentRow:
+class StoredRun(Protocol):
+    """A partition's part of a segment, before it was encoded."""
+
+    @property
+    def name(self) -> TopicPartition: ...
+
+    def input(self) -> RunInput: ...
+
+
+def segment_row(key: str, encoded: EncodedSegment, runs: Iterable[StoredRun], *, created_at_ms: int) -> SegmentRow:
     names: Mapping[PartitionId, TopicPartition] = {run.input().partition: run.name for run in runs}
     rows = [
         RunRow(

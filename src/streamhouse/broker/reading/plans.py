@@ -88,6 +88,7 @@ class ReadPlans:
         self._questions = asyncio.Semaphore(self._settings.questions_at_once)
         self.store_url = doors.store_url
         self.grace_s = doors.settings.retention.grace_s
+        self.max_commit_runs = doors.settings.placing.max_runs
 
     def __repr__(self) -> str:
         return f"<ReadPlans store={self.store_url}>"

@@ -70,10 +70,14 @@ class PartitionPlanView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadPlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """`store` names the object store, without credentials. Objects stay for `grace_s` at least, whatever happens."""
+    """`store` names the object store, without credentials. Objects stay for `grace_s` at least, whatever happens.
+
+    `max_commit_runs` is for those who store objects there: how many runs `POST /v1/commits` takes at once.
+    """
 
     store: str
     grace_s: float
+    max_commit_runs: int
     partitions: list[PartitionPlanView]
     next: str | None
 
@@ -103,6 +107,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             ReadPlanView(
                 store=broker.plans.store_url,
                 grace_s=broker.plans.grace_s,
+                max_commit_runs=broker.plans.max_commit_runs,
                 partitions=[_view(each) for each in plan.partitions],
                 next=write_place(plan.next),
             )
