@@ -36,6 +36,10 @@ async def view_part(store: MetadataStore, *rows: tuple[object, object], batch: i
     return replace(whole, **told)  # type: ignore[arg-type]
 
 
+def version(time: int, partition: int = 0, offset: int = 0, *, by: str = "t") -> str:
+    return f"{by}{time:016X}{partition:08X}{offset:016X}{0:08X}"
+
+
 async def tell(store: MetadataStore, *rows: tuple[object, object], batch: int = 0, **told: object) -> ViewState:
     return await store.change_view(await view_part(store, *rows, batch=batch, **told), max_rows=ROOM)
 
@@ -112,6 +116,34 @@ class ViewContract(MetadataScene):
         assert await sums(kept) == {1: 10, 2: 20, 3: 30}
         await tell(kept, (1, 99), part=2, parts=3)
         assert await sums(kept) == {1: 10, 2: 20, 3: 30}
+
+    async def test_an_older_version_of_a_row_changes_nothing(self, kept: MetadataStore) -> None:
+        async def versions(batch: int, *rows: tuple[int, int, str | None]) -> None:
+            upserts = tuple(ViewRow(key=(key,), row={"id": key, "sum": n}, version=text) for key, n, text in rows)
+            state = await tell(kept, batch=batch, upserts=upserts)
+            assert state.rows == len(await sums(kept))
+
+        await versions(0, (1, 10, version(5)), (2, 20, version(5, 1, 7)), (3, 30, None))
+        await versions(
+            1, (1, 11, version(4, 9, 9)), (2, 21, version(5, 0, 8)), (3, 31, version(1)), (4, 40, version(1))
+        )
+        assert await sums(kept) == {1: 10, 2: 20, 3: 31, 4: 40}
+        joined = version(1) + version(0)[1:]
+        await versions(2, (1, 12, version(5)), (2, 22, version(5, 1, 8)), (3, 32, version(0)), (4, 41, joined))
+        assert await sums(kept) == {1: 12, 2: 22, 3: 31, 4: 41}
+        await versions(3, (1, 13, None), (2, 23, version(6)))
+        assert await sums(kept) == {1: 13, 2: 23, 3: 31, 4: 41}
+
+    async def test_in_one_partition_the_offset_decides_where_the_version_says_so(self, kept: MetadataStore) -> None:
+        async def told(batch: int, n: int, text: str) -> object:
+            await tell(kept, batch=batch, upserts=(ViewRow(key=(1,), row={"id": 1, "sum": n}, version=text),))
+            return (await sums(kept))[1]
+
+        assert await told(0, 10, version(9, 3, 1, by="o")) == 10
+        assert await told(1, 11, version(5, 3, 2, by="o")) == 11
+        assert await told(2, 12, version(7, 3, 1, by="o")) == 11
+        assert await told(3, 13, version(4, 4, 9, by="o")) == 11
+        assert await told(4, 14, version(6, 4, 0, by="o")) == 14
 
     async def test_a_complete_batch_replaces_all_rows_with_its_last_part(self, kept: MetadataStore) -> None:
         await tell(kept, (1, 10), (2, 20))

@@ -50,6 +50,11 @@ def test_typed_columns_are_named_with_a_prefix() -> None:
     )
 
 
+def test_filters_on_fields_of_the_records_themselves_say_nothing_of_the_log() -> None:
+    filters = [EqualTo(("_partition",), 1), GreaterThanOrEqual(("_offset",), 5)]
+    assert push(filters, prefix="_", own={"_offset"}) == Pushed(partitions=frozenset({1}))
+
+
 def test_spans_are_narrowed_and_empty_ones_left_out() -> None:
     spans = [
         Span(TopicPartition("a", 0), 0, 10),

@@ -20,8 +20,16 @@ ViewKey = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRow:
+    """`version`: of which record it was made, so that an older row of its key never replaces it.
+
+    `t` or `o`, then for each record 16 hex digits of its time, 8 of its partition, 16 of its offset and 8 of its topic,
+    the newest record first. By offset where both begin with `o` and are of one partition, else by all of it. None: the
+    row that comes last replaces. Rows that are read have none.
+    """
+
     key: ViewKey
     row: Mapping[str, Any]
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from streamhouse.spark.fields import PREFIX
 from streamhouse.spark.options import ReadOptions
 from streamhouse.spark.planning import plan_batch
 from streamhouse.spark.pushing import NOTHING, push
@@ -31,7 +30,8 @@ class BatchReader(DataSourceReader):
 
     def _push(self, filters: Iterable[Filter]) -> list[Filter]:
         filters = list(filters)
-        self._pushed = push(filters, prefix=PREFIX if self._options.typed else "")
+        prefix = self._options.metadata_prefix if self._options.typed else ""
+        self._pushed = push(filters, prefix=prefix, own=self._output.own)
         return filters
 
     def partitions(self) -> list[SplitPartition]:

@@ -22,8 +22,6 @@ from pyspark.sql.types import (
 
 from streamhouse.errors import Misconfigured
 
-PREFIX: Final = "_"
-"""Before the names of these columns, where records have columns of their own."""
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 TYPES: Final[Mapping[str, DataType]] = {
     "key": BinaryType(),

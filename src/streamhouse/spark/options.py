@@ -32,6 +32,8 @@ LATEST: Final = -1
 
 _SUBSCRIPTIONS: Final = ("topic", "subscribe", "subscribePattern", "assign")
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
+PREFIX: Final = "_"
+"""Before the names of columns about a record, where records have columns of their own."""
 _KNOWN: Final = (
     *_SUBSCRIPTIONS,
     "agents",
@@ -54,6 +56,7 @@ _KNOWN: Final = (
     "includeHeaders",
     "schema",
     "decodeErrors",
+    "metadataPrefix",
 )
 # Of jobs that come from Kafka's connector: what they tune isn't here.
 _WITHOUT_MEANING: Final = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix", "path", "checkpointlocation")
@@ -123,6 +126,8 @@ class ReadOptions:
     """Records that can't be decoded are told of in columns; otherwise they fail the read."""
     keep_values: bool = False
     """All others have their bytes in these columns, too."""
+    metadata_prefix: str = PREFIX
+    """Before the names of columns about a record, where records have columns of their own."""
 
     @property
     def typed_topic(self) -> str:
@@ -171,6 +176,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
         typed=_is_typed(options),
         keep_errors=_decode_errors(options) != "fail",
         keep_values=_decode_errors(options) == "bytes",
+        metadata_prefix=_metadata_prefix(options),
     )
 
 
@@ -318,3 +324,12 @@ def _decode_errors(options: Mapping[str, str]) -> str:
     if text != "fail" and not _is_typed(options):
         raise Misconfigured("nothing is decoded; option=decodeErrors do=set schema=registry, or leave it out")
     return text
+
+
+def _metadata_prefix(options: Mapping[str, str]) -> str:
+    prefix = options.get("metadataprefix", PREFIX)
+    if not prefix:
+        raise Misconfigured("a prefix has at least one character; option=metadataPrefix do=give one, such as _record_")
+    if prefix != PREFIX and not _is_typed(options):
+        raise Misconfigured("names have no prefix; option=metadataPrefix do=set schema=registry, or leave it out")
+    return prefix

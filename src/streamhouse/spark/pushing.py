@@ -5,7 +5,7 @@ Owns        which filters say something here, and how they narrow
 Leaves      the filters themselves to Spark, which judges every row again: narrowing may be generous, never wrong
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -56,12 +56,15 @@ class Pushed:
 NOTHING: Final = Pushed()
 
 
-def push(filters: Iterable[Filter], *, prefix: str = "") -> Pushed:
-    """What filters, all of which hold, say together. Columns may be named with a prefix."""
+def push(filters: Iterable[Filter], *, prefix: str = "", own: Set[str] = frozenset()) -> Pushed:
+    """What filters, all of which hold, say together. Columns may be named with a prefix.
+
+    `own`: columns of the records themselves, which say nothing of the log, whatever their names.
+    """
     pushed = NOTHING
     for each in filters:
         attribute: tuple[str, ...] = getattr(each, "attribute", ())
-        if len(attribute) == 1 and attribute[0].startswith(prefix):
+        if len(attribute) == 1 and attribute[0].startswith(prefix) and attribute[0] not in own:
             narrow = _NARROW.get(attribute[0].removeprefix(prefix))
             pushed = narrow(pushed, each) if narrow is not None else pushed
     return pushed

@@ -42,8 +42,12 @@ class StreamhouseSource(DataSource):
         options = read_options(dict(self.options), streaming=None)
         if not options.typed:
             return record_schema(include_headers=options.include_headers)
-        headers, errors = options.include_headers, options.keep_errors
-        columns = _part("typed").typed_schema(_latest(options), include_headers=headers, keep_errors=errors)
+        columns = _part("typed").typed_schema(
+            _latest(options),
+            include_headers=options.include_headers,
+            keep_errors=options.keep_errors,
+            prefix=options.metadata_prefix,
+        )
         return cast(StructType, columns)
 
     def reader(self, schema: StructType) -> "BatchReader":
@@ -78,5 +82,5 @@ def _output(options: ReadOptions, schema: StructType) -> Any:
         check_schema(schema)
         return output(columns=schema)
     typed = _latest(options)
-    _part("typed").check_typed(schema, typed, keep_errors=options.keep_errors)
+    _part("typed").check_typed(schema, typed, keep_errors=options.keep_errors, prefix=options.metadata_prefix)
     return output(columns=schema, typed=typed)

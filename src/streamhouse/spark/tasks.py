@@ -39,6 +39,15 @@ class Output:
     columns: StructType
     typed: "ReaderSchema | None" = None
 
+    @property
+    def own(self) -> frozenset[str]:
+        """The columns that are fields of records, whatever their names."""
+        return (
+            frozenset()
+            if self.typed is None
+            else frozenset(import_module("streamhouse.spark.typed").own_types(self.typed))
+        )
+
     def shape(self, options: ReadOptions) -> Shaping:
         if self.typed is None:
             return Shape.of(self.columns)
@@ -50,6 +59,7 @@ class Output:
             options.agents,
             keep_errors=options.keep_errors,
             keep_values=options.keep_values,
+            prefix=options.metadata_prefix,
         )
         return cast(Shaping, made)
 

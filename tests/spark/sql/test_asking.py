@@ -91,5 +91,5 @@ def test_a_registered_topic_is_read_by_its_schema(
     kept = connector.read(
         bound.frame.sparkSession, bound.reads[0].table, Reading(agents=agent.http, keeps_undecodable=True)
     )
-    (wrong,) = kept.where("_error IS NOT NULL").collect()
-    assert (wrong["_key"], bytes(wrong["_value"]), wrong["id"]) == ("2", b"no schema", None)
+    (wrong,) = kept.where("_sh_error IS NOT NULL").collect()
+    assert (wrong["_key"], bytes(wrong["_sh_value"]), wrong["id"]) == ("2", b"no schema", None)

@@ -180,7 +180,7 @@ def test_undecodable_records_come_when_they_are_wanted(bound: Binder) -> None:
     (read,) = found.reads
     frame = connector.read(
         found.frame.sparkSession, read.table, Reading(agents=bound.agents, keeps_undecodable=True)
-    ).where("_error IS NOT NULL")
+    ).where("_sh_error IS NOT NULL")
     rows = sorted(tuple(row) for row in frame.collect())
     assert [(row[0], row[1], bytes(row[3])) for row in rows] == [
         (None, "bad-1", b"not JSON"),

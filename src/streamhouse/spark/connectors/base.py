@@ -24,7 +24,8 @@ class Reading:
 
     `keeps_undecodable`: rows that can't be decoded come too, with `_error` and `_value` (their bytes) set and the
     table's own columns null; otherwise they are left out. Other rows may have their bytes as well, and have them with
-    `keeps_values`. `watermarks` go to streams that have such a column.
+    `keeps_values`. `watermarks` go to streams that have such a column. `with_versions`: topics have a column
+    `record_order.VERSION` besides.
     """
 
     agents: str
@@ -33,6 +34,7 @@ class Reading:
     keeps_undecodable: bool = False
     keeps_values: bool = False
     watermarks: tuple[Watermark, ...] = ()
+    with_versions: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

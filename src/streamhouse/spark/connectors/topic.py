@@ -26,6 +26,7 @@ from streamhouse.format.statement_options import starting_time_ms
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column, Table
 from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors.record_order import VERSION, version_of
 from streamhouse.spark.connectors.topic_sink import topic_of, write_stream
 
 __all__ = ["ABOUT", "ERROR", "VALUE", "about", "read", "read_stream", "write_stream"]
@@ -46,12 +47,16 @@ ABOUT: Final[Mapping[str, str]] = {
 }
 """What is known of every record, besides its value; `_deleted`: that it has none, and so ends its key."""
 DELETED: Final = "_deleted"
-ERROR: Final = "_error"
-VALUE: Final = "_value"
+ERROR: Final = "_sh_error"
+VALUE: Final = "_sh_value"
+"""Of rows that can't be decoded; no record has a field of such a name."""
 NOT_JSON: Final = "the value is not JSON"
 OTHER_JSON: Final = "the value is JSON, but not an object with columns of these types"
 
 _IN_SOURCE: Final = {**ABOUT, "_key": "BINARY"}
+_PREFIX: Final = "_sh_"
+"""Before names of columns about a record, where the source decodes records: no field of theirs has such a name."""
+_ORDERING: Final = ("timestamp", "partition", "offset")
 _CORRUPT: Final = "_sh_corrupt"
 _OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 
@@ -106,9 +111,13 @@ def _rows(reader: DataFrameReader | DataStreamReader, table: Table, reading: Rea
     fmt = table.options.get("format", JSON)
     if fmt == REGISTRY:
         return _registry(reader, table, own, reading)
-    wanted = [column.name for column in columns if column.name in ABOUT]
-    needs_value = bool(own) or DELETED in wanted or reading.keeps_undecodable
-    frame = _loaded(reader, [name for name in wanted if name != DELETED], with_value=needs_value)
+    wanted = [column.name[1:] for column in columns if column.name in ABOUT]
+    needs_value = bool(own) or DELETED[1:] in wanted or reading.keeps_undecodable
+    wanted += _ORDERING if reading.with_versions else ()
+    loaded = dict.fromkeys(name for name in wanted if name != DELETED[1:])
+    frame = _loaded(reader, list(loaded), with_value=needs_value)
+    if reading.with_versions:
+        frame = frame.withColumn(VERSION, version_of(topic_of(table), *_ORDERING))
     if fmt == RAW:
         return _raw(frame, table, own, keeps=reading.keeps_undecodable)
     return _json(frame, table, own, keeps=reading.keeps_undecodable)
@@ -122,7 +131,7 @@ def _known_columns(table: Table) -> tuple[Column, ...]:
 
 def _loaded(reader: DataFrameReader | DataStreamReader, wanted: list[str], *, with_value: bool) -> DataFrame:
     """Records as they are; where nothing of them is wanted but their number, the partition costs nothing."""
-    fields = [f"{quote_identifier(name[1:])} {_IN_SOURCE[name]}" for name in wanted]
+    fields = [f"{quote_identifier(name)} {_IN_SOURCE[f'_{name}']}" for name in wanted]
     fields += ["value BINARY"] if with_value else []
     return reader.schema(", ".join(fields or ["partition INT"])).load()
 
@@ -134,23 +143,29 @@ def _about(table: Table, column: Column, *, source: str) -> Expression:
     return (found.cast("string") if is_text else found).alias(column.name)
 
 
-def _others(table: Table) -> list[Expression]:
-    return [
+def _others(table: Table, frame: DataFrame) -> list[Expression]:
+    """The columns about a record that are wanted, and its version where the frame has it."""
+    found = [
         F.col("value").isNull().alias(DELETED)
         if column.name == DELETED
         else _about(table, column, source=column.name[1:])
         for column in _known_columns(table)
         if column.name in ABOUT
     ]
+    return [*found, *_version(frame)]
+
+
+def _version(frame: DataFrame) -> list[Expression]:
+    return [F.col(VERSION)] if VERSION in frame.columns else []
 
 
 def _json(frame: DataFrame, table: Table, own: list[Column], *, keeps: bool) -> DataFrame:
     if not own and not keeps:
-        return frame.select(*_others(table))
+        return frame.select(*_others(table, frame))
     fields = [f"{quote_identifier(column.name)} {column.type}" for column in own]
     parsed = F.from_json(F.col("value").cast("string"), ", ".join([*fields, f"{_CORRUPT} STRING"]), _OPTIONS)
     bytes_ = [F.col("value").alias(VALUE)] if keeps else []
-    rows = frame.select(*_others(table), *bytes_, F.inline(F.array(parsed)))
+    rows = frame.select(*_others(table, frame), *bytes_, F.inline(F.array(parsed)))
     if not keeps:
         return _ordered(rows.where(F.col(_CORRUPT).isNull()), table)
     return _with_errors(rows, table)
@@ -176,7 +191,7 @@ def _raw(frame: DataFrame, table: Table, own: list[Column], *, keeps: bool) -> D
         raise Misconfigured(f"a raw value is one column; table={table.name} columns={names} do=declare one")
     value = [F.col("value").cast(column.type).alias(column.name) for column in own]
     errors = [F.lit(None).cast("string").alias(ERROR), F.lit(None).cast("binary").alias(VALUE)] if keeps else []
-    rows = frame.select(*_others(table), *value, *errors)
+    rows = frame.select(*_others(table, frame), *value, *errors)
     return rows if keeps else _ordered(rows, table)
 
 
@@ -185,21 +200,30 @@ def _registry(
 ) -> DataFrame:
     """The source decodes these itself, and tells in two columns what it can't."""
     columns, keeps = _known_columns(table), reading.keeps_undecodable
-    fields = [f"{quote_identifier(column.name)} {_IN_SOURCE.get(column.name, column.type)}" for column in columns]
+    fields = {column.name: column.type for column in own}
+    about = [column.name[1:] for column in columns if column.name in ABOUT]
+    about += _ORDERING if reading.with_versions else ()
+    fields |= {_PREFIX + name: _IN_SOURCE[f"_{name}"] for name in about}
     decodes = bool(own) or keeps
-    fields += [f"{ERROR} STRING"] if decodes else []
-    fields += [f"{VALUE} BINARY"] if keeps else []
-    reader = reader.option("schema", REGISTRY)
+    fields |= {ERROR: "STRING"} if decodes else {}
+    fields |= {VALUE: "BINARY"} if keeps else {}
+    reader = reader.option("schema", REGISTRY).option("metadataPrefix", _PREFIX)
     reader = reader.option("decodeErrors", "bytes" if reading.keeps_values else "columns") if decodes else reader
-    frame = reader.schema(", ".join(fields or ["_partition INT"])).load()
+    fields = fields or {f"{_PREFIX}partition": "INT"}
+    frame = reader.schema(", ".join(f"{quote_identifier(name)} {kind}" for name, kind in fields.items())).load()
+    if reading.with_versions:
+        frame = frame.withColumn(VERSION, version_of(topic_of(table), *(_PREFIX + name for name in _ORDERING)))
     shown = [
-        _about(table, column, source=column.name) if column.name in ABOUT else F.col(quote_identifier(column.name))
+        _about(table, column, source=_PREFIX + column.name[1:])
+        if column.name in ABOUT
+        else F.col(quote_identifier(column.name))
         for column in columns
     ]
+    shown += _version(frame)
     if keeps:
         return frame.select(*shown, ERROR, VALUE)
     return (frame.where(F.col(ERROR).isNull()) if decodes else frame).select(*shown)
 
 
 def _ordered(rows: DataFrame, table: Table) -> DataFrame:
-    return rows.select(*[F.col(quote_identifier(column.name)) for column in _known_columns(table)])
+    return rows.select(*[F.col(quote_identifier(column.name)) for column in _known_columns(table)], *_version(rows))

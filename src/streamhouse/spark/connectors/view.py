@@ -28,12 +28,13 @@ from streamhouse.model.table import Table
 from streamhouse.spark.agents import told_why
 from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.connectors.folders import batch_offsets
-from streamhouse.spark.connectors.view_json import changes, rows
-from streamhouse.spark.connectors.view_plan import key_of, mode_of
+from streamhouse.spark.connectors.record_order import with_versions
+from streamhouse.spark.connectors.view_json import CHANGE, KEY, NUMBER, Rows, changes, rows
+from streamhouse.spark.connectors.view_plan import key_of, mode_of, partition_columns
 from streamhouse.spark.progress import BatchOffsets
 from streamhouse.spark.tail import connected
 
-__all__ = ["Computed", "key_of", "mode_of", "read", "read_stream", "write_again", "write_stream"]
+__all__ = ["Computed", "key_of", "mode_of", "needs_versions", "read", "read_stream", "write_again", "write_stream"]
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ def _schema(table: Table, agents: str) -> StructType:
 
 def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
     mode = mode_of(frame) if writing.mode == "update" else writing.mode
-    step = _step(frame, table, writing, mode=mode)
+    step, frame = _step(frame, table, writing, mode=mode)
     return frame.writeStream.outputMode(mode).option("checkpointLocation", writing.checkpoint).foreachBatch(step.write)
 
 
@@ -131,8 +132,9 @@ def write_again(ticks: DataFrame, table: Table, writing: Writing, compute: Compu
         fresh_at_ms = began_ms if computed.fresh_at_ms is None else min(began_ms, computed.fresh_at_ms)
         number = _next_batch(writing.agents, table.name)
         if computed.frame is not None:
-            steps[:] = [_step(computed.frame, table, writing, mode="complete")]
-            steps[0].tell(computed.frame, number, fresh_at_ms=fresh_at_ms)
+            step, frame = _step(computed.frame, table, writing, mode="complete")
+            steps[:] = [step]
+            step.tell(frame, number, fresh_at_ms=fresh_at_ms)
             computed.on_written()
         elif steps:
             steps[0].keep(number, fresh_at_ms=fresh_at_ms)
@@ -162,16 +164,43 @@ def _key(frame: DataFrame, table: Table, writing: Writing) -> tuple[tuple[str, .
     return grouped, grouped
 
 
-def _step(frame: DataFrame, table: Table, writing: Writing, *, mode: str) -> "_Step":
+def needs_versions(frame: DataFrame, key: Sequence[str]) -> bool:
+    """Whether several rows of the result may have one key, so that which record is newer decides what stays."""
+    if not key:
+        return False
+    try:
+        grouped = key_of(frame)
+    except Rejected:
+        return False  # rows of an aggregate, whose records are many
+    return grouped is None
+
+
+def _step(frame: DataFrame, table: Table, writing: Writing, *, mode: str) -> tuple["_Step", DataFrame]:
+    """What is done with each micro-batch, and the frame that these are of."""
     key, grouped = _key(frame, table, writing)
-    return _Step(
+    columns = tuple((each.name, each.dataType.simpleString()) for each in frame.schema.fields)
+    is_unique = grouped is not None and set(grouped) <= set(key)
+    versions: tuple[str, ...] = ()
+    by_offset: tuple[str, ...] = ()
+    if not is_unique:
+        by_offset = partition_columns(frame, key)
+        frame, versions = with_versions(frame)
+    step = _Step(
         name=table.name,
         writing=writing,
         key=key,
-        columns=tuple((each.name, each.dataType.simpleString()) for each in frame.schema.fields),
-        is_unique=grouped is not None and set(grouped) <= set(key),
+        columns=columns,
+        rows=Rows(
+            key=key,
+            columns=tuple(name for name, _ in columns),
+            is_unique=is_unique,
+            versions=versions,
+            by_offset=by_offset if len(versions) == 1 else (),
+        ),
         is_complete=mode == "complete",
+        is_checked=not is_unique and not versions and (mode == "complete" or not needs_versions(frame, key)),
     )
+    return step, frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +211,9 @@ class _Step:
     writing: Writing
     key: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
-    is_unique: bool
+    rows: Rows
     is_complete: bool
+    is_checked: bool
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
         offsets = batch_offsets(frame.sparkSession, self.writing.checkpoint, batch_id)
@@ -192,10 +222,21 @@ class _Step:
 
     def tell(self, frame: DataFrame, number: int, *, fresh_at_ms: int, covers: str | None = None) -> None:
         """The rows as the view's batch of this number."""
-        texts = changes(frame, self.key, is_unique=self.is_unique).toArrow().column(0).to_pylist()
-        parts = parted([text.encode() for text in texts])
+        found = changes(frame, self.rows, with_version=not self.is_complete).toArrow()
+        if self.is_checked:
+            self._check(found)
+        parts = parted([text.encode() for text in found.column(CHANGE).to_pylist()])
         for part, upserts in enumerate(parts):
             self._tell({**self._part(number, part, len(parts), upserts, fresh_at_ms), "covers": covers})
+
+    def _check(self, found: pa.Table) -> None:
+        """Raise `Rejected` where two rows of the result have one key, and nothing says which is the newer one."""
+        for key, number in zip(found.column(KEY).to_pylist(), found.column(NUMBER).to_pylist(), strict=True):
+            if number > 1:
+                raise Rejected(
+                    f"several rows of the result have one key; view={self.name} key={key[:200]} rows={number}"
+                    " do=name columns in KEY that tell rows apart, or GROUP BY the key"
+                )
 
     def keep(self, number: int, *, fresh_at_ms: int) -> None:
         """Nothing has changed, and that is known of a later time."""

@@ -5,6 +5,8 @@ Owns        how values look: times in UTC without needless zeros, decimals that 
 Leaves      keys' order and their texts in URLs to the agents
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -12,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
 from streamhouse.model.identifiers import quote_identifier
+from streamhouse.spark.connectors.record_order import newest_first, version_text
 
 EXACT_DIGITS: Final = 15
 """Decimals with more of them are texts: JSON's readers make doubles of numbers."""
@@ -19,19 +22,70 @@ _WHOLE: Final = {"ignoreNullFields": "false", "timeZone": "UTC"}
 _MICROSECONDS: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 ONLY: Final = "[0]"
 """The key of the only row, where a query has but one."""
-KEY, CHANGE, ORDINAL = "_sh_key", "_sh_change", "_sh_ordinal"
+KEY, ROW, CHANGE, ORDER, NUMBER = "_sh_key", "_sh_row", "_sh_change", "_sh_order", "_sh_number"
+_ORDINAL, _BY_OFFSET, _LOG = "_sh_ordinal", "_sh_by_offset", "_sh_log"
 
 
-def changes(frame: DataFrame, key: tuple[str, ...], *, is_unique: bool) -> DataFrame:
-    """One column: `{"key":[…],"row":{…}}` for each key; the last row of each unless there is but one."""
-    texts = [_text(_field(frame, name)) for name in key]
-    row = F.to_json(F.struct(*(_field(frame, name).alias(name) for name in frame.columns)), _WHOLE)
-    key_text = F.concat(F.lit("["), F.concat_ws(",", *texts), F.lit("]")) if key else F.lit(ONLY)
-    change = F.concat(F.lit('{"key":'), key_text, F.lit(',"row":'), row, F.lit("}"))
-    if is_unique:
-        return frame.select(change.alias(CHANGE))
-    numbered = frame.select(key_text.alias(KEY), change.alias(CHANGE), F.monotonically_increasing_id().alias(ORDINAL))
-    return numbered.groupBy(KEY).agg(F.max_by(CHANGE, ORDINAL).alias(CHANGE)).select(CHANGE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """How a view's rows are told apart, and which of a key is the newest.
+
+    `is_unique`: a key has one row. `versions`: columns that say of which records a row was made. `by_offset`: columns
+    of the key; where none of them is null, a key's records are in one partition, and their offsets decide.
+    """
+
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    is_unique: bool
+    versions: tuple[str, ...] = ()
+    by_offset: tuple[str, ...] = ()
+
+
+def changes(frame: DataFrame, rows: Rows, *, with_version: bool) -> DataFrame:
+    """CHANGE, `{"key":[…],"row":{…}}`, for each key: its newest row, or the last that was read where nothing says more.
+
+    Where a key can have several rows also KEY and NUMBER, how many there were. `with_version`: CHANGE has it too.
+    """
+    texts = [_text(_field(frame, name)) for name in rows.key]
+    row = F.to_json(F.struct(*(_field(frame, name).alias(name) for name in rows.columns)), _WHOLE)
+    key = F.concat(F.lit("["), F.concat_ws(",", *texts), F.lit("]")) if rows.key else F.lit(ONLY)
+    if rows.is_unique:
+        return frame.select(_change(key, row).alias(CHANGE))
+    found = _newest(frame, rows, key=key, row=row)
+    version = version_text(F.col(ORDER), by_offset=F.col(_BY_OFFSET)) if with_version and rows.versions else None
+    return found.select(KEY, NUMBER, _change(F.col(KEY), F.col(ROW), version).alias(CHANGE))
+
+
+def _change(key: Column, row: Column, version: Column | None = None) -> Column:
+    more = [] if version is None else [F.lit(',"version":"'), version, F.lit('"')]
+    return F.concat(F.lit('{"key":'), key, F.lit(',"row":'), row, *more, F.lit("}"))
+
+
+def _newest(frame: DataFrame, rows: Rows, *, key: Column, row: Column) -> DataFrame:
+    """A row for each key: in one partition by offset where that decides, then by all of the version."""
+    by_offset = F.lit(bool(rows.by_offset))
+    for name in rows.by_offset:
+        by_offset = by_offset & F.col(quote_identifier(name)).isNotNull()
+    ordered = newest_first(rows.versions) if rows.versions else F.lit(0)
+    made = frame.select(
+        key.alias(KEY),
+        row.alias(ROW),
+        ordered.alias(ORDER),
+        by_offset.alias(_BY_OFFSET),
+        F.monotonically_increasing_id().alias(_ORDINAL),
+    ).withColumn(NUMBER, F.lit(1))
+    if rows.by_offset:
+        first = F.col(ORDER)[0]
+        made = made.withColumn(_LOG, F.when(F.col(_BY_OFFSET), first.getField("partition")))
+        offset = F.when(F.col(_BY_OFFSET), first.getField("offset"))
+        made = _greatest(made, (KEY, _LOG), F.struct(offset, F.col(ORDER), F.col(_ORDINAL)))
+    return _greatest(made, (KEY,), F.struct(F.col(ORDER), F.col(_ORDINAL)))
+
+
+def _greatest(frame: DataFrame, key: Sequence[str], by: Column) -> DataFrame:
+    kept = F.struct(ROW, ORDER, _BY_OFFSET, _ORDINAL)
+    found = frame.groupBy(*key).agg(F.max_by(kept, by).alias("kept"), F.sum(NUMBER).alias(NUMBER))
+    return found.select(*key, NUMBER, "kept.*")
 
 
 def _field(frame: DataFrame, name: str) -> Column:

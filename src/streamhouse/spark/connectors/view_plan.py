@@ -5,7 +5,7 @@ Owns        tracing columns of the result down to the columns that an aggregate 
 Leaves      rows to `view`, what may change without a new beginning to `sql.shapes`
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ _HANDS_ON: Final = (
     *("Repartition", "RepartitionByExpression", "WithCTE", "CTERelationRef", "Union"),
 )
 """Operators that leave out no row of what is below them; any other one may, a filter, a limit or a join."""
+_DECIDING: Final = ("_key", "_partition")
 _STATEFUL: Final = ("Aggregate", "Distinct", "Deduplicate", "DeduplicateWithinWatermark", "Join")
 _OTHER_STATE: Final = ("State", "FlatMapGroups")
 
@@ -63,6 +64,28 @@ def key_of(frame: DataFrame) -> tuple[str, ...] | None:
         elif kind == "CTERelationRef":
             columns = _entered(plan.entered(node), columns)
         node = plan.inputs(node)[0]
+
+
+def partition_columns(frame: DataFrame, key: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a key that decide in which partition its records are: `_key` or `_partition` of a stream.
+
+    Only where operators between the result and the stream hand columns on as they are.
+    """
+    plan = analyzed_plan(frame)
+    node = plan.root
+    columns = [_Column(each.name(), id_of(each)) for each in scala_seq(node.output()) if each.name() in key]
+    found: set[str] = set()
+    while kind_of(node) in _TRANSPARENT:
+        if kind_of(node) == "View":
+            names = {id_of(each): each.name() for each in scala_seq(node.output())}
+            found = {each.name for each in columns if names.get(each.attribute) in _DECIDING and each.field is None}
+            break
+        if kind_of(node) == "Project":
+            columns = _below(columns, node.projectList())
+        elif kind_of(node) == "CTERelationRef":
+            columns = _entered(plan.entered(node), columns)
+        node = plan.inputs(node)[0]
+    return tuple(name for name in key if name in found)
 
 
 def mode_of(frame: DataFrame) -> str:

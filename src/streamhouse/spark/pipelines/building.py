@@ -22,11 +22,11 @@ from streamhouse.model.table import LAKE, Connector, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.connectors.output_modes import unsupported
-from streamhouse.spark.connectors.view import write_again
+from streamhouse.spark.connectors.view import needs_versions, write_again
 from streamhouse.spark.connectors.view_plan import key_of
 from streamhouse.spark.lake.options import options_of
 from streamhouse.spark.pipelines.checkpoint_query import check_query
-from streamhouse.spark.pipelines.checkpoints import Before, HadoopFolder, checkpoint_path, prepare
+from streamhouse.spark.pipelines.checkpoints import Before, HadoopFolder, can_have_versions, checkpoint_path, prepare
 from streamhouse.spark.pipelines.dead_letters import dead_letter_streams
 from streamhouse.spark.pipelines.growing import Growing, check_known, grown_catalogue
 from streamhouse.spark.pipelines.jobs import Job
@@ -84,6 +84,8 @@ class Builder:
         if not bound.frame.isStreaming:
             raise Misconfigured("it reads no stream, so it would be over at once; do=read one: FROM STREAM(orders)")
         shape = shape_of(bound.frame, bound.reads, rows=rows_of(job, bound.frame), named=job.kind is not Kind.PYTHON)
+        if job.kind is Kind.VIEW and needs_versions(bound.frame, job.key):
+            bound = self._bound(job, catalogue, replace(reading, with_versions=can_have_versions(folder, shape.state)))
         table = self._target(job, catalogue, bound.frame, options)
         note = prepare(folder, query_id=job.query_id, state=shape.state, before=self._before(job, table))
         _check_query(folder, job, shape)
@@ -111,7 +113,8 @@ class Builder:
         prepare(HadoopFolder(self._spark, path), query_id=job.query_id, state=(), before=before)
         session = own_session(self._spark)
         is_varying = varies(statement_of(job).select)
-        compute = Recomputing(lambda: self._bound(job, catalogue, reading), self._agents, is_varying)
+        versioned = replace(reading, with_versions=bool(job.key))
+        compute = Recomputing(lambda: self._bound(job, catalogue, versioned), self._agents, is_varying)
         _activate(session)
         writing = self._writing(job, options, path, mode="append")
         main = write_again(ticks(session), table, writing, compute)

@@ -21,6 +21,8 @@ from streamhouse.spark.progress import OFFSETS
 
 METADATA: Final = "metadata"
 COMMITS: Final = "commits"
+VERSIONS: Final = "versions"
+"""There where state has the versions of records."""
 _COMMITTED: Final = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
@@ -61,6 +63,15 @@ def prepare(folder: Folder, *, query_id: str, state: Sequence[str], before: Befo
     # Last: whoever finds it may take the rest to be there.
     folder.write(METADATA, json.dumps({"id": query_id}))
     return told
+
+
+def can_have_versions(folder: Folder, state: Sequence[str]) -> bool:
+    """Whether rows may come with the versions of records: the state of a join has them from its beginning, or never."""
+    if not state:
+        return True
+    if folder.read(METADATA) is None:
+        folder.write(VERSIONS, "1")
+    return folder.read(VERSIONS) is not None
 
 
 def _put_back(folder: Folder, state: Sequence[str], before: Before) -> str:

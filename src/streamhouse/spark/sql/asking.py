@@ -21,8 +21,8 @@ from streamhouse.format.columns import Column as RecordColumn
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.agents import Agents, PartitionPlan, told_why
-from streamhouse.spark.fields import PREFIX, TYPES
-from streamhouse.spark.typed import find_schema, typed_schema
+from streamhouse.spark.connectors.topic import ABOUT
+from streamhouse.spark.typed import find_schema, own_types
 
 SAMPLE_RECORDS: Final = 1_000
 SAMPLE_PARTITIONS: Final = 4
@@ -98,10 +98,8 @@ class AgentsDoor:
         schema = await find_schema(self._address, topic)
         if schema is None:
             return None
-        about = {PREFIX + name for name in TYPES}
-        fields = typed_schema(schema, include_headers=False).fields
         return tuple(
-            Column(name=field.name, type=field.dataType.simpleString()) for field in fields if field.name not in about
+            Column(name=name, type=kind.simpleString()) for name, kind in own_types(schema).items() if name not in ABOUT
         )
 
     async def _sample(self, topic: str) -> list[bytes | None]:

@@ -32,6 +32,7 @@ from streamhouse.model.pipeline import Shape
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.connectors.output_modes import unsupported
+from streamhouse.spark.connectors.topic import ABOUT
 from streamhouse.spark.connectors.view_plan import key_of, mode_of
 from streamhouse.spark.sql.binding import Bound, check
 from streamhouse.spark.sql.catalogue import Catalogue, Extended, about_of
@@ -136,6 +137,7 @@ def columns_of(frame: DataFrame) -> tuple[Column, ...]:
 def _table(spark: SparkSession, known: Extended, statement: CreateTable, text: str, line: int) -> Checked:
     columns = statement.table.columns or ()
     problems = [each for column in columns if (each := _type_problem(spark, column, statement, text)) is not None]
+    problems += [each for column in columns if (each := _reserved_problem(column, statement, text)) is not None]
     if not problems:
         known.add(statement.table)
     return Checked(
@@ -152,6 +154,15 @@ def _type_problem(spark: SparkSession, column: Column, statement: CreateTable, t
         hint = "STRING, BIGINT, DOUBLE, DECIMAL(9, 2), BOOLEAN, TIMESTAMP, DATE, ARRAY<…>, STRUCT<a: INT>, MAP<…>"
         return Problem(line=line, column=at, text=f"there is no type {column.type}", hint=hint)
     return None
+
+
+def _reserved_problem(column: Column, statement: CreateTable, text: str) -> Problem | None:
+    """A field of a record's value that has the name of a column about the record: nobody could tell which is meant."""
+    if statement.table.connector is not Connector.TOPIC or column.name not in ABOUT:
+        return None
+    what = f"{column.name} is known of every record, and can't be a field of its value"
+    hint = "leave it out: it is there when a query names it; a field of this name is read with format = 'raw'"
+    return _problem(text, max(text.find(column.name, *statement.span), statement.span[0]), what, hint)
 
 
 # --- pipelines and views

@@ -5,7 +5,7 @@ Owns        which column a field becomes, in each language of schemas, and what 
 Leaves      the languages to `schemas`, the registry to `client.schemas`
 """
 
-from streamhouse.spark.typed.columns import TypedShape, check_typed, typed_schema
+from streamhouse.spark.typed.columns import TypedShape, check_typed, own_types, typed_schema
 from streamhouse.spark.typed.registry import ReaderSchema, find_schema, latest_schema
 
-__all__ = ["ReaderSchema", "TypedShape", "check_typed", "find_schema", "latest_schema", "typed_schema"]
+__all__ = ["ReaderSchema", "TypedShape", "check_typed", "find_schema", "latest_schema", "own_types", "typed_schema"]

@@ -18,38 +18,47 @@ from streamhouse.errors import InvalidRecordValue, Misconfigured
 from streamhouse.format.columns import Column, Columns
 from streamhouse.model.names import TopicPartition
 from streamhouse.spark.columns import ARRAYS, binary_array, wanted_columns
-from streamhouse.spark.fields import PREFIX, TYPES
+from streamhouse.spark.fields import TYPES
+from streamhouse.spark.options import PREFIX
 from streamhouse.spark.typed.decoding import Decoded, Decoder
 from streamhouse.spark.typed.registry import ReaderSchema, fields_of, is_bare
 
 _ALWAYS: Final = ("key", "topic", "partition", "offset", "timestamp")
-ERROR: Final = "_error"
-VALUE: Final = "_value"
-DELETED: Final = "_deleted"
+ERROR: Final = "error"
+VALUE: Final = "value"
+DELETED: Final = "deleted"
 """Whether a record has no value; only there when it is asked for by name."""
 _ERRORS: Final[Mapping[str, DataType]] = {ERROR: StringType(), VALUE: BinaryType()}
 """Of a record that can't be decoded: why, and its bytes; null for all others, unless all bytes are wanted."""
 
 
-def typed_schema(schema: ReaderSchema, *, include_headers: bool, keep_errors: bool = False) -> StructType:
+def typed_schema(
+    schema: ReaderSchema, *, include_headers: bool, keep_errors: bool = False, prefix: str = PREFIX
+) -> StructType:
     """The record's columns, then those about it, unless a record has one of that name itself."""
-    own = {field.name: field.kind.spark for field in fields_of(schema.parsed())}
+    own = own_types(schema)
     about = (*_ALWAYS, "headers") if include_headers else _ALWAYS
-    others = {PREFIX + name: TYPES[name] for name in about if PREFIX + name not in own}
-    errors = _ERRORS if keep_errors else {}
+    others = {prefix + name: TYPES[name] for name in about if prefix + name not in own}
+    errors = {prefix + name: kind for name, kind in _ERRORS.items()} if keep_errors else {}
     for name in errors:
         if name in own:
             raise Misconfigured(
-                f"records have a column of this name themselves; column={name} do=read them with decodeErrors=fail"
+                f"records have a column of this name themselves; column={name}"
+                " do=set metadataPrefix to another one, such as _record_"
             )
     return StructType([StructField(name, kind) for name, kind in {**own, **others, **errors}.items()])
 
 
-def check_typed(schema: StructType, reader: ReaderSchema, *, keep_errors: bool = False) -> None:
+def own_types(schema: ReaderSchema) -> dict[str, DataType]:
+    """The fields of records themselves, whatever their names."""
+    return {field.name: field.kind.spark for field in fields_of(schema.parsed())}
+
+
+def check_typed(schema: StructType, reader: ReaderSchema, *, keep_errors: bool = False, prefix: str = PREFIX) -> None:
     """Raise `Misconfigured` unless these are columns of the record, or about it."""
-    known = typed_schema(reader, include_headers=True, keep_errors=keep_errors)
-    if DELETED not in known.names:
-        known = StructType([*known.fields, StructField(DELETED, BooleanType())])
+    known = typed_schema(reader, include_headers=True, keep_errors=keep_errors, prefix=prefix)
+    if prefix + DELETED not in known.names:
+        known = StructType([*known.fields, StructField(prefix + DELETED, BooleanType())])
     for field in schema.fields:
         if field.name not in known.fieldNames():
             names = ",".join(known.names)
@@ -68,6 +77,7 @@ class TypedShape:
     decoder: Decoder | None
     keep_errors: bool
     keep_values: bool = False
+    prefix: str = PREFIX
 
     @classmethod
     def of(
@@ -78,15 +88,17 @@ class TypedShape:
         *,
         keep_errors: bool = False,
         keep_values: bool = False,
+        prefix: str = PREFIX,
     ) -> "TypedShape":
         parsed = reader.parsed()
         fields = fields_of(parsed)
         own = {field.name: field for field in fields}
-        names = [name for name in schema.fieldNames() if name not in own and not (keep_errors and name in _ERRORS)]
+        errors = {prefix + name for name in _ERRORS} if keep_errors else set()
+        names = [name for name in schema.fieldNames() if name not in own and name not in errors]
         chosen = [name for name in schema.fieldNames() if name in own]
-        if keep_errors and not chosen and any(name in _ERRORS for name in schema.fieldNames()):
+        if not chosen and not errors.isdisjoint(schema.fieldNames()):
             chosen = list(own)  # whether a record can be decoded is asked of all of it
-        wanted = wanted_columns([name.removeprefix(PREFIX) for name in names])
+        wanted = wanted_columns([name.removeprefix(prefix) for name in names])
         decoder = None
         if chosen:
             wanted |= Column.VALUE | Column.OFFSET
@@ -94,19 +106,20 @@ class TypedShape:
                 StructType([StructField(name, own[name].kind.spark) for name in chosen]), timezone="UTC"
             )
             decoder = Decoder(kinds, [own[name] for name in chosen], is_bare(fields), parsed, address)
-        return cls(to_arrow_schema(schema, timezone="UTC"), wanted, decoder, keep_errors, keep_values)
+        return cls(to_arrow_schema(schema, timezone="UTC"), wanted, decoder, keep_errors, keep_values, prefix)
 
     def record_batch(self, columns: Columns, place: TopicPartition, *, shift: int = 0) -> pa.RecordBatch:
         decoded = self._decoded(columns, place, shift)
         made = {} if self.decoder is None else dict(zip(self.decoder.columns.names, decoded.arrays, strict=True))
         if self.keep_errors:
-            made |= _error_columns(columns, decoded.wrong)
-        if self.keep_values and VALUE in self.arrow.names:
-            made[VALUE] = binary_array(pa.binary(), columns.value)
+            found = _error_columns(columns, decoded.wrong)
+            made |= {self.prefix + name: array for name, array in found.items()}
+        if self.keep_values and self.prefix + VALUE in self.arrow.names:
+            made[self.prefix + VALUE] = binary_array(pa.binary(), columns.value)
         arrays = [
             made[field.name]
             if field.name in made
-            else ARRAYS[field.name.removeprefix(PREFIX)](field.type, columns, place, shift)
+            else ARRAYS[field.name.removeprefix(self.prefix)](field.type, columns, place, shift)
             for field in self.arrow
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)

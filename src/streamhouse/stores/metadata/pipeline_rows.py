@@ -191,7 +191,7 @@ def view_of(row: Row) -> ViewState:
 
 def view_row_list(rows: Mapping[str, ViewRow]) -> str:
     """A JSON array for `put_view_rows`, of rows by what they are found by."""
-    listed = [[by, sorted_by(each.key), _json(each.key), _json(each.row)] for by, each in rows.items()]
+    listed = [[by, sorted_by(each.key), _json(each.key), _json(each.row), each.version] for by, each in rows.items()]
     return _json(listed)
 
 

@@ -30,6 +30,7 @@ from .tables import Columns, ColumnView, KeyColumns, column_views, columns_of
 
 TAG: Final = "views"
 PAGING: Final = ("limit", "cursor")
+VERSION_PATTERN: Final = r"^[to]([0-9A-F]{48}){1,32}\Z"
 Key = Annotated[list[Any], Meta(min_length=1, max_length=100)]
 
 
@@ -75,8 +76,11 @@ class RowsQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upsert(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`version`: of which record the row was made; one that is older than the row of its key changes nothing."""
+
     key: Key
     row: dict[str, Any]
+    version: Annotated[str, Meta(pattern=VERSION_PATTERN)] | None = None
 
 
 class PartRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -237,7 +241,7 @@ def _part(name: str, told: PartRequest) -> ViewPart:
         batch=told.batch,
         part=told.part,
         parts=told.parts,
-        upserts=tuple(ViewRow(key=tuple(each.key), row=each.row) for each in told.upserts),
+        upserts=tuple(ViewRow(key=tuple(each.key), row=each.row, version=each.version) for each in told.upserts),
         deletes=tuple(map(tuple, told.deletes)),
         fresh_at_ms=told.fresh_at_ms,
         complete=told.complete,
