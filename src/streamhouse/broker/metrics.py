@@ -21,6 +21,7 @@ PIPELINE_GAUGES: Final = {
     "processed_rate": "Rows that a pipeline processes in a second.",
     "batch_ms": "How long a pipeline's last micro-batch took.",
     "state_rows": "Rows of state that a pipeline keeps.",
+    "late_rows": "Rows that came later than a pipeline's watermark allows, and were left out.",
     "restarts": "How often a pipeline was started again.",
 }
 

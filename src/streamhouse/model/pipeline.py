@@ -120,7 +120,10 @@ class Fence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What the owner last told. Rates are rows per second; `lag_records` is what its topics hold beyond it."""
+    """What the owner last told. Rates are rows per second; `lag_records` is what its topics hold beyond it.
+
+    `late_rows`: rows that came later than a watermark allows, since the generation began.
+    """
 
     phase: Phase = Phase.WAITING
     revision: int = 0
@@ -130,6 +133,7 @@ class Status:
     rows_in: int = 0
     rows_out: int | None = None
     dead_letters: int = 0
+    late_rows: int = 0
     batch_ms: int | None = None
     lag_records: int | None = None
     state_rows: int | None = None

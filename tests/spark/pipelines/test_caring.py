@@ -5,7 +5,7 @@ import random
 from streamhouse.clock import Ids
 from streamhouse.model.pipeline import Kind, Phase
 from streamhouse.spark.pipelines.caring import Care, Patience
-from streamhouse.spark.pipelines.figures import Totals, figures_of
+from streamhouse.spark.pipelines.figures import LateRows, Totals, figures_of
 from streamhouse.spark.pipelines.jobs import Job, job_of
 from streamhouse.spark.pipelines.lease import Lease, Stage
 from streamhouse.spark.pipelines.messages import Ended
@@ -140,6 +140,42 @@ def test_figures_come_from_the_last_micro_batch() -> None:
     assert (figures["state_rows"], figures["state_bytes"]) == (7, 1500)
     assert figures["watermark_ms"] == 1_794_736_790_000
     assert totals.dead_letters == 2
+
+
+def test_rows_that_a_watermark_left_out_are_counted_over_micro_batches() -> None:
+    totals = Totals()
+    for batch, late in enumerate((2, 0, 3)):
+        states = [{"numRowsTotal": 3, "numRowsDroppedByWatermark": late}, {"numRowsTotal": 1}]
+        totals.add([{**PROGRESS, "batchId": batch, "stateOperators": states}] * 2)
+    assert figures_of(PROGRESS, totals)["late_rows"] == 5
+
+
+def test_late_rows_are_counted_on_by_the_next_run_and_the_next_supervisor() -> None:
+    subject = care()
+    assert subject.status(0)["late_rows"] == 0
+    for run, late in ((1, 2), (1, 5), (2, 1)):
+        if subject.run != run:
+            subject.started(run)
+        subject.told({"late_rows": late})
+    assert subject.status(0)["late_rows"] == 6
+    told = {"name": "c", "kind": "sql", "text": "x", "target": "c", "query_id": "q", "revision": 1, "generation": 2}
+    status = {"batch_id": 7, "late_rows": 6, "progress": {"generation": 2}}
+    taken = Care(job_of({**told, "status": status}, epoch=8), patience=Patience(), ids=Ids(random.Random(1)), now=0.0)
+    assert taken.status(0)["late_rows"] == 6
+    taken.started(1)
+    taken.told({"late_rows": 4})
+    assert taken.status(0)["late_rows"] == 10
+    anew = job_of({**told, "generation": 3, "status": status}, epoch=9)
+    assert anew.late_rows == 0
+
+
+def test_the_log_tells_of_late_rows_once_a_minute() -> None:
+    late = LateRows()
+    assert late.line(0, 0.0) is None
+    assert late.line(3, 1.0) == "rows came later than the watermark allows and were left out; rows=3 since_start=3"
+    assert late.line(9, 60.0) is None
+    assert late.line(10, 61.0) == "rows came later than the watermark allows and were left out; rows=7 since_start=10"
+    assert late.line(10, 200.0) is None
 
 
 def test_a_query_without_watermark_has_none() -> None:

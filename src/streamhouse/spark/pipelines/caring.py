@@ -46,8 +46,10 @@ class Care:
         self._begun_at: float | None = None
         self._error: str | None = None
         self._figures: dict[str, Any] = {}
+        self._late_before = job.late_rows
         if job.has_run:  # told on from the first word: whoever is next must know that there was a checkpoint
             self._figures = {"batch_id": job.last_batch, "progress": {GENERATION: job.generation}}
+            self._figures |= {"late_rows": job.late_rows} if job.late_rows else {}
         self.lines: deque[dict[str, Any]] = deque(maxlen=MAX_LINES)
 
     def __repr__(self) -> str:
@@ -60,6 +62,7 @@ class Care:
 
     def started(self, run: int) -> None:
         self.run, self.start_at, self.phase = run, None, Phase.STARTING
+        self._late_before = self._figures.get("late_rows", self._late_before)
 
     def begun(self, now: float, now_ms: int) -> None:
         self.phase, self._begun_at = Phase.RUNNING, now
@@ -68,6 +71,8 @@ class Care:
     def told(self, figures: dict[str, Any]) -> None:
         """A micro-batch is over: whatever went wrong before doesn't any more."""
         self._figures |= figures
+        if "late_rows" in figures:  # a run counts its own
+            self._figures["late_rows"] = self._late_before + figures["late_rows"]
         self._error = None
 
     def ended(self, ended: Ended, now: float, now_ms: int) -> None:
@@ -106,6 +111,7 @@ class Care:
         return {
             "rows_in": 0,
             "dead_letters": 0,
+            "late_rows": 0,
             **self._figures,
             "phase": self.phase.value,
             "revision": self.job.revision,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 DEAD_LETTERS: Final = "dead_letters"
 """The name under which a query counts what it sends to the dead letters."""
+LATE_LINE_S: Final = 60.0
 SPARKS_EPOCH: Final = "1970-01-01T00:00:00.000Z"
 
 
@@ -22,6 +23,7 @@ class Totals:
         self.rows_in = 0
         self.rows_out: int | None = None
         self.dead_letters = 0
+        self.late_rows = 0
 
     def add(self, progresses: Iterable[Mapping[str, Any]]) -> None:
         for progress in progresses:
@@ -33,6 +35,24 @@ class Totals:
             self.rows_out = self.rows_out if out < 0 else (self.rows_out or 0) + out
             observed = progress.get("observedMetrics") or {}
             self.dead_letters += (observed.get(DEAD_LETTERS) or {}).get("rows") or 0
+            states = progress.get("stateOperators") or ()
+            self.late_rows += sum(state.get("numRowsDroppedByWatermark") or 0 for state in states)
+
+
+class LateRows:
+    """When rows that a watermark left out are worth a line of the pipeline's log: once a minute at most."""
+
+    def __init__(self) -> None:
+        self._told = 0
+        self._told_at: float | None = None
+
+    def line(self, late_rows: int, now: float) -> str | None:
+        """What to say of so many rows since the query began; None where nothing is new, or it is too soon."""
+        is_soon = self._told_at is not None and now - self._told_at < LATE_LINE_S
+        if late_rows <= self._told or is_soon:
+            return None
+        more, self._told, self._told_at = late_rows - self._told, late_rows, now
+        return f"rows came later than the watermark allows and were left out; rows={more} since_start={late_rows}"
 
 
 def figures_of(progress: Mapping[str, Any], totals: Totals) -> dict[str, Any]:
@@ -48,6 +68,7 @@ def figures_of(progress: Mapping[str, Any], totals: Totals) -> dict[str, Any]:
         "lag_records": lag_of(progress),
         "state_rows": sum(state.get("numRowsTotal", 0) for state in states) if states else None,
         "state_bytes": sum(state.get("memoryUsedBytes", 0) for state in states) if states else None,
+        "late_rows": totals.late_rows,
         "watermark_ms": watermark_ms((progress.get("eventTime") or {}).get("watermark")),
     }
 

@@ -15,7 +15,10 @@ from streamhouse.model.pipeline import GENERATION, Kind, Shape, Wish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """`last_batch`: the micro-batch that this generation was last heard of at, wherever it ran."""
+    """`last_batch`: the micro-batch that this generation was last heard of at, wherever it ran.
+
+    `late_rows`: how many rows of this generation a watermark has left out so far.
+    """
 
     name: str
     epoch: int
@@ -32,6 +35,7 @@ class Job:
     starting: str | None = None
     shape: Shape | None = None
     last_batch: int | None = None
+    late_rows: int = 0
 
     @property
     def options(self) -> PipelineOptions:
@@ -78,6 +82,7 @@ def job_of(told: Mapping[str, Any], *, epoch: int) -> Job:
         starting=told.get("starting"),
         shape=None if shape is None else Shape(**{name: _frozen(value) for name, value in shape.items()}),
         last_batch=status.get("batch_id") if is_its_own else None,
+        late_rows=(status.get("late_rows") or 0) if is_its_own else 0,
     )
 
 

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamhouse.clock import SystemClock
 from streamhouse.model.pipeline import GENERATION
 from streamhouse.spark.pipelines.building import Built
 from streamhouse.spark.pipelines.faults import Fault, fault_of
-from streamhouse.spark.pipelines.figures import Totals, figures_of
+from streamhouse.spark.pipelines.figures import LateRows, Totals, figures_of
 from streamhouse.spark.pipelines.jobs import Job
 from streamhouse.spark.pipelines.messages import Begun, Ended, Event, Figures, Line
 
@@ -38,6 +39,7 @@ class Run(threading.Thread):
         self._build, self._tell = build, tell
         self._stopping = threading.Event()
         self._told: tuple[Any, ...] | None = None
+        self._late, self._clock = LateRows(), SystemClock()
 
     def __repr__(self) -> str:
         return f"<Run {self.number} {self.job.name} epoch={self.job.epoch} {'stopping' if self.stopping else ''}>"
@@ -97,6 +99,8 @@ class Run(threading.Thread):
         if last is not None and seen != self._told:
             self._told = seen
             figures = figures_of(last, mains)
+            if line := self._late.line(mains.late_rows, self._clock.monotonic()):
+                self._tell(Line(run=self.number, text=line, level="warning"))
             figures |= {"dead_letters": dead, "progress": {GENERATION: self.job.generation}}
             self._tell(Figures(run=self.number, figures=figures))
 

@@ -66,7 +66,10 @@ class PipelineDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
-    """What its owner last told. Rates are rows per second; `lag_records` is what its topics hold beyond it."""
+    """What its owner last told. Rates are rows per second; `lag_records` is what its topics hold beyond it.
+
+    `late_rows`: rows that came later than a watermark allows and were left out, since the generation began.
+    """
 
     phase: Phase = Phase.WAITING
     revision: Number = 0
@@ -76,6 +79,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     rows_in: Number = 0
     rows_out: AnyNumber | None = None
     dead_letters: Number = 0
+    late_rows: Number = 0
     batch_ms: AnyNumber | None = None
     lag_records: AnyNumber | None = None
     state_rows: AnyNumber | None = None

@@ -1,0 +1,41 @@
+"""Rows that a watermark leaves out are counted and told."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from streamhouse.model.pipeline import Kind
+from streamhouse.spark.pipelines.building import Built
+from streamhouse.spark.pipelines.jobs import Job
+from streamhouse.spark.pipelines.messages import Event, Figures, Line
+from streamhouse.spark.pipelines.running import Run
+from tests.spark.connectors.conftest import Lines
+
+pytestmark = pytest.mark.spark
+
+JOB = Job(name="late", epoch=1, kind=Kind.SQL, text="", target="late", query_id="q", revision=1, generation=1)
+
+
+def play(at: str) -> str:
+    return json.dumps({"ts": f"2026-01-01T{at}Z"})
+
+
+def test_a_record_beyond_the_watermark_is_counted_and_in_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    lines = Lines(spark, tmp_path / "in", "ts TIMESTAMP")
+    for at in ("10:00:00", "11:00:00", "10:00:01", "10:59:58"):  # the last one is late, but not too late
+        lines.add(play(at))
+    counts = lines.stream().withWatermark("ts", "1 minute").groupBy(F.window("ts", "10 seconds")).count()
+
+    def build(job: Job) -> Built:
+        writer = counts.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+        return Built(main=writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+
+    told: list[Event] = []
+    Run(1, JOB, build=build, tell=told.append).run()
+    assert [each.figures["late_rows"] for each in told if isinstance(each, Figures)][-1] == 1
+    assert [(each.level, each.text) for each in told if isinstance(each, Line)] == [
+        ("warning", "rows came later than the watermark allows and were left out; rows=1 since_start=1")
+    ]
