@@ -46,6 +46,28 @@ def test_a_registered_schema_goes_before_what_records_look_like() -> None:
     assert known.origin("orders") == "registered"
 
 
+def test_a_new_version_of_a_schema_is_seen_at_once_by_those_who_ask_anew() -> None:
+    door = FakeDoor(topic("orders"), topic("known", id="BIGINT"), samples={"orders": [b'{"a": 1}']})
+    known = catalogue(door)
+
+    def found(name: str, *, anew: bool) -> tuple[Column, ...] | None:
+        table = known.find(name, anew=anew)
+        assert table is not None
+        return table.columns
+
+    assert found("orders", anew=True) == columns(a="BIGINT")
+    for version in (columns(id="bigint"), columns(id="bigint", country="string")):
+        door.registered["orders"] = version
+        assert found("orders", anew=False) != version
+        assert found("orders", anew=True) == version
+        assert found("orders", anew=False) == version
+    assert known.origin("orders") == "registered"
+    door.asked.clear()
+    assert found("orders", anew=True) == columns(id="bigint", country="string")
+    assert found("known", anew=True) == columns(id="BIGINT")
+    assert door.asked == ["fields of orders"]
+
+
 def test_json_records_have_inferred_columns() -> None:
     known = catalogue(FakeDoor(topic("orders"), samples={"orders": [b'{"a": 1}', b'{"b": "x"}', None]}))
     found = known.find("orders")

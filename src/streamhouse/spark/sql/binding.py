@@ -245,7 +245,7 @@ def _sources(
     sources: list[Source] = []
     for used in names_in(session, text):
         at = _place_of(used.name, tokens)
-        table = catalogue.find(used.name)
+        table = catalogue.find(used.name, anew=True)
         if table is None:
             if not used.is_local and (is_untrusted or not _is_sparks(session, used.parts)):
                 raise unknown(text, at, used.name, catalogue)

@@ -21,6 +21,7 @@ TABLES_TTL_S: Final = 2.0
 COLUMNS_TTL_S: Final = 60.0
 """How long inferred and registered columns are good for; a changed definition is seen with the tables."""
 MAX_FOUND: Final = 1_000
+REGISTERED: Final = "registered"
 NOTHING_YET: Final = "no records yet"
 """Where columns come from that nobody declared, in a topic that is empty."""
 
@@ -66,12 +67,13 @@ class Catalogue:
         """Names that it knows by itself, and asks nobody for."""
         return ()
 
-    def find(self, name: str) -> Table | None:
+    def find(self, name: str, *, anew: bool = False) -> Table | None:
         """A table with its columns, by its name, in any case where only one is meant; None where there is none.
 
-        `columns` stays None where only the place itself can tell them: a file, a table of a database.
+        `columns` stays None where only the place itself can tell them: a file, a table of a database. `anew`: as the
+        latest schema of the registry has them now; otherwise they may be as old as COLUMNS_TTL_S.
         """
-        found = self._resolved(name)
+        found = self._resolved(name, anew=anew)
         return found.table if found is not None else None
 
     def origin(self, name: str) -> str:
@@ -90,13 +92,14 @@ class Catalogue:
         self._tables_until_s = None
         self._found.clear()
 
-    def _resolved(self, name: str) -> Found | None:
+    def _resolved(self, name: str, *, anew: bool = False) -> Found | None:
         defined = _meant(name, self._known()) or _meant(name, self._known(anew=True))
         if defined is None:
             return None
         now_s = self._clock.monotonic()
         found = self._found.get(defined.name)
-        if found is None or found.defined != defined or found.until_s <= now_s:
+        is_old = found is None or found.defined != defined or found.until_s <= now_s
+        if found is None or is_old or (anew and self._is_registered_anew(found)):
             table, origin = self._with_columns(defined)
             ttl_s = COLUMNS_TTL_S if table.columns else TABLES_TTL_S
             found = Found(defined=defined, table=table, origin=origin, until_s=now_s + ttl_s)
@@ -104,6 +107,14 @@ class Catalogue:
                 self._found.clear()
             self._found[defined.name] = found
         return found
+
+    def _is_registered_anew(self, found: Found) -> bool:
+        """Whether the registry has other columns now, the first ones among them."""
+        defined = found.defined
+        if defined.connector is not Connector.TOPIC or not _may_be_registered(defined):
+            return False
+        known = found.table.columns if found.origin == REGISTERED else None
+        return self._door.fields(topic_of(defined)) != known
 
     def _known(self, *, anew: bool = False) -> dict[str, Table]:
         now_s = self._clock.monotonic()
@@ -118,8 +129,8 @@ class Catalogue:
         fmt = table.options.get("format")
         if table.columns is not None:
             return _as(table, fmt or JSON, table.columns), "declared"
-        if fmt in (None, REGISTRY) and (fields := self._door.fields(topic_of(table))) is not None:
-            return _as(table, REGISTRY, fields), "registered"
+        if _may_be_registered(table) and (fields := self._door.fields(topic_of(table))) is not None:
+            return _as(table, REGISTRY, fields), REGISTERED
         return columns_of(table, self._door.sample(topic_of(table)), fmt)
 
 
@@ -161,6 +172,10 @@ def about_of(table: Table) -> tuple[Column, ...]:
 
 def _as(table: Table, fmt: str, columns: tuple[Column, ...]) -> Table:
     return replace(table, columns=columns, options={**table.options, "format": fmt})
+
+
+def _may_be_registered(table: Table) -> bool:
+    return table.columns is None and table.options.get("format") in (None, REGISTRY)
 
 
 def _meant(name: str, tables: dict[str, Table]) -> Table | None:
