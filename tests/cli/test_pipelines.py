@@ -1,7 +1,7 @@
 """pipelines: files are read and put to agents in order, what runs is shown, and mistakes have a place."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from streamhouse.cli.doors import Doors
 from streamhouse.cli.main import app
 from streamhouse.client.http import Http
-from streamhouse.spark.pipelines.applying import File, Problem, validated
+from streamhouse.spark.pipelines.applying import File, Problem, Validated, validated
 
 SQL = """
 CREATE TABLE orders (id BIGINT) WITH (connector = 'topic');
@@ -58,6 +58,7 @@ class MadeUpAgents(Doors):
         self.kept: dict[str, Any] = {}
         self.asked: list[tuple[str, str, Any]] = []
         self.checked: list[dict[str, Any]] = []
+        self.wrong: list[dict[str, Any]] = []
         self.conflicts: set[str] = set()
         self.pipelines: list[dict[str, Any]] = []
         self.shown: dict[str, Any] = {}
@@ -99,8 +100,8 @@ class MadeUpAgents(Doors):
     async def validate_definitions(
         self, files: Sequence[File], agents: str, *, on_wait: Any
     ) -> tuple[list[File], list[Problem]]:
-        async def validate(text: str) -> Sequence[dict[str, Any]]:
-            return self.checked
+        async def validate(text: str, python: Sequence[Mapping[str, Any]]) -> Validated:
+            return self.checked, {each["name"]: self.wrong for each in python if self.wrong}
 
         return await validated(files, validate)
 
@@ -112,6 +113,16 @@ def agents() -> MadeUpAgents:
 
 def call(agents: MadeUpAgents, *args: str) -> Result:
     return CliRunner().invoke(app, ["pipelines", *args], obj=agents, prog_name="streamhouse")
+
+
+def test_python_that_is_wrong_is_refused_before_anything_changes(agents: MadeUpAgents, tmp_path: Path) -> None:
+    (tmp_path / "more.py").write_text(PYTHON)
+    agents.wrong = [{"line": 5, "column": 1, "text": "there is no column nope", "hint": "there are id"}]
+    result = call(agents, "apply", str(tmp_path))
+    assert result.exit_code == 1
+    assert "more.py:5:1: there is no column nope (there are id)" in result.stderr
+    assert agents.asked == []
+    assert call(agents, "apply", str(tmp_path), "--no-validate").exit_code == 0
 
 
 def test_a_folders_files_are_applied_in_order(agents: MadeUpAgents, tmp_path: Path) -> None:

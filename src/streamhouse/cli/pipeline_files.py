@@ -33,7 +33,7 @@ async def checked_files(
 ) -> list["File"]:
     """The files, which are right as far as anybody knows; ends the command where they aren't."""
     files, problems = doors.read_definitions(paths)
-    if not problems and validate_first and any(file.path.suffix == ".sql" for file in files):
+    if not problems and validate_first and any(file.changes for file in files):
         status = StatusLine()
         try:
             files, problems = await doors.validate_definitions(

@@ -41,7 +41,7 @@ class Produced:
     """A record as it stands in the log."""
 
     partition: int
-    offset: int
+    offset: int | None
     timestamp_ms: int
     key: str | None
     value: dict[str, Any] | None

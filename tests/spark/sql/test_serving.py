@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -15,6 +15,7 @@ import uvicorn
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import BadSql, Mistake, QueryFailed
 from streamhouse.model.table import Column
+from streamhouse.spark.pipelines.finding import PythonPipeline
 from streamhouse.spark.sql.answering import Question, Reply
 from streamhouse.spark.sql.limits import SqlLimits
 from streamhouse.spark.sql.serving import Serving
@@ -75,6 +76,9 @@ class FakeEngine:
 
     def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]:
         return [{"kind": "query", "line": 1, "problems": [], "text": text}]
+
+    def validate_python(self, text: str, pipelines: Sequence[PythonPipeline]) -> dict[str, list[dict[str, Any]]]:
+        return {each.name: [{"line": each.line, "column": 1, "text": "wrong", "hint": ""}] for each in pipelines}
 
     def complete(self) -> dict[str, Any]:
         return {"tables": [], "functions": ["abs"]}
@@ -227,6 +231,14 @@ async def test_files_are_checked_and_names_told(scene: Scene) -> None:
     checked = await scene.client.post("/v1/sql/validate", json={"text": "SELECT 1"})
     assert checked.json()["statements"][0]["text"] == "SELECT 1"
     assert (await scene.client.get("/v1/sql/complete")).json()["functions"] == ["abs"]
+
+
+async def test_python_is_checked_for_the_user_alone(scene: Scene) -> None:
+    asked = {"text": "", "python": [{"name": "big", "text": "…", "line": 3, "options": {"key": "id"}}]}
+    checked = await scene.client.post("/v1/sql/validate", json=asked)
+    assert checked.json()["python"] == {"big": [{"line": 3, "column": 1, "text": "wrong", "hint": ""}]}
+    refused = await scene.client.post("/v1/sql/validate", json=asked, headers={"authorization": "Bearer agents"})
+    assert refused.status_code == 403
 
 
 async def test_a_worker_tells_what_it_does(scene: Scene) -> None:

@@ -339,7 +339,7 @@ async def test_a_supervisor_runs_what_it_is_told_and_tells_how(http: httpx.Async
     [supervisor] = (await http.get("/v1/supervisors")).json()["supervisors"]
     assert (supervisor["id"], supervisor["slots"], supervisor["pipelines"]) == ("anna", 4, ["revenue"])
     assert (await http.delete("/v1/supervisors/anna")).status_code == 204
-    assert (await http.get("/v1/supervisors")).json() == {"supervisors": []}
+    assert (await http.get("/v1/supervisors")).json() == {"supervisors": [], "allow_python": False}
     assert (await http.get("/v1/pipelines/revenue")).json()["status"]["phase"] == "waiting"
 
 
@@ -372,13 +372,15 @@ async def test_a_heartbeat_names_a_pipeline_once(http: httpx.AsyncClient) -> Non
 async def test_what_supervisors_say_here_is_on_the_metrics_page(broker: Broker, http: httpx.AsyncClient) -> None:
     await put(http)
     assigned = (await beat(http))["revenue"]
-    status = {"phase": "backing off", "lag_records": 12, "restarts": 3}
+    status = {"phase": "backing off", "lag_records": 12, "restarts": 3, "late_rows": 5}
     await beat(http, "anna", {"name": "revenue", "epoch": assigned["epoch"], "status": status})
     registry = CollectorRegistry()
     registry.register(BrokerMetrics(broker))
     page = generate_latest(registry).decode()
     assert 'streamhouse_pipeline_phase{phase="backing off",pipeline="revenue"} 1.0' in page
     assert 'streamhouse_pipeline_lag_records{pipeline="revenue"} 12.0' in page
+    assert 'streamhouse_pipeline_late_rows{pipeline="revenue"} 5.0' in page
+    assert (await http.get("/v1/pipelines/revenue")).json()["status"]["late_rows"] == 5
     assert 'streamhouse_pipeline_batch_ms{pipeline="revenue"}' not in page
     await http.delete("/v1/supervisors/anna")
     assert 'pipeline="revenue"' not in generate_latest(registry).decode()

@@ -16,7 +16,7 @@ import msgspec
 
 from streamhouse.client.http import Answer, Http
 from streamhouse.errors import Rejected, StatementError, Unavailable
-from streamhouse.model.pipeline import Wish
+from streamhouse.model.pipeline import Kind, Wish
 from streamhouse.model.table import LAKE
 from streamhouse.spark.agents import told_why
 from streamhouse.spark.pipelines.defining import Change, changes_of
@@ -25,8 +25,9 @@ SUFFIXES: Final = (".sql", ".py")
 OK: Final = 200
 CONFLICT: Final = 409
 
-Validate = Callable[[str], Awaitable[Sequence[Mapping[str, Any]]]]
-"""What a SQL worker says about a text of statements."""
+Validated = tuple[Sequence[Mapping[str, Any]], Mapping[str, Sequence[Mapping[str, Any]]]]
+Validate = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[Validated]]
+"""What a SQL worker says about a text of statements, and by name about pipelines in Python."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +95,12 @@ def read_files(paths: Iterable[Path]) -> tuple[list[File], list[Problem]]:
 async def validated(files: Sequence[File], validate: Validate) -> tuple[list[File], list[Problem]]:
     """The files with what Spark knows of their statements, and what it finds wrong.
 
-    Statements of all SQL files are judged as one text, so that each knows what those before it create.
+    Statements of all SQL files are judged as one text, so that each knows what those before it create. Functions in
+    Python know them too.
     """
     queries = [file for file in files if file.path.suffix == ".sql" and file.changes]
-    if not queries:
+    python = {change.name: (file, change) for file in files for change in file.changes if _is_python(change)}
+    if not queries and not python:
         return list(files), []
     text, starts = "", []
     for file in queries:
@@ -105,7 +108,10 @@ async def validated(files: Sequence[File], validate: Validate) -> tuple[list[Fil
         text += file.text.rstrip() + ("" if file.text.rstrip().endswith(";") else "\n;") + "\n"
     problems: list[Problem] = []
     known: dict[str, Mapping[str, Any]] = {}
-    for checked in await validate(text):
+    statements, in_python = await validate(text, [_sent(change) for _, change in python.values()])
+    for name, wrong in in_python.items():
+        problems += [Problem(path=python[name][0].path, **each) for each in wrong]
+    for checked in statements:
         if checked.get("name"):
             known[checked["name"]] = checked
         for each in checked.get("problems") or ():
@@ -120,6 +126,20 @@ async def validated(files: Sequence[File], validate: Validate) -> tuple[list[Fil
                 )
             )
     return [_with_shapes(file, known) for file in files], problems
+
+
+def _is_python(change: Change) -> bool:
+    return change.body is not None and change.body.get("kind") == Kind.PYTHON
+
+
+def _sent(change: Change) -> dict[str, Any]:
+    assert change.body is not None
+    return {
+        "name": change.name,
+        "text": change.body["text"],
+        "line": max(1, change.line),
+        "options": dict(change.body["options"]),
+    }
 
 
 def _with_shapes(file: File, known: Mapping[str, Mapping[str, Any]]) -> File:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from streamhouse.errors import StatementError
 from streamhouse.format.statement_options import PIPELINE_OPTIONS
 
@@ -24,6 +26,15 @@ class Found:
     into: str
     options: Mapping[str, str]
     line: int
+
+
+class PythonPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pipeline that is to be validated: `text` is the whole file, `line` where the function begins in it."""
+
+    name: str
+    text: str
+    line: int = 1
+    options: dict[str, str] = {}
 
 
 def find_pipelines(text: str) -> tuple[Found, ...]:

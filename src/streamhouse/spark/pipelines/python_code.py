@@ -4,7 +4,8 @@ Data path   a definition's text -> **run_python** -> the function of its name, w
 Owns        running a user's file, the tables that its functions are given
 Leaves      finding pipelines without running them to `finding`, names to `sql.catalogue`
 
-Code of a user's runs here, in the process that runs pipelines, and nowhere else.
+Code of a user's runs here: in the process that runs pipelines, and, over tables without rows, in the SQL worker of the
+user who applies it.
 """
 
 from dataclasses import replace
@@ -16,8 +17,9 @@ from streamhouse.model.table import Column, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.pipelines.decorating import LOADING, Decorated
-from streamhouse.spark.sql.binding import Bound, Read, bind, cloned_session, watermarked
+from streamhouse.spark.sql.binding import Bound, Read, bind, check, cloned_session, watermarked
 from streamhouse.spark.sql.catalogue import Catalogue, about_of
+from streamhouse.spark.sql.plans import Placeholders
 
 
 class Tables:
@@ -61,7 +63,7 @@ class Tables:
         self.reads.append(Read(name=name, table=table, is_stream=is_stream, origin=origin))
 
     def _found(self, name: str, columns: tuple[str, ...]) -> Table:
-        table = self._catalogue.find(name)
+        table = self._catalogue.find(name, anew=True)
         if table is None:
             near = self._catalogue.near(name)
             hint = (
@@ -69,6 +71,31 @@ class Tables:
             )
             raise Misconfigured(f"there is no table or topic {name}; do={hint}")
         return table if not columns else replace(table, columns=tuple(_column(table, each) for each in columns))
+
+
+class EmptyTables(Tables):
+    """The same tables without rows: what a function makes of them is analysed, and nothing is read."""
+
+    def stream(self, name: str, *columns: str) -> DataFrame:
+        return watermarked(self._empty(name, columns, is_stream=True), self._reading.watermarks)
+
+    def table(self, name: str, *columns: str) -> DataFrame:
+        return self._empty(name, columns, is_stream=False)
+
+    def sql(self, text: str) -> DataFrame:
+        bound = check(self.spark, text, self._catalogue, self._reading)
+        self.reads += bound.reads
+        return bound.frame
+
+    def _empty(self, name: str, columns: tuple[str, ...], *, is_stream: bool) -> DataFrame:
+        table = self._found(name, columns)
+        self._note(name, table, is_stream=is_stream)
+        known = table.columns
+        if known is None:  # only the place itself knows them
+            read = find(table.connector)
+            frame = (read.read_stream if is_stream else read.read)(self.spark, table, self._reading)
+            known = tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in frame.schema.fields)
+        return Placeholders(self.spark).frame(name, known, is_stream=is_stream)
 
 
 def _column(table: Table, name: str) -> Column:
@@ -80,7 +107,15 @@ def _column(table: Table, name: str) -> Column:
 
 def run_python(session: SparkSession, text: str, name: str, catalogue: Catalogue, reading: Reading) -> Bound:
     """The frame of the pipeline of this name in a file."""
-    tables = Tables(session, catalogue, reading)
+    return _frame_of(Tables(session, catalogue, reading), text, name)
+
+
+def check_python(session: SparkSession, text: str, name: str, catalogue: Catalogue, reading: Reading) -> Bound:
+    """The same over tables without rows; raises what running it would raise, Spark's errors among it."""
+    return _frame_of(EmptyTables(session, catalogue, reading), text, name)
+
+
+def _frame_of(tables: Tables, text: str, name: str) -> Bound:
     frame = load(text, name).function(tables)
     if not isinstance(frame, DataFrame):
         raise Misconfigured(f"the function returned no DataFrame; pipeline={name} type={type(frame).__name__}")

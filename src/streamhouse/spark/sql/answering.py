@@ -8,7 +8,7 @@ Everything here blocks and runs in threads; PySpark pins each to a thread of the
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from threading import Lock
 from typing import Any, Final
@@ -34,14 +34,16 @@ from streamhouse.format.statements import Query, Show, Statement, parse, positio
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column
 from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.pipelines.finding import PythonPipeline
+from streamhouse.spark.pipelines.python_validation import is_allowed, validate_python
 from streamhouse.spark.sql.binding import bind
-from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.sql.catalogue import Catalogue, Extended
 from streamhouse.spark.sql.changing import changed, listed
 from streamhouse.spark.sql.limits import SqlLimits
 from streamhouse.spark.sql.problems import problems_of
 from streamhouse.spark.sql.results import columns_of, unlike
 from streamhouse.spark.sql.tailing import Tail
-from streamhouse.spark.sql.validating import Checked, validate
+from streamhouse.spark.sql.validating import Checked, validate, validate_known
 
 log = logging.getLogger(__name__)
 
@@ -183,6 +185,18 @@ class Answering:
         """Every statement of a file, with what is wrong."""
         checked = validate(self._spark, self._catalogue, text, is_untrusted=is_untrusted)
         return [checked_view(each) for each in checked]
+
+    def validate_python(self, text: str, pipelines: Sequence[PythonPipeline]) -> dict[str, list[dict[str, Any]]]:
+        """For each pipeline in Python what is wrong with it; it knows what `text`, in SQL, creates.
+
+        None where agents take no Python: they will say so.
+        """
+        if not is_allowed(self._agents):
+            return {}
+        known = Extended(self._catalogue)
+        validate_known(self._spark, known, text)
+        found = validate_python(self._spark, known, pipelines)
+        return {name: [asdict(each) for each in problems] for name, problems in found.items()}
 
     def complete(self) -> dict[str, Any]:
         """Names to complete with; columns of as many tables as are looked into for that."""

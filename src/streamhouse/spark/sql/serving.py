@@ -5,7 +5,8 @@ Owns        routes, tokens, statuses; how many queries run; their end by time, b
 Leaves      SQL to `answering`, formats to `results`, the process to `worker`
 
 POST   /v1/sql                 {"sql", "max_rows", "timeout_s", "starting", "query_id"}: rows
-POST   /v1/sql/validate        {"text"}: every statement of a file, with what is wrong where
+POST   /v1/sql/validate        {"text", "python"}: every statement of a file, with what is wrong where; `python`:
+                               pipelines in Python, which are called with tables without rows, for the user's own token
 GET    /v1/sql/complete        names of tables, columns and functions
 DELETE /v1/sql/queries/{id}    end a query
 GET    /health                 what the worker does
@@ -17,7 +18,7 @@ Two tokens: the user's own, which may do whatever Spark's SQL can, and that of a
 import asyncio
 import hmac
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
@@ -41,6 +42,7 @@ from streamhouse.errors import (
     StreamhouseError,
     TooManyQueries,
 )
+from streamhouse.spark.pipelines.finding import PythonPipeline
 from streamhouse.spark.sql.answering import Question, Reply
 from streamhouse.spark.sql.limits import SqlLimits
 from streamhouse.spark.sql.results import (
@@ -82,6 +84,7 @@ class Engine(Protocol):
     def cancel(self, query_id: str) -> bool: ...
     def release(self, query_id: str) -> None: ...
     def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]: ...
+    def validate_python(self, text: str, pipelines: Sequence[PythonPipeline]) -> dict[str, list[dict[str, Any]]]: ...
     def complete(self) -> dict[str, Any]: ...
 
 
@@ -95,6 +98,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class _Checking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str
+    python: list[PythonPipeline] = []
 
 
 class _Query:
@@ -179,14 +183,21 @@ class Serving:
 
     async def _validate(self, request: Request, is_untrusted: bool) -> Response:
         asked = await self._decoded(request, _Checking)
+        if asked.python and is_untrusted:
+            return _problem(403, "Forbidden", "code in Python isn't run for callers of agents")
         query = self._admitted(_Asked(sql=""))
         try:
             checked = await self._answer(
                 query, request, lambda: self._engine.validate(asked.text, is_untrusted=is_untrusted)
             )
+            in_python: dict[str, list[dict[str, Any]]] = {}
+            if asked.python:
+                in_python = await self._answer(
+                    query, request, lambda: self._engine.validate_python(asked.text, asked.python)
+                )
         finally:
             self._over(query, None)
-        return Response(json_of({"statements": checked}), media_type=JSON)
+        return Response(json_of({"statements": checked, "python": in_python}), media_type=JSON)
 
     async def _complete(self, request: Request, is_untrusted: bool) -> Response:
         query = self._admitted(_Asked(sql=""))

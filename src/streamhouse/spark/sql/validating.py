@@ -73,8 +73,12 @@ class Checked:
 
 def validate(spark: SparkSession, catalogue: Catalogue, text: str, *, is_untrusted: bool = False) -> list[Checked]:
     """Every statement of a file, in the order of the file. `is_untrusted`: queries are judged by `untrusted` first."""
+    return validate_known(spark, Extended(catalogue), text, is_untrusted=is_untrusted)
+
+
+def validate_known(spark: SparkSession, known: Extended, text: str, *, is_untrusted: bool = False) -> list[Checked]:
+    """The same; `known` also has what the file creates afterwards."""
     statements, errors = parse_all(text)
-    known = Extended(catalogue)
     checked = [_checked(spark, known, statement, text, is_untrusted) for statement in statements]
     checked = [
         replace(each, problems=(*each.problems, *_twice_there(n, statements, text))) for n, each in enumerate(checked)

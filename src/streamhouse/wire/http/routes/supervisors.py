@@ -51,14 +51,18 @@ class SupervisorView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SupervisorsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """`allow_python`: whether agents take pipelines in Python for them."""
+
     supervisors: list[SupervisorView]
+    allow_python: bool
 
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     supervision = broker.supervision
 
     async def list_supervisors(call: Call[NoQuery, None]) -> Response:
-        return json_answer(SupervisorsAnswer(supervisors=[_view(each) for each in await supervision.all()]))
+        found = [_view(each) for each in await supervision.all()]
+        return json_answer(SupervisorsAnswer(supervisors=found, allow_python=broker.settings.pipelines.allow_python))
 
     async def beat_supervisor(call: Call[NoQuery, HeartbeatRequest]) -> Response:
         assigned = await supervision.beat(_heartbeat(_id(call), call.body))

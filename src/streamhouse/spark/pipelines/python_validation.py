@@ -1,0 +1,80 @@
+"""Python validation: what is wrong with pipelines in Python, found before anything runs.
+
+Data path   `pipelines apply` -> a SQL worker -> **validate_python** -> problems with their lines
+Owns        calling a user's function with tables without rows; in which line of the file it failed
+Leaves      the tables to `python_code`, words for Spark's errors to `sql.problems`
+
+Code of a user's runs here. Only the SQL worker of the user who has the file does this, never for callers of agents.
+"""
+
+import logging
+import traceback
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.format.statement_options import pipeline_options
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors.output_modes import unsupported
+from streamhouse.spark.pipelines.finding import PythonPipeline
+from streamhouse.spark.pipelines.python_code import check_python
+from streamhouse.spark.sql.binding import own_session
+from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.sql.problems import Problem, problems_of
+from streamhouse.spark.tail import connected
+
+log = logging.getLogger(__name__)
+
+OK: Final = 200
+
+
+def is_allowed(agents: str) -> bool:
+    """Whether agents take pipelines in Python; where they don't, nothing of a file is run."""
+    loop, client = connected(agents)
+    answer = loop.run(client.answer("GET", "/v1/supervisors"))
+    return answer.status == OK and msgspec.json.decode(answer.content).get("allow_python") is True
+
+
+def validate_python(
+    spark: SparkSession, catalogue: Catalogue, pipelines: Iterable[PythonPipeline]
+) -> dict[str, tuple[Problem, ...]]:
+    """For each pipeline what is wrong with it."""
+    return {each.name: _problems(spark, catalogue, each) for each in pipelines}
+
+
+def _problems(spark: SparkSession, catalogue: Catalogue, pipeline: PythonPipeline) -> tuple[Problem, ...]:
+    options = pipeline_options(pipeline.options)
+    reading = Reading(agents=catalogue.agents, watermarks=options.watermarks)
+    try:
+        frame = check_python(own_session(spark), pipeline.text, pipeline.name, catalogue, reading).frame
+        if not frame.isStreaming:
+            return (_problem(pipeline, "it reads no stream, so it would be over at once", 'tables.stream("orders")'),)
+        modes = ("append", "update") if options.output is None else (options.output,)
+        error = unsupported(frame, modes)
+    except (Exception, SystemExit) as raised:  # whatever a user's code raises
+        log.debug("a pipeline in Python is wrong; name=%s", pipeline.name, exc_info=True)
+        return tuple(_placed(each, pipeline, raised) for each in _words(raised))
+    return () if error is None else tuple(_placed(each, pipeline, error) for each in _words(error))
+
+
+def _words(error: BaseException) -> tuple[Problem, ...]:
+    if isinstance(error, StreamhouseError | PySparkException):
+        return problems_of(error, "")
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return (Problem(line=1, column=1, text=text, hint=""),)
+
+
+def _placed(problem: Problem, pipeline: PythonPipeline, error: BaseException) -> Problem:
+    """In the last line of the file that led to it, else where the function begins."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [each.lineno for each in frames if each.filename == f"{pipeline.name}.py" and each.lineno is not None]
+    return replace(problem, line=lines[-1] if lines else pipeline.line, column=1)
+
+
+def _problem(pipeline: PythonPipeline, text: str, hint: str) -> Problem:
+    return Problem(line=pipeline.line, column=1, text=text, hint=hint)
