@@ -25,7 +25,8 @@ def play(at: str) -> str:
 
 def test_a_record_beyond_the_watermark_is_counted_and_in_the_log(spark: SparkSession, tmp_path: Path) -> None:
     lines = Lines(spark, tmp_path / "in", "ts TIMESTAMP")
-    for at in ("10:00:00", "11:00:00", "10:00:01", "10:59:58"):  # the last one is late, but not too late
+    # A micro-batch each. Rows are judged by the watermark of the one before; the last is late, but not too late.
+    for at in ("10:00:00", "11:00:00", "11:00:01", "10:00:01", "10:59:58"):
         lines.add(play(at))
     counts = lines.stream().withWatermark("ts", "1 minute").groupBy(F.window("ts", "10 seconds")).count()
 

@@ -83,6 +83,7 @@ class Run(threading.Thread):
                 if (error := query.exception()) is not None:
                     return self._failed(fault_of(error, query._jsq.exception().get()))
             if not any(query.isActive for query in queries):
+                self._tell_figures(built, mains, others)  # of micro-batches since the last look
                 return Ended(run=self.number, how="done")
 
     def _tell_figures(self, built: Built, mains: Totals, others: Sequence[Totals]) -> None:
