@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from streamhouse.client.http import Http
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.pipelines.applying import Applier, Outcome, read_files, validated
+from streamhouse.spark.pipelines.applying import Applier, Outcome, Validated, read_files, validated
 from streamhouse.spark.sql.answering import checked_view
 from streamhouse.spark.sql.catalogue import Catalogue
 from streamhouse.spark.sql.validating import validate
@@ -51,8 +51,9 @@ class Files:
             applier = Applier(http, begin=begin)
             return [await applier.apply(change) for file in files for change in file.changes]
 
-    async def _validate(self, text: str) -> Sequence[Mapping[str, Any]]:
-        return [checked_view(each) for each in validate(self._spark, Catalogue(self._agent.http), text)]
+    async def _validate(self, text: str, python: Sequence[Mapping[str, Any]]) -> Validated:
+        assert not python
+        return [checked_view(each) for each in validate(self._spark, Catalogue(self._agent.http), text)], {}
 
     def run(self, *names: str) -> None:
         """As if a supervisor had done a micro-batch of each."""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from streamhouse.client.nouns import NewSchema
 from streamhouse.client.sync import SyncClient
+from streamhouse.client.types import NewSchema
 from streamhouse.errors import Misconfigured
 from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.lake.changes import latest, own_columns
