@@ -30,6 +30,8 @@ def problems(spark: SparkSession, body: str, **options: str) -> list[tuple[int, 
         "return tables.stream('orders', 'id', '_key').join(tables.table('products'), 'id')",
         "return tables.sql('SELECT id, sum(amount) AS total FROM STREAM(orders) GROUP BY id')",
         "return tables.stream('orders').groupBy('id').count()",
+        "tables.spark.udf.register('twice', lambda n: 2 * n, 'double')\n"
+        "return tables.sql('SELECT twice(amount) AS a FROM STREAM(orders)')",
     ],
 )
 def test_what_can_run_is_right(spark: SparkSession, body: str) -> None:

@@ -83,7 +83,7 @@ class EmptyTables(Tables):
         return self._empty(name, columns, is_stream=False)
 
     def sql(self, text: str) -> DataFrame:
-        bound = check(self.spark, text, self._catalogue, self._reading)
+        bound = check(cloned_session(self.spark), text, self._catalogue, self._reading, is_own=True)
         self.reads += bound.reads
         return bound.frame
 

@@ -120,14 +120,20 @@ def bind(
 
 
 def check(
-    spark: SparkSession, text: str, catalogue: Catalogue, reading: Reading, *, is_untrusted: bool = False
+    spark: SparkSession,
+    text: str,
+    catalogue: Catalogue,
+    reading: Reading,
+    *,
+    is_untrusted: bool = False,
+    is_own: bool = False,
 ) -> Bound:
     """The same as `bind`, but the frame has no rows, and nothing is asked of any place: for validation."""
     if (asked := asked_to_explain(text)) is not None:
         _check_explained(spark, asked)
-        looked = check(spark, asked.query, catalogue, reading, is_untrusted=is_untrusted)
+        looked = check(spark, asked.query, catalogue, reading, is_untrusted=is_untrusted, is_own=is_own)
         return replace(looked, frame=spark.createDataFrame([], "plan STRING"))
-    session = _session_for(spark, text, is_untrusted=is_untrusted)
+    session = spark if is_own else _session_for(spark, text, is_untrusted=is_untrusted)
     sources = _sources(session, text, catalogue, reading, is_untrusted=is_untrusted)
     frame, needed = look(session, text, sources, reading)
     reads = tuple(source.read(needed[source.name]) for source in sources if source.name in needed)
