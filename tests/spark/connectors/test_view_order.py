@@ -92,7 +92,7 @@ def topic(keeper: LiveAgent) -> Iterator[Callable[[], Topic]]:
 
         def create() -> Topic:
             name = f"ordered_{next(NAMES)}"
-            client.topics.create(name, partitions=3)
+            client.topics.create(name, partitions=3, config={"retention.ms": -1})
             return Topic(client, name)
 
         yield create

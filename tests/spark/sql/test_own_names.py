@@ -49,7 +49,7 @@ def registered(request: pytest.FixtureRequest, agent: LiveAgent) -> str:
     name = f"own-{request.param.lower()}"
     text = json.dumps(AVRO if request.param == "AVRO" else JSON_SCHEMA)
     with SyncClient(agent.http) as client:
-        client.topics.create(name, partitions=1)
+        client.topics.create(name, partitions=1, config={"retention.ms": -1})
         with client.producer(name, schema=NewSchema(text=text, type=request.param)) as producer:
             for number in range(5):
                 producer.enqueue({"id": number, **OWN}, key=f"k{number}", timestamp_ms=1_790_000_000_000 + number)
