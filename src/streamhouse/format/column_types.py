@@ -1,7 +1,7 @@
 """Column types: whether a text can be the type of one column, before any Spark has seen it.
 
-Owns        what a type never has: a comma or a word of column definitions outside brackets, strings, other signs
-Leaves      which types there are to Spark
+Owns        what a type never has outside brackets: a comma or another sign, a string, a word of column definitions
+Leaves      which types there are to Spark, which judges the whole text again
 """
 
 from typing import Final
@@ -11,7 +11,6 @@ from streamhouse.format.tokens import TokenKind, tokens_of
 
 _OPENING: Final = "<("
 _CLOSING: Final = ">)"
-_SIGNS: Final = frozenset("<>(),:")
 _NOT_TYPES: Final = ("DEFAULT", "GENERATED", "COMMENT", "NOT", "AS", "PRIMARY")
 
 
@@ -25,7 +24,7 @@ def is_one_type(text: str) -> bool:
     for token in tokens:
         if token.kind is TokenKind.SIGN:
             depth += (token.value in _OPENING) - (token.value in _CLOSING)
-            if token.value not in _SIGNS or depth < 0 or (depth == 0 and token.value in ",:"):
+            if depth < 0 or (depth == 0 and token.value not in _CLOSING):
                 return False
         elif depth == 0 and (token.kind is not TokenKind.WORD or token.says(*_NOT_TYPES)):
             return False

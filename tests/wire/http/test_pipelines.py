@@ -249,6 +249,31 @@ async def test_a_connection_is_a_name(http: httpx.AsyncClient, connection: str) 
     assert "STREAMHOUSE_CONNECTION_WAREHOUSE" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    ("connector", "options"),
+    [
+        ("topic", {"agents": "evil:9092"}),
+        ("console", {"path": "/etc"}),
+        ("iceberg", {"catalog": "sales", "uri": "http://evil", "table": "a.b"}),
+        ("iceberg", {"catalog": "http://evil", "table": "a.b"}),
+        ("delta", {"LOCATION": "/etc"}),
+        ("files", {"path": "/etc", "mode": "overwrite"}),
+    ],
+)
+async def test_options_that_there_are_not_are_refused_with_those_that_there_are(
+    http: httpx.AsyncClient, connector: str, options: dict[str, str]
+) -> None:
+    answer = await http.put("/v1/tables/a", json={"connector": connector, "options": options})
+    assert answer.status_code == 422
+    assert "do=" in answer.json()["detail"]
+
+
+async def test_a_views_columns_have_types_and_nothing_else(http: httpx.AsyncClient) -> None:
+    columns = [{"name": "a", "type": "INT) || reflect('a', 'b') || ("}]
+    answer = await http.put("/v1/pipelines/v", json={**REVENUE, "kind": "view", "columns": columns})
+    assert answer.status_code == 422
+
+
 @pytest.mark.parametrize("kind", ["INT, b STRING", "INT DEFAULT reflect('a', 'b')", "INT) || uuid() || (", "", "'x'"])
 async def test_a_columns_type_is_one_type(http: httpx.AsyncClient, kind: str) -> None:
     told = {"connector": "topic", "columns": [{"name": "a", "type": kind}]}
@@ -256,7 +281,14 @@ async def test_a_columns_type_is_one_type(http: httpx.AsyncClient, kind: str) ->
 
 
 @pytest.mark.parametrize(
-    "kind", ["STRUCT<default: STRING, `a,b`: ARRAY<INT>>", "DECIMAL(9, 2)", "INTERVAL DAY TO SECOND", "string"]
+    "kind",
+    [
+        "STRUCT<default: STRING, `a,b`: ARRAY<INT>>",
+        "DECIMAL(9, 2)",
+        "INTERVAL DAY TO SECOND",
+        "string",
+        "struct<a-b:int>",
+    ],
 )
 async def test_a_type_of_many_parts_is_one_type(http: httpx.AsyncClient, kind: str) -> None:
     told = {"connector": "topic", "columns": [{"name": "a", "type": kind}]}

@@ -11,6 +11,7 @@ from typing import Final
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.table_definitions import check_types
 from streamhouse.errors import AnotherTable, InvalidDefinition, NameTaken, Unavailable, UnknownPipeline
 from streamhouse.format.lake_tables import writer_differences
 from streamhouse.model.pipeline import Definition, Event, KeptPipeline, Kind, Pipeline, PipelineName, Wish
@@ -97,6 +98,7 @@ class Pipelines:
             )
         if wanted.starting is not None:
             check_starting(wanted.starting)
+        check_types(definition.name, definition.columns)
         texts = [definition.text, definition.target, *definition.key, *definition.options, *definition.options.values()]
         texts += [text for column in definition.columns or () for text in (column.name, column.type)]
         if definition.shape is not None:
