@@ -145,6 +145,10 @@ crash: $(STAMP) ## kill -9 an agent under load and look for lost records; KILLS=
 chaos: $(STAMP) ## real agents, PostgreSQL and S3 under faults, and a page that says the verdict; MINUTES=3 SEED=17 REPORT=chaos.html
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --report $(REPORT) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: view-queries
+view-queries: $(CLASSES) ## random views over random records in a real Spark, compared with the batch query; SEEDS=200; one again: ARGS='--seed 17'
+	$(BIN)/python -W ignore -m tests.spark.view_queries --seeds $(SEEDS) $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(STAMP) ## mutated frames of every API through a live agent; FRAMES=1000000
 	$(BIN)/python -m tests.fuzz --frames $(FRAMES) $(ARGS)

@@ -10,9 +10,11 @@ this is also the order in which a checkpoint counts its sources.
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+
+_OPTIMIZER: Final = "org.apache.spark.sql.catalyst.optimizer"
 
 
 def scala_seq(found: Any) -> list[Any]:
@@ -41,6 +43,36 @@ def analyzed_plan(frame: DataFrame) -> "Plan":
 
 def optimized_plan(frame: DataFrame) -> "Plan":
     return Plan(frame._jdf.queryExecution().optimizedPlan())
+
+
+def plain_query(frame: DataFrame) -> DataFrame:
+    """The same query without WITH and DISTINCT, which are what they are made of: subqueries and aggregates.
+
+    When it starts a stream Spark looks for aggregates before it has done so itself, and would find none.
+    """
+    plan = frame._jdf.queryExecution().analyzed()
+    if not any(kind_of(node) in ("WithCTE", "Distinct") for node in walk_everything(plan)):
+        return frame
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
+    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plain_plan(spark, plan))
+    return DataFrame(made, spark)
+
+
+def plain_plan(spark: SparkSession, plan: Any) -> Any:
+    """`plain_query` of an analysed plan, by the rules of Spark's own optimiser."""
+    jvm: Any = spark._jvm
+    return jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceDistinctWithAggregate.apply(_inlined(spark, plan))
+
+
+def _inlined(spark: SparkSession, plan: Any) -> Any:
+    jvm: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
+    rule = jvm.java.lang.Class.forName(f"{_OPTIMIZER}.InlineCTE").getConstructors()[0]
+    flags = gateway.new_array(jvm.java.lang.Object, rule.getParameterCount())
+    for place in range(rule.getParameterCount()):
+        flags[place] = place == 0  # the first: always, not only where a name is used once
+    return rule.newInstance(flags).apply(plan)
 
 
 class Plan:

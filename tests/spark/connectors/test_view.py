@@ -16,7 +16,10 @@ from streamhouse.errors import Rejected
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors import find, view
 from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors.output_modes import check_joins, unsupported
 from streamhouse.spark.connectors.view import key_of, mode_of, parted
+from streamhouse.spark.connectors.view_plan import view_key
+from streamhouse.spark.jvm import plain_query
 from tests.live import LiveAgent
 from tests.spark.connectors.conftest import Lines
 
@@ -26,6 +29,9 @@ PLACE = find(Connector.VIEW)
 WINDOW = "window(ts, '1 minute')"
 WINDOWS = f"SELECT {WINDOW} AS w, count(*) AS n FROM plays GROUP BY 1"
 COUNTS = "SELECT user, count(*) AS c FROM plays GROUP BY user"
+TIMED = f"SELECT {WINDOW} AS w, user, count(*) AS n FROM timed GROUP BY 1, 2"
+JOINED = "timed a JOIN timed b ON a.user = b.user"
+IN_TIME = f"{JOINED} AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 MINUTE"
 SESSION = "session_window(ts, '5 minutes')"
 NUMBERS = itertools.count()
 
@@ -47,6 +53,7 @@ def http(keeper: LiveAgent) -> Iterator[httpx.Client]:
 def lines(spark: SparkSession, tmp_path: Path) -> Lines:
     made = Lines(spark, tmp_path / "in", "ts TIMESTAMP, user STRING, n INT")
     made.stream().createOrReplaceTempView("plays")
+    made.stream().withWatermark("ts", "1 minute").createOrReplaceTempView("timed")
     spark.sql("SELECT 3 AS most").createOrReplaceTempView("limits")
     return made
 
@@ -118,23 +125,110 @@ def keep(spark: SparkSession, http: httpx.Client, keeper: LiveAgent, tmp_path: P
         (f"WITH t AS ({COUNTS}) SELECT user, explode(sequence(c, 2)) AS c FROM t", None, "complete"),
         ("WITH t AS (SELECT * FROM plays WHERE n > 1) SELECT user, sum(n) FROM t GROUP BY user", ("user",), "update"),
         ("SELECT user, sum(n) FROM plays JOIN limits ON n < most GROUP BY user", ("user",), "update"),
-        (f"{COUNTS} UNION ALL SELECT 'all', count(*) FROM plays", None, "update"),
+        (f"{COUNTS} UNION ALL SELECT 'all', count(*) FROM plays", None, "complete"),
         ("SELECT count(*) AS c FROM plays", (), "update"),
         ("SELECT DISTINCT user, n FROM plays", ("user", "n"), "update"),
         ("SELECT user, n FROM plays WHERE n > 1", None, "append"),
+        ("SELECT user, n FROM plays UNION ALL SELECT user, n + 1 FROM plays", None, "append"),
+        ("SELECT user, x FROM plays, LATERAL explode(sequence(1, n)) AS e(x)", None, "append"),
+        ("SELECT a.user, b.n FROM plays a JOIN plays b ON a.user = b.user", None, "append"),
+        ("SELECT a.user, count(*) AS c FROM plays a JOIN plays b USING (user) GROUP BY a.user", ("user",), "update"),
+        ("SELECT user, grouping_id() AS l, count(*) FROM plays GROUP BY ROLLUP (user)", ("user", "l"), "update"),
+        (f"SELECT a.ts, count(*) AS c FROM {IN_TIME} GROUP BY a.ts", ("ts",), "update"),
+        (f"SELECT a.user, count(*) AS c FROM {JOINED} GROUP BY a.user", ("user",), "update"),
         (f"SELECT {SESSION}.start AS s, count(*) FROM plays GROUP BY {SESSION}", ("s",), "complete"),
+        (f"SELECT {SESSION}.start AS s, count(*) FROM timed GROUP BY {SESSION}", ("s",), "complete"),
+        (f"SELECT {WINDOW}.start AS s, count(*) FROM timed GROUP BY {WINDOW}", ("s",), "update"),
     ],
 )  # fmt: skip
 def test_a_query_tells_its_key_and_how_its_rows_change(
     spark: SparkSession, lines: Lines, text: str, key: tuple[str, ...] | None, mode: str
 ) -> None:
-    frame = spark.sql(text)
+    frame = plain_query(spark.sql(text))
     assert (key_of(frame), mode_of(frame)) == (key, mode)
+    assert unsupported(frame, (mode,)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "mode"),
+    [
+        (COUNTS, ("user",), "update"),
+        (COUNTS, ("user", "c"), "complete"),
+        ("SELECT count(*) AS c FROM plays", ("c",), "complete"),
+        (f"SELECT {WINDOW}.start AS a, {WINDOW}.end AS b FROM plays GROUP BY {WINDOW}", ("b", "a"), "update"),
+    ],
+)
+def test_rows_whose_key_changes_are_told_with_all_others(
+    spark: SparkSession, lines: Lines, text: str, key: tuple[str, ...], mode: str
+) -> None:
+    assert mode_of(spark.sql(text), view_key(spark.sql(text), key)) == mode
+
+
+RECOMPUTED = "without STREAM"
+
+
+def kept_by(frame: DataFrame, key: tuple[str, ...]) -> str:
+    check_joins(frame)
+    return mode_of(frame, view_key(frame, key))
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "what", "do"),
+    [
+        (f"SELECT max(c) AS most FROM ({COUNTS})", (), "an aggregate, or DISTINCT, of", RECOMPUTED),
+        (f"SELECT w, max(n) AS m FROM ({TIMED}) GROUP BY w", (), "an aggregate, or DISTINCT,", "output = 'append'"),
+        (
+            "SELECT count(*) AS c FROM (SELECT DISTINCT user FROM plays)",
+            (),
+            "an aggregate, or DISTINCT, of",
+            RECOMPUTED,
+        ),
+        (f"SELECT DISTINCT c FROM ({COUNTS})", (), "an aggregate, or DISTINCT, of", RECOMPUTED),
+        (f"{COUNTS} UNION SELECT user, n FROM plays", ("user", "c"), "a UNION of rows that change", RECOMPUTED),
+        (f"{COUNTS} UNION ALL SELECT user, n FROM plays", ("user",), "a UNION of rows that change", RECOMPUTED),
+        (f"SELECT a.user, c, n FROM ({COUNTS}) a JOIN plays b USING (user)", ("user",), "a join of a str", RECOMPUTED),
+        ("SELECT a.user FROM plays a LEFT JOIN plays b USING (user)", ("user",), "LEFT OUTER JOIN of", "watermark"),
+        ("SELECT a.n FROM plays a JOIN plays b ON a.n < b.n", ("n",), "joined by columns that are equal", "a.id = "),
+        ("SELECT a.n FROM plays a, plays b", ("n",), "joined by columns that are equal", "a.id = b.id"),
+        ("SELECT user, n FROM plays ORDER BY n LIMIT 3", ("user",), "the order of a stream's rows", RECOMPUTED),
+        ("SELECT user, n FROM plays LIMIT 3", ("user",), "the order of a stream's rows", RECOMPUTED),
+        (
+            f"SELECT a.ts, count(*) AS c FROM {JOINED} GROUP BY 1",
+            (),
+            "older than the watermark",
+            "leave the watermark out",
+        ),
+        (f"{COUNTS} LIMIT 3", (), "LIMIT without ORDER BY", "ORDER BY"),
+        ("SELECT user, rank() OVER (ORDER BY n) AS r FROM plays", ("user",), "OVER (…) has them", RECOMPUTED),
+        ("SELECT user FROM plays EXCEPT SELECT 'ann'", ("user",), "the result of EXCEPT", RECOMPUTED),
+        ("SELECT user, rand() AS r FROM plays", ("user",), "rand is something else every time", RECOMPUTED),
+        ("SELECT user, now() AS r FROM plays", ("user",), "now is another time in every", "a time of the records"),
+        ("SELECT user, last(n) AS n FROM plays GROUP BY user", (), "the order in which rows are read", "max_by"),
+        ("SELECT user, count(*) AS c FROM plays GROUP BY CUBE (user)", (), "told apart by their level", "grouping_id"),
+        (
+            "SELECT user, count(*) AS c FROM plays GROUP BY ROLLUP (user)",
+            ("user",),
+            "told apart by their level",
+            "grouping_id() AS level",
+        ),
+        ("SELECT count(*) AS c FROM plays GROUP BY user", ("c",), "found by what it is grouped by", "select it"),
+        ("SELECT user, n FROM plays GROUP BY user, n", ("user",), "several rows of the result", "KEY (user, n)"),
+        ("SELECT user, n, n * 2 AS N FROM plays", ("user",), "two columns are called n", "AS other"),
+    ],
+)
+def test_what_cant_be_kept_right_is_refused_with_what_to_do(
+    spark: SparkSession, lines: Lines, text: str, key: tuple[str, ...], what: str, do: str
+) -> None:
+    with pytest.raises(Rejected) as refused:
+        kept_by(plain_query(spark.sql(text)), key)
+    said, _, hint = str(refused.value).partition(" do=")
+    assert what in said
+    assert do in hint
 
 
 def test_a_key_that_is_not_there_is_told(lines: Lines, spark: SparkSession, keep: Callable[..., Kept]) -> None:
     kept = keep()
-    with pytest.raises(Rejected, match=r"missing=\S*user do=select it as well"):
+    with pytest.raises(Rejected, match=r"missing=\S*user view=\S+ do=select it as well"):
         kept.run(spark.sql("SELECT count(*) AS c FROM plays GROUP BY user"))
     with pytest.raises(Rejected, match=r"a view needs a key.*do=CREATE MATERIALIZED VIEW … KEY \(column\)"):
         kept.run(spark.sql("SELECT user, n FROM plays"))
@@ -209,6 +303,7 @@ def test_a_view_is_the_batch_result_across_micro_batches_late_records_and_restar
     ("text", "key"),
     [
         ("SELECT user, count(*) AS c FROM plays GROUP BY user HAVING c < 3", ()),
+        (f"WITH t AS ({COUNTS}) SELECT * FROM t WHERE c < 3 ORDER BY c DESC, user LIMIT 5", ()),
         (f"WITH t AS ({COUNTS}) SELECT user, c FROM t WHERE c < 3", ()),
         (f"WITH t AS ({COUNTS}) SELECT t.user, c FROM t JOIN limits ON c < most", ("user",)),
     ],
@@ -217,7 +312,7 @@ def test_rows_that_leave_the_result_leave_the_view(
     spark: SparkSession, lines: Lines, keep: Callable[..., Kept], text: str, key: tuple[str, ...]
 ) -> None:
     kept = keep(key=key)
-    query = spark.sql(text)
+    query = plain_query(spark.sql(text))
     lines.add(play("10:00:00", "ann", 1), play("10:00:00", "bob", 1), play("10:00:00", "ann", 1))
     kept.run(query)
     assert [tuple(row) for row in kept.rows()] == [("ann", 2), ("bob", 1)]

@@ -8,7 +8,7 @@ from streamhouse.errors import Misconfigured, StatementError
 from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.sql.binding import check
 from streamhouse.spark.sql.catalogue import Catalogue
-from streamhouse.spark.sql.problems import last_words, problems_of
+from streamhouse.spark.sql.problems import Problem, last_words, problems_of
 from tests.spark.sql.fakes import FakeDoor, topic
 
 
@@ -46,7 +46,7 @@ def test_a_mistake_of_a_query_is_told_at_its_place(
 
 def test_our_own_errors_keep_their_words() -> None:
     (problem,) = problems_of(Misconfigured("no schema; do=register one"), "a\nb", 2)
-    assert (problem.line, problem.column, problem.text) == (2, 1, "no schema; do=register one")
+    assert problem == Problem(line=2, column=1, text="no schema", hint="register one")
 
 
 def test_what_a_task_said_is_found_among_sparks_words() -> None:

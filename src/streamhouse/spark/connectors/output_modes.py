@@ -2,7 +2,7 @@
 
 Data path   a frame's analysed plan -> **output modes** -> why not
 Owns        asking Spark before anything is started
-Leaves      which mode is right to `view_plan` and to `pipelines.building`
+Leaves      which mode is right to `view_query` and to `pipelines.building`
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,19 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from streamhouse.spark.jvm import analyzed_plan
+from streamhouse.errors import Rejected
+from streamhouse.spark.jvm import kind_of, plain_plan, scala_seq, walk_everything
 
 
 def unsupported(frame: DataFrame, modes: Sequence[str]) -> PySparkException | None:
-    """Why Spark would not start the query in any of these modes; None where it would."""
-    jvm: Any = frame.sparkSession._jvm
+    """Why Spark would not start the query in any of these modes; None where it would.
+
+    A DISTINCT is an aggregate here, as it is when it runs: Spark's own check takes it for none.
+    """
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    plan, first = analyzed_plan(frame).root, None
+    plan, first = plain_plan(spark, frame._jdf.queryExecution().analyzed()), None
     for mode in modes:
         try:
             checker.checkForStreaming(plan, getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())())
@@ -27,3 +32,23 @@ def unsupported(frame: DataFrame, modes: Sequence[str]) -> PySparkException | No
         else:
             return None
     return first
+
+
+def check_joins(frame: DataFrame) -> None:
+    """Raise `Rejected` for a join of streams on no equality, which Spark only refuses when it runs."""
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
+    plan = plain_plan(spark, frame._jdf.queryExecution().analyzed())
+    if not any(joins_streams(node) for node in walk_everything(plan)):
+        return
+    plan = spark._jsparkSession.sessionState().optimizer().execute(plan)  # a condition may stand in WHERE
+    equalities = jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
+    if any(joins_streams(node) and equalities.unapply(node).isEmpty() for node in walk_everything(plan)):
+        raise Rejected(
+            "streams are joined by columns that are equal, and these are joined by none; do=JOIN … ON a.id = b.id, or"
+            " name one of them without STREAM"
+        )
+
+
+def joins_streams(node: Any) -> bool:
+    return kind_of(node) == "Join" and all(each.isStreaming() for each in scala_seq(node.children()))

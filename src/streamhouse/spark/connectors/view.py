@@ -2,7 +2,7 @@
 
 Data path   a micro-batch -> **view** -> parts -> agents; agents' pages -> **view** -> rows
 Owns        which rows of a micro-batch are told, in how many parts; how fresh they are said to be
-Leaves      keys and output modes to `view_plan`, JSON to `view_json`, that a batch counts once to the agents
+Leaves      keys to `view_plan`, output modes to `view_query`, JSON to `view_json`, that a batch counts once to agents
 
 What goes to the agents is what changed, so it comes together on the driver: as much as a view may have, at most.
 """
@@ -28,9 +28,11 @@ from streamhouse.model.table import Table
 from streamhouse.spark.agents import told_why
 from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.connectors.folders import batch_offsets
+from streamhouse.spark.connectors.output_modes import unsupported
 from streamhouse.spark.connectors.record_order import with_versions
 from streamhouse.spark.connectors.view_json import CHANGE, KEY, NUMBER, Rows, changes, rows
-from streamhouse.spark.connectors.view_plan import key_of, mode_of, partition_columns
+from streamhouse.spark.connectors.view_plan import key_of, partition_columns, view_key
+from streamhouse.spark.connectors.view_query import mode_of
 from streamhouse.spark.progress import BatchOffsets
 from streamhouse.spark.tail import connected
 
@@ -101,7 +103,11 @@ def _schema(table: Table, agents: str) -> StructType:
 
 
 def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
-    mode = mode_of(frame) if writing.mode == "update" else writing.mode
+    """In the mode that keeps it right; the mode that is asked for decides where several do."""
+    key = _key(frame, table, writing)
+    mode = mode_of(frame, key, writing.mode)
+    if (error := unsupported(frame, (mode,))) is not None:
+        raise error
     step, frame = _step(frame, table, writing, mode=mode)
     return frame.writeStream.outputMode(mode).option("checkpointLocation", writing.checkpoint).foreachBatch(step.write)
 
@@ -142,26 +148,12 @@ def write_again(ticks: DataFrame, table: Table, writing: Writing, compute: Compu
     return ticks.writeStream.option("checkpointLocation", writing.checkpoint).foreachBatch(write)
 
 
-def _key(frame: DataFrame, table: Table, writing: Writing) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The view's key, and what the query groups by, if it does."""
-    declared = table.key or writing.key
-    if absent := [name for name in declared if name not in frame.columns]:
-        raise Rejected(
-            f"a column of the key isn't in the result; view={table.name} column={absent[0]}"
-            f" columns={','.join(frame.columns)}"
-        )
-    if declared:
-        try:
-            return tuple(declared), key_of(frame)
-        except Rejected:
-            return tuple(declared), None
-    grouped = key_of(frame)
-    if grouped is None:
-        raise Rejected(
-            f"a view needs a key: its query groups by nothing; view={table.name}"
-            " do=CREATE MATERIALIZED VIEW … KEY (column) AS SELECT …"
-        )
-    return grouped, grouped
+def _key(frame: DataFrame, table: Table, writing: Writing) -> tuple[str, ...]:
+    try:
+        return view_key(frame, table.key or writing.key)
+    except Rejected as error:
+        what, mark, do = str(error).partition(" do=")
+        raise Rejected(f"{what} view={table.name}{mark}{do}") from None
 
 
 def needs_versions(frame: DataFrame, key: Sequence[str]) -> bool:
@@ -177,9 +169,9 @@ def needs_versions(frame: DataFrame, key: Sequence[str]) -> bool:
 
 def _step(frame: DataFrame, table: Table, writing: Writing, *, mode: str) -> tuple["_Step", DataFrame]:
     """What is done with each micro-batch, and the frame that these are of."""
-    key, grouped = _key(frame, table, writing)
+    key = _key(frame, table, writing)
     columns = tuple((each.name, each.dataType.simpleString()) for each in frame.schema.fields)
-    is_unique = grouped is not None and set(grouped) <= set(key)
+    is_unique = key_of(frame) is not None
     versions: tuple[str, ...] = ()
     by_offset: tuple[str, ...] = ()
     if not is_unique:

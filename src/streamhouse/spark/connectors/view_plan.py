@@ -1,8 +1,8 @@
-"""View plan: what a view's query tells of its key, and of how its rows change.
+"""View plan: which columns tell the rows of a view apart.
 
-Data path   a frame's analysed plan -> **view plan** -> columns of a key, an output mode
+Data path   a frame's analysed plan -> **view plan** -> columns of a key
 Owns        tracing columns of the result down to the columns that an aggregate groups by
-Leaves      rows to `view`, what may change without a new beginning to `sql.shapes`
+Leaves      rows to `view`, how they change to `view_query`, what may change without a new beginning to `sql.shapes`
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,23 +12,21 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from streamhouse.errors import Rejected
-from streamhouse.spark.connectors.output_modes import unsupported
+from streamhouse.model.identifiers import quote_if_needed
 from streamhouse.spark.jvm import Plan, analyzed_plan, id_of, kind_of, scala_seq, without_alias
 
 _TRANSPARENT: Final = (
-    *("Project", "SubqueryAlias", "Filter", "Sort", "GlobalLimit", "LocalLimit", "View", "ResolvedHint"),
+    *("Project", "SubqueryAlias", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Window", "View"),
+    *("ResolvedHint", "RebalancePartitions"),
     *("EventTimeWatermark", "UpdateEventTimeWatermarkColumn", "Repartition", "RepartitionByExpression"),
     *("WithCTE", "CTERelationRef"),
 )
 """Operators that a key passes: what is below them by one row is above them by one at most."""
-_HANDS_ON: Final = (
-    *("Project", "SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"),
-    *("Repartition", "RepartitionByExpression", "WithCTE", "CTERelationRef", "Union"),
-)
-"""Operators that leave out no row of what is below them; any other one may, a filter, a limit or a join."""
 _DECIDING: Final = ("_key", "_partition")
-_STATEFUL: Final = ("Aggregate", "Distinct", "Deduplicate", "DeduplicateWithinWatermark", "Join")
-_OTHER_STATE: Final = ("State", "FlatMapGroups")
+_GROUPING_ID: Final = "spark_grouping_id"
+_NO_NAME: Final = "__auto_generated_subquery_name."
+_REPEATED_SET: Final = "_gen_grouping_pos"
+"""What Spark groups by besides, where ROLLUP, CUBE or GROUPING SETS makes several rows of one; the same set twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +45,15 @@ def key_of(frame: DataFrame) -> tuple[str, ...] | None:
     groups by isn't in the result.
     """
     plan = analyzed_plan(frame)
-    node = plan.root
-    columns = [_Column(each.name(), id_of(each)) for each in scala_seq(node.output())]
-    while True:
-        kind = kind_of(node)
-        if kind == "Aggregate":
-            return _grouped(node, columns)
-        if kind == "Distinct":
-            return tuple(column.name for column in columns)
-        if kind.startswith("Deduplicate"):
-            return _kept([id_of(each) for each in scala_seq(node.keys())], columns)
-        if kind not in _TRANSPARENT:
-            return None
-        if kind == "Project":
-            columns = _below(columns, node.projectList())
-        elif kind == "CTERelationRef":
-            columns = _entered(plan.entered(node), columns)
-        node = plan.inputs(node)[0]
+    node, columns = _outermost(plan)
+    kind = kind_of(node)
+    if kind == "Aggregate":
+        return _grouped(node, columns)
+    if kind == "Distinct":
+        return tuple(column.name for column in columns)
+    if kind.startswith("Deduplicate"):
+        return _kept([id_of(each) for each in scala_seq(node.keys())], columns)
+    return None
 
 
 def partition_columns(frame: DataFrame, key: Sequence[str]) -> tuple[str, ...]:
@@ -88,48 +78,74 @@ def partition_columns(frame: DataFrame, key: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in key if name in found)
 
 
-def mode_of(frame: DataFrame) -> str:
-    """The output mode that keeps a view right.
-
-    Spark tells in mode update which rows are new or other, never which are gone. So where a row of an aggregate can go
-    (HAVING, LIMIT, a filter or a join above it, sessions that merge), the whole result comes every time; where Spark
-    can't do that either, it refuses the query. Results of several steps that keep state are only told once they are
-    final, if they ever are.
-    """
+def changing_key_of(frame: DataFrame) -> tuple[str, ...] | None:
+    """All columns whose values a row of the outermost aggregate has for ever; None where there is no aggregate."""
     plan = analyzed_plan(frame)
-    nodes = [(node, kind_of(node)) for node in plan.walk() if node.isStreaming()]
-    steps = [kind for node, kind in nodes if _keeps_state(node, kind)]
-    changing = "complete" if _loses_rows(plan, plan.root) else "update"
-    if not steps or any(kind not in ("Aggregate", "Distinct") for kind in steps) or len(steps) > 1:
-        # A join that never forgets feeds an aggregate that never ends: its rows change, they don't become final.
-        return changing if unsupported(frame, ("append",)) and not unsupported(frame, ("update",)) else "append"
-    has_sessions = "session_window" in plan.root.toString()
-    if has_sessions:
-        return "append" if any(kind == "EventTimeWatermark" for _, kind in nodes) else "complete"
-    return changing
-
-
-def _keeps_state(node: Any, kind: str) -> bool:
-    if kind == "Join":
-        return all(each.isStreaming() for each in scala_seq(node.children()))
-    return kind in _STATEFUL or any(word in kind for word in _OTHER_STATE)
-
-
-def _loses_rows(plan: Plan, node: Any, *, is_above: bool = True) -> bool:
-    """Whether an operator between the result and a streaming aggregate can leave out a row that the aggregate changed.
-
-    Decided from the result inward. `is_above`: all operators so far hand every row on.
-    """
+    node, columns = _outermost(plan)
     kind = kind_of(node)
-    if not node.isStreaming():
-        return False
-    if kind in ("Aggregate", "Distinct"):
-        return not is_above
-    hands_on = is_above and kind in _HANDS_ON
-    return any(_loses_rows(plan, each, is_above=hands_on) for each in plan.inputs(node))
+    if kind == "Distinct":
+        return tuple(column.name for column in columns)
+    if kind != "Aggregate":
+        return None
+    made = {id_of(each): each for each in scala_seq(node.aggregateExpressions())}
+    groups = scala_seq(node.groupingExpressions())
+    return tuple(
+        column.name
+        for column in columns
+        if any(
+            _is(made.get(column.attribute), each) or _is_part(made.get(column.attribute), column, each)
+            for each in groups
+        )
+    )
+
+
+def view_key(frame: DataFrame, declared: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a view's key: those that are declared, else what the query groups by.
+
+    Raises `Rejected` where they wouldn't tell the rows of the result apart, or two columns have one name.
+    """
+    _check_names(frame)
+    if absent := [name for name in declared if name not in frame.columns]:
+        raise Rejected(
+            f"the key names no column; column={absent[0]} columns={','.join(frame.columns)} do=select it as well"
+        )
+    grouped = key_of(frame)
+    if not declared:
+        if grouped is None:
+            raise Rejected(
+                "a view needs a key, and the query groups by nothing; do=CREATE MATERIALIZED VIEW … KEY (column) AS …"
+            )
+        return grouped
+    if grouped is not None and not set(grouped) <= set(declared):
+        raise Rejected(
+            f"several rows of the result can have one key; key={','.join(declared)} rows_by={','.join(grouped)}"
+            f" do=KEY ({', '.join(map(quote_if_needed, grouped))}), or GROUP BY the columns of the key alone"
+        )
+    return tuple(declared)
+
+
+def _check_names(frame: DataFrame) -> None:
+    seen: set[str] = set()
+    for name in frame.columns:
+        if name.lower() in seen:
+            raise Rejected(f"two columns are called {name.lower()}; do=give one another name: … AS other")
+        seen.add(name.lower())
 
 
 # --- tracing
+
+
+def _outermost(plan: Plan) -> tuple[Any, list[_Column]]:
+    """The first operator from the result inward that a key doesn't pass, and the result's columns as it has them."""
+    node = plan.root
+    columns = [_Column(each.name(), id_of(each)) for each in scala_seq(node.output())]
+    while kind_of(node) in _TRANSPARENT:
+        if kind_of(node) == "Project":
+            columns = _below(columns, node.projectList())
+        elif kind_of(node) == "CTERelationRef":
+            columns = _entered(plan.entered(node), columns)
+        node = plan.inputs(node)[0]
+    return node, columns
 
 
 def _below(columns: list[_Column], made: Any) -> list[_Column]:
@@ -170,7 +186,7 @@ def _grouped(aggregate: Any, columns: list[_Column]) -> tuple[str, ...]:
         whole = [column.name for column in columns if _is(made.get(column.attribute), expression) and not column.field]
         parts = [column.name for column in columns if _is_part(made.get(column.attribute), column, expression)]
         if not whole and not parts:
-            raise _not_selected(expression.sql())
+            raise _not_selected(expression.sql().replace(_NO_NAME, ""))
         key += [name for name in (whole[:1] or parts) if name not in key]
     return tuple(key)
 
@@ -197,6 +213,11 @@ def _kept(attributes: list[int], columns: list[_Column]) -> tuple[str, ...]:
 
 
 def _not_selected(what: str) -> Rejected:
-    return Rejected(
-        f"a view's row is found by what it is grouped by; missing={what} do=select it as well, or say KEY (…) yourself"
-    )
+    if _REPEATED_SET in what:
+        return Rejected("two grouping sets are the same, and so are their rows; do=name each set once")
+    if _GROUPING_ID in what:
+        return Rejected(
+            "rows of ROLLUP, CUBE and GROUPING SETS are told apart by their level, since a column can be NULL as well;"
+            " do=SELECT grouping_id() AS level as well, and where there is a KEY, name level in it"
+        )
+    return Rejected(f"a view's row is found by what it is grouped by; missing={what} do=select it as well")

@@ -38,6 +38,7 @@ from streamhouse.spark.sql.binding import Bound, bind, own_session
 from streamhouse.spark.sql.catalogue import Catalogue
 from streamhouse.spark.sql.problems import problems_of
 from streamhouse.spark.sql.shapes import Rows, shape_of
+from streamhouse.spark.sql.untrusted import of_definition
 
 RECOMPUTED_EVERY: Final = "10 seconds"
 """How often a view without streams is looked after, unless its trigger says otherwise: it costs the whole query."""
@@ -130,7 +131,7 @@ class Builder:
             # Whoever reaches an agent can define a pipeline.
             bound = bind(self._spark, statement.select, catalogue, reading, is_untrusted=True)
         except (AnalysisException, ParseException, StatementError) as error:
-            raise _wrong(error, job.text, statement.select_start) from error
+            raise _wrong(of_definition(error), job.text, statement.select_start) from error
         if isinstance(statement, CreatePipeline) and statement.columns:
             return replace(bound, frame=renamed(bound.frame, statement.columns))
         return bound

@@ -28,6 +28,7 @@ from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import LAKE, Column, Connector, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.jvm import plain_query
 from streamhouse.spark.registering import register
 from streamhouse.spark.sql.catalogue import Catalogue, about_of
 from streamhouse.spark.sql.plans import Nature, Placeholders, names_in, nature_of, needed_columns
@@ -113,7 +114,7 @@ def bind(
         placeholder_views(session, sources, reading)
     else:
         _make_views(session, read, reads, reading)
-    frame = session.sql(text)
+    frame = _query(session, text)
     if is_untrusted and nature is Nature.QUERY:
         check_analyzed(frame, text)
     return Bound(frame=frame, reads=reads)
@@ -309,7 +310,7 @@ def look(
 ) -> tuple[DataFrame, Mapping[str, tuple[Column, ...]]]:
     """The query over names without rows, and what it uses of each; tables that it reads nothing of are left out."""
     placeholders = placeholder_views(session, sources, reading)
-    frame = session.sql(text)
+    frame = _query(session, text)
     session.conf.set(_OFF, "false")  # Spark refuses to optimise a stream that nobody starts
     try:
         needed = needed_columns(frame, placeholders)
@@ -320,6 +321,11 @@ def look(
         for source in sources
         if source.name in needed or source.is_stream
     }
+
+
+def _query(session: SparkSession, text: str) -> DataFrame:
+    frame = session.sql(text)
+    return plain_query(frame) if frame.isStreaming else frame
 
 
 def placeholder_views(session: SparkSession, sources: Iterable[Source], reading: Reading) -> Placeholders:

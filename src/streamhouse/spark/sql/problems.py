@@ -56,8 +56,10 @@ def problems_of(error: BaseException, file_text: str, select_start: int = 0) -> 
         if isinstance(error, ParseException) and _OTHER_WINDOWS.search(file_text, select_start):
             hint = "windows are written GROUP BY window(column, '10 seconds'), or session_window(column, '10 minutes')"
         return (_at(file_text, _place_of(error, file_text, select_start), text, hint),)
-    text = str(error) if isinstance(error, StreamhouseError) else last_words(str(error) or type(error).__name__)
-    return (_at(file_text, select_start, text, ""),)
+    if isinstance(error, StreamhouseError):
+        text, _, hint = str(error).partition(" do=")
+        return (_at(file_text, select_start, text.removesuffix(";"), hint),)
+    return (_at(file_text, select_start, last_words(str(error) or type(error).__name__), ""),)
 
 
 def words_of(error: PySparkException) -> tuple[str, str]:
@@ -202,7 +204,7 @@ def _output_mode(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
     if "without watermark" in operation:
         return (
             f"output mode {mode} needs a watermark for an aggregate",
-            "WITH (watermark = 'column 10 seconds'), or WITH (output = 'update')",
+            "GROUP BY window(at, '1 minute') and WITH (watermark = 'at 10 seconds'), or WITH (output = 'update')",
         )
     return f"output mode {mode} can't be used with {operation}", "leave the option output out"
 
@@ -239,7 +241,8 @@ _HINTS: Final = {
     "not supported without a watermark in the join keys": (
         "give both streams a watermark, and join within a time: AND p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
     ),
-    "Distinct aggregations are not supported": "use approx_count_distinct(column)",
+    "Distinct aggregations are not supported": "cardinality(collect_set(column)), or approx_count_distinct(column)",
+    "Streaming query is not allowed in subquery": "join the streams, or name the table of the subquery without STREAM",
     "Union between streaming and batch": "read both with STREAM(…)",
 }
 

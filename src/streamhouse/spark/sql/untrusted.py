@@ -24,6 +24,10 @@ HINT: Final = (
 GUEST_DATABASE: Final = "streamhouse_guests"
 """Of Spark's own, without tables: names of callers who aren't trusted never mean what the worker's user made."""
 
+DEFINITION_HINT: Final = (
+    "leave it out: a pipeline or view is a query over tables and topics, with functions of their columns"
+)
+
 OPERATORS: Final = frozenset(
     (
         *("Aggregate", "AsOfJoin", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join"),
@@ -107,6 +111,13 @@ def check_analyzed(frame: DataFrame, text: str) -> None:
         for expression in scala_seq(operator.expressions()):
             if any(kind_of(each) == "CurrentUser" for each in walk_expression(expression)):
                 raise _refused("the worker's user can't be asked for through agents: name a column, or leave it out")
+
+
+def of_definition(error: Exception) -> Exception:
+    """An error of a pipeline's or view's query: nobody asks these with `streamhouse sql`."""
+    if isinstance(error, StatementError) and error.hint == HINT:
+        return StatementError(error.line, error.column, error.text, DEFINITION_HINT)
+    return error
 
 
 def _check(plan: Any, allowed: frozenset[str], functions: "_Functions") -> None:

@@ -31,15 +31,16 @@ from streamhouse.format.tokens import position, tokens_of
 from streamhouse.model.pipeline import Shape
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.connectors.output_modes import unsupported
+from streamhouse.spark.connectors.output_modes import check_joins, unsupported
 from streamhouse.spark.connectors.topic import ABOUT
-from streamhouse.spark.connectors.view_plan import key_of, mode_of
+from streamhouse.spark.connectors.view_plan import view_key
+from streamhouse.spark.connectors.view_query import RECOMPUTE, mode_of
 from streamhouse.spark.sql.binding import Bound, check
 from streamhouse.spark.sql.catalogue import Catalogue, Extended, about_of
 from streamhouse.spark.sql.plans import Nature, nature_of
 from streamhouse.spark.sql.problems import Problem, problems_of
 from streamhouse.spark.sql.shapes import Rows, shape_of
-from streamhouse.spark.sql.untrusted import check_untrusted
+from streamhouse.spark.sql.untrusted import check_untrusted, of_definition
 
 Continuous: TypeAlias = CreatePipeline | CreateView
 
@@ -121,7 +122,8 @@ def _checked(spark: SparkSession, known: Extended, statement: Statement, text: s
             bound = check(spark, statement.text, known, Reading(agents=known.agents), is_untrusted=is_untrusted)
             return Checked(kind=kind, name="", line=line, columns=columns_of(bound.frame), notes=bound.notes)
     except (StreamhouseError, PySparkException) as error:
-        return Checked(kind=kind, name=name, line=line, problems=problems_of(error, text, start))
+        fitting = error if isinstance(statement, Query) else of_definition(error)
+        return Checked(kind=kind, name=name, line=line, problems=problems_of(fitting, text, start))
     return Checked(kind=kind, name=name, line=line)
 
 
@@ -187,10 +189,10 @@ def _continuous(
         found += _target_problems(known, statement, columns, text)
         known.add(_target(known, statement, columns, options))
     else:
-        grouped = statement.key or key_of(bound.frame)
-        key, target = grouped or (), statement.name
+        key, target, found = statement.key, statement.name, []
+        if not _key_problems(statement, key, columns, text):
+            key = view_key(bound.frame, statement.key)
         rows = Rows(key=key, output=options.output)
-        found = [] if grouped is not None else [_no_key(statement, text)]
         known.add(Table(name=statement.name, connector=Connector.VIEW, columns=columns, key=key))
     found += _key_problems(statement, key, columns, text)
     found += _watermark_problems(known, statement, options, bound, text)
@@ -261,15 +263,6 @@ def _target(known: Extended, statement: CreatePipeline, columns: Iterable[Column
     return Table(name=statement.target, connector=Connector.TOPIC, columns=own, options={"format": options.fmt})
 
 
-def _no_key(statement: CreateView, text: str) -> Problem:
-    return _problem(
-        text,
-        statement.select_start,
-        "a view needs a key, and the query groups by nothing",
-        f"CREATE MATERIALIZED VIEW {statement.name} KEY (column) AS …",
-    )
-
-
 def _key_problems(statement: Continuous, key: Sequence[str], columns: Sequence[Column], text: str) -> list[Problem]:
     names = [column.name for column in columns]
     return [
@@ -306,8 +299,12 @@ def _stream_problems(bound: Bound, options: PipelineOptions, statement: Continuo
     if isinstance(statement, CreatePipeline) and statement.target in _topics_of(bound):
         what = f"it writes the topic that it reads, {statement.target}: it would never be done"
         return [_problem(text, _place(statement, statement.target), what, "INSERT INTO another topic")]
+    check_joins(bound.frame)
     error = unsupported(bound.frame, modes_of(bound.frame, options, statement))
-    return list(problems_of(error, text, statement.select_start)) if error is not None else []
+    problems = list(problems_of(error, text, statement.select_start)) if error is not None else []
+    if isinstance(statement, CreateView):
+        problems = [replace(each, hint=f"{each.hint}, or {RECOMPUTE}" if each.hint else RECOMPUTE) for each in problems]
+    return problems
 
 
 def _topics_of(bound: Bound) -> set[str]:
@@ -317,10 +314,10 @@ def _topics_of(bound: Bound) -> set[str]:
 
 
 def modes_of(frame: DataFrame, options: PipelineOptions, statement: Continuous) -> tuple[str, ...]:
-    """The output modes to try: what the user says, else what keeps the target right."""
-    if options.output is not None:
-        return (options.output,)
-    return (mode_of(frame),) if isinstance(statement, CreateView) else ("append", "update")
+    """The output modes to try: what keeps a view right; what the user says, or rows that are final, else changed."""
+    if isinstance(statement, CreateView):
+        return (mode_of(frame, statement.key, options.output),)
+    return ("append", "update") if options.output is None else (options.output,)
 
 
 # --- places

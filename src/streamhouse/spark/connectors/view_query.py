@@ -1,0 +1,234 @@
+"""View query: in which output mode a view is kept right, or why its query can't be kept.
+
+Data path   a frame's analysed plan, its key -> **view query** -> an output mode, or `Rejected` with what to do instead
+Owns        how rows of each operator change, decided from the result inward; what no stream can be kept right with
+Leaves      which columns are the key to `view_plan`, what Spark can't start to `output_modes`
+
+A view is right when it has the rows of the batch query over the same records after every micro-batch. Spark tells in
+mode append which rows are new, in mode update which are new or other, never which are gone; in mode complete it tells
+the whole result. An operator that isn't known here is refused.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+from streamhouse.errors import Rejected
+from streamhouse.spark.connectors.output_modes import joins_streams, unsupported
+from streamhouse.spark.connectors.view_plan import changing_key_of
+from streamhouse.spark.jvm import Plan, analyzed_plan, kind_of, scala_seq, walk_expression
+
+RECOMPUTE: Final = "name its tables without STREAM, then all of it is computed anew when they change"
+"""What always works: such a view is the batch query."""
+_SAME_ROWS: Final = (
+    *("Project", "SubqueryAlias", "ResolvedHint", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"),
+    *("Repartition", "RepartitionByExpression", "RebalancePartitions", "WithCTE", "CTERelationRef"),
+)
+"""A row of the result for each row of the input."""
+_BY_ROW: Final = ("Filter", "Generate", "Expand", "LateralJoin")
+"""None, one or several rows of the result for each row of the input, whatever the others are."""
+_ORDERED: Final = ("Sort", "GlobalLimit", "LocalLimit", "Offset")
+_SOURCES: Final = ("View", "StreamingRelation", "StreamingRelationV2", "LogicalRDD", "StreamingDataSourceV2Relation")
+"""A View is how a name of a query stands for its table; what it is made of hands records on, each by itself."""
+_INNER: Final = ("INNER", "CROSS", "LEFT SEMI")
+_TIMES: Final = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime", "CurrentTimestampLike")
+_BY_ARRIVAL: Final = ("First", "Last", "AnyValue")
+_COMPARISONS: Final = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
+_WATERMARK: Final = "spark.watermarkDelayMs"
+_SESSION: Final = "spark.sessionWindow"
+"""In the metadata of columns: that have a watermark, or are a session window."""
+
+
+class Change(Enum):
+    """How the rows of an operator change from one micro-batch to the next."""
+
+    ADDED = "added"
+    """Rows come, each in the micro-batch of the last record that it is made of, and stay as they are."""
+    CHANGED = "changed"
+    """Rows come and change; what they are grouped by stays."""
+    REPLACED = "replaced"
+    """Rows come, change and go: only the whole result tells."""
+
+
+class _Changing(Rejected):
+    """Rows that change would be the input of an operator that counts on rows that don't."""
+
+
+def mode_of(frame: DataFrame, key: Sequence[str] = (), output: str | None = None) -> str:
+    """The output mode that keeps a view right; `output` is what its options say. Raises `Rejected` where none does.
+
+    `output` append is taken as it is: rows that come once they are final, if Spark can tell. Mode update is chosen
+    where every row that changes has the key it had.
+    """
+    plan = analyzed_plan(frame)
+    _check_expressions(plan)
+    if output == "append":
+        return output
+    try:
+        change = _change(plan, plan.root)
+    except _Changing as error:
+        raise Rejected(f"{error}; do={_final(frame)}{RECOMPUTE}") from None
+    if change is Change.ADDED:
+        return "complete" if output == "complete" else "append"
+    if output == "complete" or change is Change.REPLACED or _has_sessions(plan):
+        return "complete"
+    stays = changing_key_of(frame)
+    return "update" if stays is not None and set(key) <= set(stays) else "complete"
+
+
+def _final(frame: DataFrame) -> str:
+    """What to do besides, where Spark can tell rows when they are final."""
+    is_final = unsupported(frame, ("append",)) is None
+    return "WITH (output = 'append') the view has rows once they are final; or " if is_final else ""
+
+
+def _change(plan: Plan, node: Any) -> Change:
+    kind = kind_of(node)
+    if kind in _SOURCES:
+        return Change.ADDED
+    if kind in _SAME_ROWS:
+        return _change(plan, plan.inputs(node)[0])
+    if kind in _BY_ROW:
+        return _replaced(_change(plan, plan.inputs(node)[0]))
+    if kind in _ORDERED:
+        return _ordered(plan, node, kind)
+    if kind in ("Aggregate", "Distinct"):
+        return _aggregated(plan, node)
+    if kind == "Join":
+        return _joined(plan, node)
+    if kind == "Union":
+        return _united(plan, node)
+    if kind == "Window":
+        raise _refused("rows that depend on the rows around them, as OVER (…) has them,")
+    raise _refused(f"the result of {kind.upper()}")
+
+
+def _replaced(change: Change) -> Change:
+    """Of an operator that can leave out a row when it changes."""
+    return Change.ADDED if change is Change.ADDED else Change.REPLACED
+
+
+def _ordered(plan: Plan, node: Any, kind: str) -> Change:
+    below = _change(plan, plan.inputs(node)[0])
+    if below is Change.ADDED:
+        raise _refused("the order of a stream's rows, or a number of them,")
+    if kind == "GlobalLimit" and not _is_sorted(plan, node):
+        raise Rejected(
+            "LIMIT without ORDER BY may be any rows, other ones every time; do=ORDER BY columns that tell rows apart"
+        )
+    return Change.REPLACED
+
+
+def _is_sorted(plan: Plan, node: Any) -> bool:
+    while kind_of(node) in (*_SAME_ROWS, "GlobalLimit", "LocalLimit", "Offset", "Filter"):
+        node = plan.inputs(node)[0]
+    return kind_of(node) == "Sort"
+
+
+def _aggregated(plan: Plan, node: Any) -> Change:
+    """Of rows that are only added; those that change would be counted again and again."""
+    if _change(plan, plan.inputs(node)[0]) is Change.ADDED:
+        _check_times(plan, node)
+        return Change.CHANGED
+    raise _Changing("an aggregate, or DISTINCT, of rows that change themselves can't be kept up to date on a stream")
+
+
+def _check_times(plan: Plan, node: Any) -> None:
+    """Raise where an aggregate by time would leave out rows of a join, though none of its records is late."""
+    if kind_of(node) != "Aggregate" or not any(map(_has_watermark, _groups(node))):
+        return
+    if any(joins_streams(each) and not _is_within_time(each) for each in plan.walk(node, into_views=False)):
+        raise Rejected(
+            "a row of a join can be older than the watermark though its records aren't late, and would be left out;"
+            " do=join within a time, AND b.at BETWEEN a.at AND a.at + INTERVAL 1 HOUR, or leave the watermark out"
+        )
+
+
+def _is_within_time(join: Any) -> bool:
+    """Whether its condition bounds the times of both streams: from below and above, or they are equal."""
+    if not join.condition().isDefined():
+        return False
+    found = [
+        kind_of(each)
+        for each in walk_expression(join.condition().get())
+        if kind_of(each) in (*_COMPARISONS, "Between", "EqualTo") and _compares_times(join, each)
+    ]
+    return "EqualTo" in found or "Between" in found or len(found) > 1
+
+
+def _compares_times(join: Any, comparison: Any) -> bool:
+    times = [each for each in walk_expression(comparison) if _has_watermark(each)]
+    return all(any(side.outputSet().contains(each) for each in times) for side in (join.left(), join.right()))
+
+
+def _has_watermark(expression: Any) -> bool:
+    return kind_of(expression) == "AttributeReference" and bool(expression.metadata().contains(_WATERMARK))
+
+
+def _joined(plan: Plan, node: Any) -> Change:
+    streams = [each for each in plan.inputs(node) if each.isStreaming()]
+    changes = [_change(plan, each) for each in streams]
+    if len(streams) == 1:
+        return _replaced(changes[0])
+    if any(change is not Change.ADDED for change in changes):
+        raise _Changing("a join of a stream with rows that change can't be kept up to date")
+    kind = str(node.joinType().sql())
+    if kind not in _INNER:
+        raise Rejected(
+            f"{kind} JOIN of streams has rows without a partner only when none can come any more; do=give both streams"
+            " a watermark, join within a time, AND p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR, and say"
+            f" WITH (output = 'append'), or {RECOMPUTE}"
+        )
+    return Change.ADDED
+
+
+def _united(plan: Plan, node: Any) -> Change:
+    changes = {_change(plan, each) for each in plan.inputs(node)}
+    if changes == {Change.ADDED}:
+        return Change.ADDED
+    if Change.ADDED in changes:
+        raise _refused("a UNION of rows that change and of rows that only come")
+    return Change.REPLACED
+
+
+def _has_sessions(plan: Plan) -> bool:
+    """Sessions merge, so that rows go."""
+    groups = (each for node in plan.walk() if kind_of(node) == "Aggregate" for each in _groups(node))
+    return any(each.metadata().contains(_SESSION) for each in groups if kind_of(each) == "AttributeReference")
+
+
+def _groups(aggregate: Any) -> list[Any]:
+    return scala_seq(aggregate.groupingExpressions())
+
+
+# --- expressions
+
+
+def _check_expressions(plan: Plan) -> None:
+    """Raise for what says something else when it is asked again, or goes by the order in which rows arrive."""
+    for expression in _expressions(plan):
+        kind = kind_of(expression)
+        if kind in _TIMES:
+            raise Rejected(
+                f"{expression.prettyName()} is another time in every micro-batch, and rows of earlier ones stay as they"
+                f" are; do=use a time of the records, or {RECOMPUTE}"
+            )
+        if kind in _BY_ARRIVAL:
+            name = expression.prettyName()
+            raise Rejected(
+                f"{name} goes by the order in which rows are read; do=min_by(column, at) or max_by(column, at)"
+            )
+        if not expression.deterministic() and all(each.deterministic() for each in scala_seq(expression.children())):
+            raise Rejected(f"{expression.prettyName()} is something else every time; do=leave it out, or {RECOMPUTE}")
+
+
+def _expressions(plan: Plan) -> Iterator[Any]:
+    for node in plan.walk(into_views=False, into_subqueries=True):
+        for each in scala_seq(node.expressions()):
+            yield from walk_expression(each)
+
+
+def _refused(what: str) -> Rejected:
+    return Rejected(f"{what} can't be kept up to date on a stream; do={RECOMPUTE}")
