@@ -191,6 +191,7 @@ class Doors:
             agents=agents,
             checkpoints=checkpoints or os.path.join(settings.agent.data, "checkpoints"),
             maintenance=settings.maintenance if maintain else None,
+            pipelines=settings.pipelines,
             tables=settings.tables,
             master=master,
             slots=slots,

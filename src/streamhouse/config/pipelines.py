@@ -58,6 +58,12 @@ class PipelineSettings(Section, frozen=True, kw_only=True):
         ),
     ] = False
     ttl_s: Annotated[float, about("a supervisor that is silent for so long loses its pipelines to others", gt=0)] = 15.0
+    max_starting: Annotated[
+        int, about("pipelines that a supervisor starts at the same time in one Spark; the others wait their turn", gt=0)
+    ] = 2
+    start_wait_s: Annotated[
+        float, about("a pipeline whose first micro-batch takes longer doesn't keep others from starting", gt=0)
+    ] = 30.0
     max_pipelines: Annotated[int, about("pipelines and views that are kept", gt=0)] = 10_000
     max_definition_bytes: Annotated[int, about("largest definition of a pipeline", gt=0)] = MIB
     max_events: Annotated[int, about("lines of each pipeline's log that are kept", gt=0)] = 1000

@@ -39,8 +39,8 @@ class Phase(StrEnum):
     """What it does, as its supervisor says."""
 
     WAITING = "waiting"  # nobody has taken it yet
-    STARTING = "starting"
-    RUNNING = "running"
+    STARTING = "starting"  # no micro-batch is done yet
+    RUNNING = "running"  # one micro-batch is done, or there was nothing to read
     BACKING_OFF = "backing off"  # it failed and will be tried again
     FAILED = "failed"  # it will not be tried again until it is changed or restarted
     PAUSED = "paused"

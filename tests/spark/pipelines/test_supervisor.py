@@ -344,3 +344,37 @@ async def test_a_supervisor_that_was_stopped_for_longer_than_its_lease_kills_bef
     await world.supervisor.beat()
     assert told == [True]
     assert all(each is None or each < world.clock.now for each in child.deadlines[:renewed])
+
+
+async def test_pipelines_start_a_few_at_a_time(world: World) -> None:
+    world.assigned = [told(name) for name in ("a", "b", "c", "d", "e")]
+    await world.step()
+    child = world.children["shared"]
+    child.say(Ready(jvm_pid=2, spark="4"))
+
+    async def started() -> list[int]:
+        await world.step()
+        return [command.run for command in child.heard if isinstance(command, Start)]
+
+    assert await started() == [1, 2]
+    assert await started() == [1, 2]
+    assert set(world.phases.values()) == {"starting"}
+    child.say(Begun(run=2))
+    assert await started() == [1, 2, 3]
+    child.say(Ended(run=1, how="failed", error="no luck", can_retry=False))
+    assert await started() == [1, 2, 3, 4]
+    assert await started() == [1, 2, 3, 4]
+    for _ in range(7):  # a first micro-batch that takes long keeps nobody waiting for ever
+        world.clock.now += 5
+        await world.step()
+    assert await started() == [1, 2, 3, 4, 5]
+
+
+async def test_a_runner_of_its_own_does_not_wait_for_the_shared_one(world: World) -> None:
+    world.assigned = [told("a"), told("b"), told("c"), told("heavy", options={"isolation": "own"})]
+    await world.step()
+    for child in world.children.values():
+        child.say(Ready(jvm_pid=2, spark="4"))
+    await world.step()
+    starts = {key: [type(each) for each in child.heard] for key, child in world.children.items()}
+    assert starts == {"shared": [Start, Start], "own-heavy": [Start]}

@@ -32,6 +32,7 @@ from streamhouse.spark.pipelines.growing import Growing, check_known, grown_cata
 from streamhouse.spark.pipelines.jobs import Job
 from streamhouse.spark.pipelines.kept_columns import keep, with_kept
 from streamhouse.spark.pipelines.python_code import run_python
+from streamhouse.spark.pipelines.query_stop import stop_all
 from streamhouse.spark.pipelines.recomputing import Recomputing, ticks, varies
 from streamhouse.spark.pipelines.targets import Targets
 from streamhouse.spark.sql.binding import Bound, bind, own_session
@@ -101,7 +102,7 @@ class Builder:
         try:
             queries += self._dead_letters(job, bound, reading, replace(writing, key=key_in(table, writing)), options)
         except BaseException:
-            queries[0].stop()
+            stop_all(queries)
             raise
         notes = ((note,) if note else ()) + bound.notes
         return Built(main=queries[0], others=tuple(queries[1:]), notes=notes)

@@ -42,7 +42,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready", tag_field="e
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True, tag="begun", tag_field="event"):
-    """Its queries run."""
+    """Each of its queries has done a micro-batch, or found nothing to read."""
 
     run: int
 

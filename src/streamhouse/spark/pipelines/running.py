@@ -20,6 +20,7 @@ from streamhouse.spark.pipelines.faults import Fault, fault_of
 from streamhouse.spark.pipelines.figures import LateRows, Totals, figures_of
 from streamhouse.spark.pipelines.jobs import Job
 from streamhouse.spark.pipelines.messages import Begun, Ended, Event, Figures, Line
+from streamhouse.spark.pipelines.query_stop import stop_all
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Run(threading.Thread):
         self._stopping = threading.Event()
         self._told: tuple[Any, ...] | None = None
         self._late, self._clock = LateRows(), SystemClock()
+        self._has_begun = False
 
     def __repr__(self) -> str:
         return f"<Run {self.number} {self.job.name} epoch={self.job.epoch} {'stopping' if self.stopping else ''}>"
@@ -66,7 +68,6 @@ class Run(threading.Thread):
         try:
             for note in built.notes:
                 self._tell(Line(run=self.number, text=note))
-            self._tell(Begun(run=self.number))
             return self._watched(built)
         finally:
             stop_all([built.main, *built.others])
@@ -76,6 +77,7 @@ class Run(threading.Thread):
         queries, mains, others = [built.main, *built.others], Totals(), [Totals() for _ in built.others]
         while True:
             is_over = self._stopping.wait(LOOK_S)
+            self._tell_begun(queries)
             self._tell_figures(built, mains, others)
             if is_over:
                 return Ended(run=self.number, how="stopped")
@@ -85,6 +87,12 @@ class Run(threading.Thread):
             if not any(query.isActive for query in queries):
                 self._tell_figures(built, mains, others)  # of micro-batches since the last look
                 return Ended(run=self.number, how="done")
+
+    def _tell_begun(self, queries: Sequence[StreamingQuery]) -> None:
+        """Once, when each has gone through a trigger: one micro-batch is done, or there was nothing to read."""
+        if not self._has_begun and all(_progress(query) is not None for query in queries):
+            self._has_begun = True
+            self._tell(Begun(run=self.number))
 
     def _tell_figures(self, built: Built, mains: Totals, others: Sequence[Totals]) -> None:
         """What is new since the last time."""
@@ -109,14 +117,6 @@ class Run(threading.Thread):
         if self.stopping:  # queries that are stopped half-way may say anything
             return Ended(run=self.number, how="stopped")
         return Ended(run=self.number, how="failed", error=fault.words, can_retry=fault.can_retry)
-
-
-def stop_all(queries: Sequence[StreamingQuery]) -> None:
-    for query in queries:
-        try:
-            query.stop()
-        except Exception:  # the next one is to be stopped all the same
-            log.warning("a query didn't stop; id=%s", query, exc_info=True)
 
 
 def _progress(query: StreamingQuery) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from streamhouse.client.http import Http
 from streamhouse.clock import Ids, SystemClock
-from streamhouse.config import MaintenanceSettings, TableSettings
+from streamhouse.config import MaintenanceSettings, PipelineSettings, TableSettings
 from streamhouse.errors import Misconfigured
 from streamhouse.spark.java import java_home
 from streamhouse.spark.lake.following import Following
@@ -27,7 +27,7 @@ from streamhouse.spark.maintenance.agents import Maintainers
 from streamhouse.spark.maintenance.rounds import JobPlan, Rounds, start_job
 from streamhouse.spark.pipelines.agents import SupervisorAgents
 from streamhouse.spark.pipelines.children import Child, ChildPlan, OnEvent, start_child
-from streamhouse.spark.pipelines.supervisor import News, Supervisor
+from streamhouse.spark.pipelines.supervisor import News, Starts, Supervisor
 
 ASK_TIMEOUT_S: Final = 4.0
 """Of a heartbeat: several fit into a lease."""
@@ -47,6 +47,8 @@ class SupervisorPlan:
     conf: tuple[str, ...] = ()
     maintenance: MaintenanceSettings | None = None
     """When topics get jobs that merge and compact them; None: never by this supervisor."""
+    pipelines: PipelineSettings = field(default_factory=PipelineSettings)
+    """How many pipelines start at the same time."""
     tables: TableSettings = field(default_factory=TableSettings)
     """How often it is looked which topics are to be lake tables."""
 
@@ -81,12 +83,14 @@ async def supervise(plan: SupervisorPlan, *, on_start: Callable[[SupervisorStart
         Maintainers(plan.agents) as maintainers,
     ):
         agents = SupervisorAgents(http, name=name, host=host, slots=plan.slots)
-        supervisor = Supervisor(agents, partial(_start, plan=children), clock=SystemClock(), ids=ids, news=news)
+        starts = Starts(at_once=plan.pipelines.max_starting, wait_s=plan.pipelines.start_wait_s)
+        start = partial(_start, plan=children)
+        supervisor = Supervisor(agents, start, clock=SystemClock(), ids=ids, starts=starts, news=news)
         columns, every_s = partial(_columns, plan.agents), plan.tables.follow_s
         beside: list[_Beside] = [Following(asking, columns, every_s=every_s, clock=SystemClock(), ids=ids, news=news)]
         if (settings := plan.maintenance) is not None:
-            start = partial(start_job, JobPlan(agents=plan.agents, log=log, master=plan.master, conf=plan.conf))
-            beside.append(Rounds(maintainers, start, settings, name=name, clock=SystemClock(), ids=ids, news=news))
+            job = partial(start_job, JobPlan(agents=plan.agents, log=log, master=plan.master, conf=plan.conf))
+            beside.append(Rounds(maintainers, job, settings, name=name, clock=SystemClock(), ids=ids, news=news))
         await _run(supervisor, beside)
 
 

@@ -44,16 +44,29 @@ class Agents(Protocol):
     async def leave(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starts:
+    """How many pipelines start at the same time in one runner, and for how long one keeps its turn: each start has
+    Python processes of its own, which Spark gives up on where all of them start at once."""
+
+    at_once: int = 2
+    wait_s: float = 30.0
+
+
 StartChild = Callable[[str, Callable[[Child, Event], None]], Awaitable[Child]]
 News = Callable[[str, str], None]
 
 
 @dataclass(slots=True)
 class _Run:
-    """A start of a pipeline that hasn't ended; `stop_at`: by when it must have."""
+    """A start of a pipeline that hasn't ended; `stop_at`: by when it must have.
+
+    `starts_until`: so long it counts as one that starts; None once it has begun.
+    """
 
     job: Job
     child: Child
+    starts_until: float | None
     stop_at: float | None = None
     last: Mapping[str, Any] | None = None
 
@@ -69,10 +82,12 @@ class Supervisor:
         clock: Clock,
         ids: Ids,
         patience: Patience | None = None,
+        starts: Starts | None = None,
         news: News = lambda name, text: None,
     ) -> None:
         self._agents, self._start_child = agents, start_child
         self._clock, self._ids, self._patience = clock, ids, patience or Patience()
+        self._starts = starts or Starts()
         self._news = news
         self._lease = Lease()
         self._cares: dict[str, Care] = {}
@@ -194,7 +209,8 @@ class Supervisor:
             log.warning("a query doesn't stop; its runner is killed; runner=%s", child.key)
             child.kill()
         for name, care in list(self._cares.items()):
-            if care.is_due(now) and not any(run.job.name == name for run in self._runs.values()):
+            is_free = not any(run.job.name == name for run in self._runs.values())
+            if care.is_due(now) and is_free and self._may_start(_key(care.job), now):
                 await self._start(care)
         wanted = {SHARED, *(_key(care.job) for care in self._cares.values())}
         for key, idle in list(self._children.items()):
@@ -212,12 +228,17 @@ class Supervisor:
             for child in self._busy():
                 child.kill()
 
+    def _may_start(self, key: str, now: float) -> bool:
+        """Whether a runner has room for another pipeline that starts."""
+        starting = [run for run in self._runs.values() if run.starts_until is not None and now < run.starts_until]
+        return sum(_key(run.job) == key for run in starting) < self._starts.at_once
+
     async def _start(self, care: Care) -> None:
         child = await self._ensure_child(_key(care.job))
         if child is None or not child.is_ready:
             return
         number, self._next_run = self._next_run, self._next_run + 1
-        self._runs[number] = _Run(care.job, child)
+        self._runs[number] = _Run(care.job, child, self._clock.monotonic() + self._starts.wait_s)
         care.started(number)
         child.send(Renewed(deadline=self._lease.deadline))
         pipeline = {**self._told[care.job.name], "status": care.status(self._clock.now_ms())}
@@ -266,6 +287,8 @@ class Supervisor:
             return
         care = self._care_of(event.run)
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        if isinstance(event, Begun) and event.run in self._runs:
+            self._runs[event.run].starts_until = None
         if isinstance(event, Ended):
             self._runs.pop(event.run, None)
             self._has_news.set()

@@ -1,0 +1,44 @@
+"""Query stop: queries end, and whoever asked knows that they have.
+
+Data path   running, building -> **stop_all** -> Spark
+Owns        asking again; what is done about a query that goes on
+Leaves      when to stop to `running`
+
+A pipeline of which it is said that it has ended may be given to another supervisor at once. So nobody says so while a
+query of it may still commit: where one doesn't stop, the whole runner ends, and its supervisor starts another.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+TRIES: Final = 3
+"""Each takes `spark.sql.streaming.stopTimeout` at most."""
+
+
+def _end_runner() -> None:
+    os._exit(1)
+
+
+def stop_all(queries: Sequence[StreamingQuery], *, end: Callable[[], None] = _end_runner) -> None:
+    """Returns when none of them runs; where one can't be stopped, `end` is called instead."""
+    for _ in range(TRIES):
+        queries = [query for query in queries if not _is_stopped(query)]
+        if not queries:
+            return
+    log.error("queries don't stop, so their runner ends; ids=%s", [str(query.id) for query in queries])
+    end()
+
+
+def _is_stopped(query: StreamingQuery) -> bool:
+    try:
+        query.stop()
+    except Exception:  # a timeout, or a JVM that doesn't answer
+        log.warning("a query didn't stop; it is asked again", exc_info=True)
+        return False
+    return True

@@ -1,0 +1,93 @@
+"""One start of a pipeline, with queries that are made up: when it is said to run, and when to have ended."""
+
+import json
+import threading
+from typing import Any, cast
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamhouse.spark.pipelines.building import Built
+from streamhouse.spark.pipelines.messages import Begun, Ended, Event
+from streamhouse.spark.pipelines.query_stop import stop_all
+from streamhouse.spark.pipelines.running import Run
+from tests.spark.pipelines.test_caring import JOB
+
+TIMEOUT_S = 30.0
+
+
+class Progress:
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+
+    def json(self) -> str:
+        return json.dumps({"batchId": self._batch, "timestamp": "now", "numInputRows": 0, "sources": []})
+
+
+class Query:
+    """As much of Spark's as a run looks at; `failures`: how often it can't be stopped."""
+
+    id = "q"
+
+    def __init__(self, failures: int = 0) -> None:
+        self.isActive, self.progress = True, cast(Progress | None, None)
+        self.failures, self.stops = failures, 0
+        self._jsq: Any = self
+
+    def lastProgress(self) -> Progress | None:
+        return self.progress
+
+    def recentProgress(self) -> list[Progress]:
+        return [] if self.progress is None else [self.progress]
+
+    def exception(self) -> None:
+        return None
+
+    def stop(self) -> None:
+        self.stops += 1
+        if self.stops <= self.failures:
+            raise TimeoutError("it goes on")
+        self.isActive = False
+
+
+class Told:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._came = threading.Condition()
+
+    def __call__(self, event: Event) -> None:
+        with self._came:
+            self.events.append(event)
+            self._came.notify_all()
+
+    def wait_for(self, kind: type) -> None:
+        with self._came:
+            assert self._came.wait_for(lambda: any(isinstance(each, kind) for each in self.events), TIMEOUT_S)
+
+
+def test_a_pipeline_runs_when_each_query_has_gone_through_a_trigger() -> None:
+    main, letters, told = Query(), Query(), Told()
+    built = Built(main=cast(StreamingQuery, main), others=(cast(StreamingQuery, letters),))
+    run = Run(1, JOB, build=lambda job: built, tell=told)
+    run.start()
+    main.progress = Progress(0)
+    run.join(1.0)  # four looks at least
+    assert not any(isinstance(each, Begun) for each in told.events)
+    letters.progress = Progress(0)
+    told.wait_for(Begun)
+    run.stop()
+    run.join(TIMEOUT_S)
+    assert sum(isinstance(each, Begun) for each in told.events) == 1
+    assert told.events[-1] == Ended(run=1, how="stopped")
+    assert not main.isActive
+
+
+def test_a_query_that_does_not_stop_is_asked_again() -> None:
+    query, ended = Query(failures=1), list[int]()
+    stop_all([cast(StreamingQuery, query)], end=lambda: ended.append(1))
+    assert (query.isActive, query.stops, ended) == (False, 2, [])
+
+
+def test_a_query_that_never_stops_ends_its_runner() -> None:
+    stuck, other, ended = Query(failures=100), Query(), list[int]()
+    stop_all([cast(StreamingQuery, stuck), cast(StreamingQuery, other)], end=lambda: ended.append(1))
+    assert (stuck.isActive, other.isActive, ended) == (True, False, [1])
