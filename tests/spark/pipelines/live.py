@@ -74,15 +74,15 @@ class LiveSupervisor:
 
     def kill(self) -> None:
         """SIGKILL: its runners see that it is gone, and go too."""
-        below = list(_below(self.pid))
+        started = list(below(self.pid))
         os.kill(self.pid, signal.SIGKILL)
         assert self._process is not None
         self._process.wait()
         self._process = None
         try:
-            until(lambda: not any(_is_alive(pid) for pid in below), "the runners of a killed supervisor end")
+            until(lambda: not any(_is_alive(pid) for pid in started), "the runners of a killed supervisor end")
         finally:
-            for pid in below:
+            for pid in started:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -96,7 +96,7 @@ class LiveSupervisor:
         return found
 
     def kill_jvm(self) -> None:
-        jvms = [pid for pid in _below(self.pid) if _program(pid) == "java"]
+        jvms = [pid for pid in below(self.pid) if _program(pid) == "java"]
         assert jvms, "there is no JVM"
         for pid in jvms:
             os.kill(pid, signal.SIGKILL)
@@ -110,11 +110,11 @@ class LiveSupervisor:
         return code
 
 
-def _below(pid: int) -> Iterable[int]:
+def below(pid: int) -> Iterable[int]:
     """Every process that one has started, and those that they have."""
     for child in _children(pid):
         yield child
-        yield from _below(child)
+        yield from below(child)
 
 
 def _children(pid: int) -> list[int]:
