@@ -6,6 +6,7 @@ import pytest
 
 from streamhouse.errors import PipelineMoved, Unavailable
 from streamhouse.model.table import Connector
+from streamhouse.spark.lake.iceberg import IcebergLake
 from tests.spark.lake.conftest import QUERY_ID, Make, Written
 
 pytestmark = pytest.mark.spark
@@ -103,3 +104,19 @@ def test_an_owner_may_start_its_query_again_and_again(make: Make, connector: Con
         table.step.take_over(table.spark.createDataFrame([], ORDERS))
         table.write(batch, ORDERS, (batch, 1))
     assert ids(table) == [0, 1, 2]
+
+
+def test_a_table_that_another_engine_made_is_not_committed_to_again_without_a_look(make: Make) -> None:
+    """PyIceberg would load the table again, and put the commit behind whatever it finds."""
+    first, second = make(Connector.ICEBERG), make(Connector.ICEBERG)
+    assert isinstance(first.lake, IcebergLake)
+    first.write(0, ORDERS, (1, 1))
+    with first.lake._table().transaction() as transaction:
+        transaction.remove_properties("commit.retry.num-retries")
+    before(first, "commit", lambda: second.write(1, ORDERS, (2, 2)))
+    with pytest.raises(Unavailable):
+        first.write(1, ORDERS, (2, 2))
+    before(first, "commit", lambda: first.take_over(ORDERS))
+    with pytest.raises(Unavailable):
+        first.write(2, ORDERS, (3, 3))
+    assert ids(first) == [1, 2]

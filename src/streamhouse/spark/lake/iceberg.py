@@ -75,9 +75,10 @@ EPOCH: Final = "streamhouse.epoch."
 """A property of the table: the epoch of the last owner of the query that follows."""
 COVERS: Final = "streamhouse.covers."
 """A property of the table: what that micro-batch is made of."""
+RETRIES: Final = "commit.retry.num-retries"
 _PROPERTIES: Final[Mapping[str, str]] = {
     "format-version": "2",
-    "commit.retry.num-retries": "0",
+    RETRIES: "0",
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
@@ -117,7 +118,7 @@ class IcebergLake:
 
     def _load(self) -> Table | None:
         try:
-            self._found = self._catalog.load_table(self._identifier)
+            self._found = _without_retries(self._catalog.load_table(self._identifier))
         except NoSuchTableError:
             return None
         return self._found
@@ -138,6 +139,7 @@ class IcebergLake:
             self._found = self._catalog.create_table_if_not_exists(
                 self._identifier, fields, location, spec, properties=dict(_PROPERTIES)
             )
+        self._found = _without_retries(self._found)
         return self._found
 
     def _check_partitions(self, table: Table) -> None:
@@ -294,6 +296,13 @@ class _Reader:
         io = load_file_io({**iceberg_properties(), **self.metadata.properties}, self.metadata.location)
         whole = FileScanTask(token.file, token.delete_files)  # without the filter that found it
         return ArrowScan(self.metadata, io, wanted, AlwaysTrue()).to_record_batches([whole])
+
+
+def _without_retries(table: Table) -> Table:
+    """As this process sees it: PyIceberg goes by the table's properties, which are others' where others made it."""
+    properties = {**table.metadata.properties, RETRIES: "0"}
+    table.metadata = table.metadata.model_copy(update={"properties": properties})
+    return table
 
 
 def _number(table: Table, prefix: str, query_id: str) -> int | None:
