@@ -63,7 +63,7 @@ async def test_a_commit_is_placed_once_and_told_as_often_as_it_is_asked_for(
         assert (answer.status_code, answer.json()) == (200, {"placed": placed, "replayed": replayed})
     assert await values_of(broker, FIRST) == {0: b"x", 1: b"y"}
     last = (await http.get(f"/v1/commits/{QUERY}")).json()
-    assert last == {"epoch": 1, "progress": {"orders": {"0": [1, 2.5, None]}}, "placed": placed}
+    assert last == {"epoch": 1, "progress": {"orders": {"0": [1, 2.5, None]}}, "placed": placed, "covers": None}
 
 
 async def test_a_supervisor_that_lost_its_pipeline_publishes_nothing(
