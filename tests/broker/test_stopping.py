@@ -8,9 +8,12 @@ from typing import Literal, TypeAlias
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.groups import Join
+from streamhouse.broker.tenure import Tenure
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config import AgentSettings, FlushSettings, WalSettings
-from streamhouse.errors import Retriable
+from streamhouse.errors import NotCoordinator, Retriable
+from streamhouse.model.group import OfferedProtocol
 from streamhouse.model.names import TopicPartition
 from tests.broker.cluster.test_cluster import Team
 from tests.broker.conftest import MakeWorld
@@ -28,6 +31,27 @@ LIMIT_S = STOP_S + 2 * CLOSE_S
 AGENT = AgentSettings(stop_timeout_s=STOP_S, close_timeout_s=CLOSE_S)
 FLUSH = FlushSettings(block_bytes=256, age_s=1e6)
 WAL = WalSettings(window_ms=0, close_s=1.0)
+
+
+JOIN = Join(
+    member_id="",
+    client_id="c",
+    learns_id=False,
+    session_timeout_ms=10_000,
+    rebalance_timeout_ms=10_000,
+    protocol_type="consumer",
+    protocols=(OfferedProtocol("range", b""),),
+)
+
+
+def hold_close(tenure: Tenure, closing: asyncio.Event) -> None:
+    """The log of this session doesn't close; the event says that it should."""
+
+    async def aclose(*, remove: bool) -> None:
+        closing.set()
+        await asyncio.get_running_loop().create_future()
+
+    tenure.wal.aclose = aclose  # type: ignore[method-assign]
 
 
 def cut(world: World, away: Away, how: How) -> None:
@@ -132,6 +156,103 @@ async def test_heartbeats_end_with_a_stop_that_gave_up(make_world: MakeWorld) ->
     renewed = world.metadata.count("renew_session")
     await world.clock.advance(3 * world.settings.lease.ttl_s)
     assert world.metadata.count("renew_session") == renewed
+
+
+async def test_no_heartbeat_is_sent_while_a_stop_that_gave_up_closes_its_log(make_world: MakeWorld) -> None:
+    """One that is answered after the session was given up would bring it back to life."""
+    close_s = 20.0
+    agent = AgentSettings(stop_timeout_s=STOP_S, close_timeout_s=close_s)
+    world = await make_world(agent=agent, flush=FLUSH, wal=WAL)
+    broker = await started(world, wal="object")
+    task = world.run(broker)
+    await produce(broker, batch(b"acked"))
+    world.objects.cut("swallow")
+    tenure, closing = current(broker), asyncio.Event()
+    hold_close(tenure, closing)
+    broker.stop()
+    while not closing.is_set():
+        await world.clock.advance(0.25)
+    renewed = world.metadata.count("renew_session")
+    assert close_s > 3 * world.settings.lease.renew_s
+    await world.clock.advance(close_s - 0.5)
+    assert world.metadata.count("renew_session") == renewed
+    await world.until_done(task, within_s=close_s)
+    assert world.metadata.arguments("renew_session")[renewed:] == [(tenure.session.session_id, 0)]
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_a_log_that_does_not_close_keeps_a_stop_for_a_limited_time_only(
+    make_world: MakeWorld, away: bool
+) -> None:
+    world = await make_world(agent=AGENT, flush=FLUSH, wal=WAL)
+    broker = await started(world, wal="object")
+    task = world.run(broker)
+    await produce(broker, batch(b"acked"))
+    hold_close(current(broker), asyncio.Event())
+    if away:
+        world.objects.cut("swallow")
+    await world.stop(broker, task, within_s=LIMIT_S + 0.5)
+    assert (broker.left_behind is not None) == away
+
+
+async def test_a_session_that_ended_leaves_nothing_behind_although_its_log_could_not_be_removed_in_time(
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = await make_world(agent=AgentSettings(stop_timeout_s=1.0, close_timeout_s=5.0), flush=FLUSH, wal=WAL)
+    broker = await started(world, wal="object")
+    task = world.run(broker)
+    await produce(broker, batch(b"acked"))
+    hold_close(current(broker), asyncio.Event())
+    await world.stop(broker, task, within_s=12.0)
+    assert broker.left_behind is None
+    assert "session ended, its log could not be removed" in caplog.text
+    assert list((await world.sqlite.roll_call()).sessions) == []
+
+
+async def test_what_a_stop_left_is_counted_by_the_partitions_that_have_some_of_it(make_world: MakeWorld) -> None:
+    world = await make_world(agent=AGENT, flush=FLUSH, wal=WAL)
+    broker = await started(world, wal="object")
+    await broker.create_topic("idle", partitions=3, overrides={})
+    task = world.run(broker)
+    for number in range(3):
+        await broker.open_log(TopicPartition("idle", number))
+    await produce(broker, batch(b"acked"))
+    world.objects.cut("refuse")
+    await world.stop(broker, task, within_s=LIMIT_S + 0.5)
+    assert broker.left_behind is not None
+    assert broker.left_behind.partitions == 1
+
+
+async def test_a_stop_whose_session_was_lost_while_it_flushed_leaves_the_log_to_its_new_owner(
+    make_world: MakeWorld,
+) -> None:
+    world = await make_world(agent=AGENT, flush=FLUSH, wal=WAL)
+    broker = await started(world, wal="disk")
+    task = world.run(broker)
+    await produce(broker, batch(b"acked"))
+    gate = world.metadata.hold("end_session")
+    broker.stop()
+    await settle()
+    await claimed_by_a_rival(world, broker)
+    gate.set()
+    await world.until_done(task, within_s=LIMIT_S)
+    assert current(broker).session.session_id in world.wal_sessions()
+
+
+async def test_whoever_waits_for_a_group_is_sent_on_as_soon_as_a_stop_begins(make_world: MakeWorld) -> None:
+    world = await make_world(agent=AGENT, flush=FLUSH, wal=WAL)
+    broker = await started(world, wal="disk")
+    task = world.run(broker)
+    await produce(broker, batch(b"acked"))
+    joining = asyncio.ensure_future(broker.groups.join("g", JOIN))
+    await settle()
+    assert not joining.done()
+    world.objects.cut("swallow")  # so that the session goes on for a while
+    broker.stop()
+    await settle()
+    with pytest.raises(NotCoordinator, match="stopping"):
+        await joining
+    await world.until_done(task, within_s=LIMIT_S)
 
 
 async def test_a_stop_with_everything_there_leaves_nothing(make_world: MakeWorld) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.wal.base import Wal
 from streamhouse.config import AgentSettings
 from streamhouse.errors import (
     AppendFailed,
@@ -13,10 +14,11 @@ from streamhouse.errors import (
     PredecessorRefused,
     Retriable,
     SessionLost,
+    SessionSealed,
     Stopping,
 )
 from streamhouse.model.lease import SessionState
-from streamhouse.model.names import TopicPartition
+from streamhouse.model.names import SessionId, TopicPartition
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import (
     CLICKS,
@@ -237,6 +239,52 @@ async def test_a_tenure_that_cannot_begin_is_tried_again_and_leaves_nothing_behi
     assert len(sessions) == 1
     assert world.wal_sessions() == [current(broker).session.session_id]
     assert await values_of(broker) == {0: b"a"}
+    await world.stop(broker, task)
+
+
+async def test_a_session_whose_log_cannot_be_opened_is_ended_at_once(world: World) -> None:
+    """Or others would wait for it, and recover a log that never was."""
+
+    async def fail(_: SessionId) -> Wal:
+        raise OSError("the disk is gone")
+
+    doors = world.doors()
+    doors.wals.open = fail  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="the disk is gone"):
+        await Broker(doors).start()
+    assert world.metadata.count("open_session") == 1
+    assert list((await world.sqlite.roll_call()).sessions) == []
+
+
+async def test_no_session_begins_while_nothing_can_be_written_to_the_object_store(world: World) -> None:
+    """Others would see an agent come and go again and again, and make room for it each time."""
+    doors = world.doors()
+    broker = Broker(doors)
+    await broker.start()
+    task = world.run(broker)
+    await claimed_by_a_rival(world, broker)
+    world.objects.refuse("put_new", 1000)
+    doors.puts.failing_since = world.clock.monotonic()
+    begun = world.metadata.count("open_session")
+    await world.clock.advance(60.0)
+    assert world.metadata.count("open_session") == begun
+    world.objects.heal()
+    await world.clock.advance(60.0)
+    assert world.metadata.count("open_session") > begun
+    await world.stop(broker, task)
+
+
+async def test_a_log_that_another_agent_sealed_ends_the_tenure_as_lost(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    first, sealed = current(broker), asyncio.get_running_loop().create_future()
+    first.wal.wait_failed = lambda: sealed  # type: ignore[method-assign]
+    sealed.set_result(SessionSealed(first.session.session_id, sequence=3, why="by=another"))
+    await first._watch_wal()
+    assert isinstance(first.end_reason, SessionLost)
+    await settle()
+    assert not first.is_valid
+    await world.clock.advance(30.0)
     await world.stop(broker, task)
 
 

@@ -196,19 +196,13 @@ class Broker:
     def stop(self) -> None:
         """Hand over to other agents, or refuse new appends and flush; `run` returns when that is done."""
         self._stopping.set()
-        if not self.cluster.has_heirs:
-            self._end(self.tenure)
 
     async def _leave(self, tenure: Tenure) -> None:
         await self._stopping.wait()
         if self.cluster.has_heirs:
             limit_s = self._settings.agent.stop_timeout_s
             await within(limit_s, self.moves.leave(tenure), clock=self._doors.clock, what="handing over")
-        self._end(tenure)
-
-    def _end(self, tenure: Tenure | None) -> None:
-        if tenure is not None:
-            tenure.stop()
+        tenure.stop()
         self.groups.release("the agent is stopping")
 
     async def _maintain(self) -> None:

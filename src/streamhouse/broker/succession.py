@@ -83,8 +83,8 @@ class Succession:
         self._tenure = await patiently(self._begin, clock=self._doors.clock, ids=self._doors.ids, limit_s=limit_s)
 
     async def begin_again(self, *, stopping: asyncio.Event) -> bool:
-        """Try until there is a tenure to run, which is told to stop if that was asked for meanwhile; False when it was
-        asked for before there was one. One that has begun to begin then gets `agent.stop_timeout_s` for it."""
+        """Try until there is a tenure to run; False when a stop was asked for before there was one. One that has begun
+        to begin then gets `agent.stop_timeout_s` for it."""
         trying = asyncio.get_running_loop().create_task(self._try_to_begin(stopping), name="begin")
         limit = asyncio.get_running_loop().create_task(self._wait_limit(stopping), name="begin-limit")
         try:
@@ -114,8 +114,6 @@ class Succession:
                 await wait_either(stopping.wait(), self._doors.clock.sleep(self._doors.ids.jitter(wait)))
                 wait = min(wait * 2, flush.retry_max_s)
             else:
-                if stopping.is_set():
-                    self._tenure.stop()
                 return True
         return False
 

@@ -196,7 +196,6 @@ class Tenure:
             missing = [at for at in wanted if at not in found]
             self._require_open(missing)
             taken = await self._leases.take({at: names[at] for at in missing})
-            self._require_open(missing)
             ours = {at: state for at, state in taken.items() if not isinstance(state, StreamhouseError)}
             # Only now: the topic whose lease is ours has the name. Somebody may ask for one that has lost it long ago.
             await self._drop_namesakes([names[at] for at in ours])
@@ -464,7 +463,6 @@ class Tenure:
                 self.left_behind = await self._closing.leave_wal(list(self.logs()), is_lost=self._deadline.is_lost)
         finally:
             limit.cancel()
-            await asyncio.gather(limit, return_exceptions=True)
         self._forget_all()
 
     def _forget_all(self) -> None:
