@@ -170,6 +170,16 @@ async def test_ordinary_batches_that_wait_too_long_or_are_too_many_are_refused_f
     assert decoder.budget.refused == 2
 
 
+async def test_ordinary_batches_behind_too_many_are_refused_at_once() -> None:
+    decoder = make_decoder(threads=1, max_waiting=1, max_wait_s=1e6)
+    async with held(decoder, SMALL):
+        waiting = asyncio.get_running_loop().create_task(decoder.run(SMALL, lambda limit_bytes: "done"))
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await asyncio.wait_for(decoder.run(SMALL, lambda limit_bytes: None), 5)
+    assert await waiting == "done"
+
+
 async def test_memory_is_given_back_when_the_thread_is_done_not_when_the_client_is_gone() -> None:
     decoder = make_decoder()
     async with held(decoder, LARGE) as (task,):

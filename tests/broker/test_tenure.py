@@ -18,7 +18,7 @@ from streamhouse.errors import (
     Stopping,
 )
 from streamhouse.model.lease import SessionState
-from streamhouse.model.names import SessionId, TopicPartition
+from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import (
     CLICKS,
@@ -242,14 +242,16 @@ async def test_a_tenure_that_cannot_begin_is_tried_again_and_leaves_nothing_behi
     await world.stop(broker, task)
 
 
-async def test_a_session_whose_log_cannot_be_opened_is_ended_at_once(world: World) -> None:
+async def test_a_session_whose_log_cannot_be_opened_is_ended_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Or others would wait for it, and recover a log that never was."""
 
     async def fail(_: SessionId) -> Wal:
         raise OSError("the disk is gone")
 
     doors = world.doors()
-    doors.wals.open = fail  # type: ignore[method-assign]
+    monkeypatch.setattr(doors.wals, "open", fail)
     with pytest.raises(OSError, match="the disk is gone"):
         await Broker(doors).start()
     assert world.metadata.count("open_session") == 1
@@ -274,12 +276,17 @@ async def test_no_session_begins_while_nothing_can_be_written_to_the_object_stor
     await world.stop(broker, task)
 
 
-async def test_a_log_that_another_agent_sealed_ends_the_tenure_as_lost(world: World) -> None:
+async def test_a_log_that_another_agent_sealed_ends_the_tenure_as_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = await world.start_with()
     task = world.run(broker)
-    first, sealed = current(broker), asyncio.get_running_loop().create_future()
-    first.wal.wait_failed = lambda: sealed  # type: ignore[method-assign]
-    sealed.set_result(SessionSealed(first.session.session_id, sequence=3, why="by=another"))
+    first = current(broker)
+
+    async def wait_failed() -> Exception:
+        return SessionSealed(first.session.session_id, sequence=3, why="by=another")
+
+    monkeypatch.setattr(first.wal, "wait_failed", wait_failed)
     await first._watch_wal()
     assert isinstance(first.end_reason, SessionLost)
     await settle()
@@ -501,6 +508,26 @@ async def test_a_lease_that_another_session_holds_is_not_opened(world: World) ->
     await rival.start()
     with pytest.raises(LeaseHeld):
         await current(rival).open_log(await rival.topic("orders"), 0)
+    assert current(rival).unopened() == {}, "it was refused, so there is nothing to give up"
+
+
+async def test_leases_are_given_up_however_long_the_metadata_store_is_away(world: World) -> None:
+    broker = await world.start_with()
+    opened = await broker.open_log(ORDERS)
+    world.metadata.refuse("release", 5)
+    why = LeaseLost([ORDERS], why="another agent leads it now")
+    handing_over = asyncio.create_task(current(broker).hand_over([opened], {ORDERS: why}))
+    await world.clock.advance(60.0)
+    await handing_over
+    [state] = await world.sqlite.partitions([opened.partition.topic_id])
+    assert (state.holder, world.metadata.count("release")) == (None, 6)
+
+
+async def test_a_lease_that_this_session_does_not_know_is_not_given_up(world: World) -> None:
+    broker = await world.start_with()
+    topic = await broker.topic("orders")
+    await current(broker).release_unopened(PartitionId(topic.topic_id, 0), ORDERS)
+    assert world.metadata.count("release") == 0
 
 
 async def test_a_tenure_that_ends_while_a_log_is_being_opened_does_not_get_it(world: World) -> None:

@@ -81,7 +81,6 @@ class Decoder:
         self._queue: deque[_Job] = deque()
         self._free = settings.threads
         self._is_starting = False
-        self._is_closed = False
         self.budget = DecoderBudget(settings)
 
     def __repr__(self) -> str:
@@ -104,8 +103,6 @@ class Decoder:
             limit_bytes = min(limit_bytes * GROWTH, self.limit_bytes)
 
     async def _try(self, stored: Stored, work: Work[T], limit_bytes: int) -> T:
-        if self._is_closed:
-            raise Stopping("the agent stops; what=decoder")
         if limit_bytes <= ORDINARY_BYTES:
             return await self._enqueue(work, limit_bytes)
         taken_bytes = peak_bytes(stored.codec, limit_bytes)
@@ -122,7 +119,6 @@ class Decoder:
 
     def close(self) -> None:
         """Refuse what comes now; what is under way ends by itself."""
-        self._is_closed = True
         self._ordinary.shutdown(wait=False)
         self._large.shutdown(wait=False)
 

@@ -10,6 +10,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.placing.holds import MAX_GIVEN_UP
 from streamhouse.broker.placing.wanted import WantedCommit
 from streamhouse.broker.producers import ProducerTable
 from streamhouse.broker.reading.fetch import Wanted
@@ -295,6 +296,15 @@ async def test_a_hold_whose_id_is_taken_is_refused_and_both_partitions_go_on(
     assert (await produce(broker, batch(b"a"))).base_offset == 0
     assert (await until_done(world, produce(broker, batch(b"b"), OTHER))).base_offset == 0
     await until_done(world, hold(broker))
+
+
+async def test_ends_of_holds_that_never_began_are_remembered_up_to_a_limit(world: World, broker: Broker) -> None:
+    for number in range(MAX_GIVEN_UP + 5):
+        await broker.holds.end(f"h-{number}", Outcome.UNUSED)
+    await until_done(world, hold(broker, "h-0"))
+    await broker.holds.end("h-0", Outcome.UNUSED)
+    with pytest.raises(PartitionHeld, match="given up before it began"):
+        await until_done(world, hold(broker, f"h-{MAX_GIVEN_UP}"))
 
 
 async def test_two_holds_of_one_id_that_begin_together_are_one(world: World, broker: Broker) -> None:

@@ -5,6 +5,7 @@ import os
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from streamhouse.wire.kafka.codec import encode_bytes
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from streamhouse.wire.kafka.messages.fetch import FetchResponse
 from streamhouse.wire.kafka.messages.header import RequestHeader
-from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
+from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from streamhouse.wire.kafka.messages.produce import ProduceResponse
 from tests.contracts.clocks import ManualClock
 from tests.wire.kafka.talk import (
@@ -346,6 +347,58 @@ async def test_a_client_that_does_not_read_stops_being_read_and_holds_one_answer
         await slow.receive(FetchResponse, 12)
 
 
+async def test_nothing_is_read_for_a_client_that_does_not_take_what_it_has(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await served.client()
+    await create_topic(client, "orders")
+    for _ in range(20):
+        await produce(client, "orders", (0, a_batch(os.urandom(50_000))))
+    reads = 0
+    fetch = served.broker.fetch
+
+    async def counted(*args: Any, **named: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await fetch(*args, **named)
+
+    monkeypatch.setattr(served.broker, "fetch", counted)
+    slow = await served.client()
+    slow.shrink_receive_buffer()
+    slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await slow.send_raw(b"".join(request_bytes(fetch_request("orders", (0, 0)), 12, number) for number in range(1, 6)))
+    await until(lambda: served.counted("streamhouse_kafka_pauses_total", why="slow_reader"))
+    before = reads
+    for _ in range(3):
+        assert await is_served(served)
+    assert reads == before < 5
+
+
+async def test_a_long_poll_ends_with_its_client_and_its_bytes_come_back(served: Served) -> None:
+    client = await served.client()
+    await create_topic(client, "orders")
+    poller = await served.client()
+    for _ in range(3):
+        await poller.send(fetch_request("orders", (0, 0), max_wait_ms=500_000), 12)
+    log = await served.broker.open_log(TopicPartition("orders", 0))
+    await until(lambda: len(log._watchers) == 1)
+    await until(lambda: served.server._serving.inflight.used_bytes > 0)
+    await poller.close()
+    await until(lambda: not log._watchers)
+    assert served.server._serving.inflight.used_bytes == 0
+    assert len(served.server._serving.failures) == 0
+
+
+async def test_refusals_of_a_client_are_forgotten_with_its_connection(served: Served) -> None:
+    client = await served.client()
+    asked = [MetadataRequestTopic(name="not-there")]
+    await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse, 9)
+    assert len(served.server._serving.failures) == 1
+    await client.close()
+    await until(lambda: not served.server.connections)
+    assert len(served.server._serving.failures) == 0
+
+
 # --- patience -------------------------------------------------------------------------------------------------------
 
 
@@ -437,6 +490,44 @@ async def test_a_client_whose_first_request_is_held_back_is_not_closed_for_its_s
     inflight.give_back(240 * 1024)
     served.server.close_overdue()
     await patient.receive_raw()
+
+
+async def test_a_client_has_its_whole_time_from_when_it_is_let_on(timed: tuple[Served, PatientClock]) -> None:
+    """Also for the rest of a request that was held back."""
+    served, clock = timed
+    await create_topic(await served.client(), "orders")
+    inflight = served.server._serving.inflight
+    assert inflight.take(240 * 1024, Nobody())
+    patient = await served.client()
+    frame = large_frame()
+    await patient.send_raw(frame[:30_000])
+    await until(lambda: "waiting=1" in repr(served.server))
+    clock.advance(ms=9_000_000)
+    inflight.give_back(240 * 1024)
+    clock.advance(ms=5_000)
+    served.server.close_overdue()
+    await patient.send_raw(frame[30_000:])
+    await patient.receive_raw()
+
+
+async def test_a_connection_that_waits_for_its_turn_is_not_closed_for_its_silence(
+    timed: tuple[Served, PatientClock],
+) -> None:
+    served, clock = timed
+    await served.client()
+    await until(lambda: len(served.server.connections) == 1)
+    [connection] = served.server.connections
+    connection._waits_for_turn = True
+    clock.advance(ms=60_000)
+    served.server.close_overdue()
+    assert served.counted("streamhouse_kafka_closed_total", why="silent") == 0
+    connection._has_turn()
+    clock.advance(ms=9_000)
+    served.server.close_overdue()
+    assert served.counted("streamhouse_kafka_closed_total", why="silent") == 0
+    clock.advance(ms=1_000)
+    served.server.close_overdue()
+    await until(lambda: not served.server.connections)
 
 
 async def test_a_connection_that_never_asks_is_closed_sooner_than_an_idle_one(

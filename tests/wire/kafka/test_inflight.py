@@ -89,6 +89,29 @@ def test_a_frame_beyond_the_limit_that_is_gone_makes_way_for_the_next() -> None:
     assert second.got == [60]
 
 
+def test_a_frame_beyond_the_limit_that_is_whole_lets_the_next_grow_where_others_have_made_room() -> None:
+    inflight, first, second = InflightBytes(100), Waiting(), Waiting()
+    assert inflight.take(40, first)
+    assert inflight.take(10, second)
+    assert inflight.take(50, Waiting())
+    assert inflight.take(40, first, grows=True)
+    assert not inflight.take(60, second, grows=True)
+    inflight.give_back(50)
+    assert second.got == [], "one frame at a time goes beyond the limit"
+    inflight.is_whole(first, frame_bytes=80)
+    assert second.got == [60]
+
+
+def test_large_requests_have_half_of_the_room_at_least() -> None:
+    inflight = InflightBytes(100, small_bytes=5, small_limit_bytes=1000)
+    assert inflight.take(25, Waiting())
+    assert inflight.take(25, Waiting())
+    assert not inflight.take(10, Waiting())
+    without = InflightBytes(100, small_limit_bytes=60)
+    assert without.take(10, Waiting())
+    assert without.take(90, Waiting())
+
+
 def test_a_part_of_the_room_is_for_small_requests() -> None:
     inflight, large, small = InflightBytes(100, small_bytes=5, small_limit_bytes=20), Waiting(), Waiting()
     assert inflight.take(80, Waiting())

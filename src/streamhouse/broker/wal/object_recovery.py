@@ -148,7 +148,6 @@ class ObjectWalReading:
         self._damage = DamageReport()
         self._durable_below = max(start, durable_below)
         """Below it everything was durable once, as far as anything that was read says."""
-        self._is_kept = False
         self._end: int | None = None
         """Above it nothing may be deleted: what is there can't say whether it was acknowledged."""
 
@@ -161,11 +160,10 @@ class ObjectWalReading:
 
     async def keep(self, report: bytes, *, number: int) -> None:
         await keep_log(self._objects, self._session, report, number=number)
-        self._is_kept = True
 
     async def remove(self) -> None:
         """A damaged log stays where it is."""
-        if not self._is_kept and self._damage.is_clean:
+        if self._damage.is_clean:
             await self._wals.remove(self._session, below=self._end)
 
     async def aclose(self) -> None:
@@ -207,7 +205,6 @@ class ObjectWalReading:
                 return _LOST  # whoever sealed took the gap for the end
             log.info("wal was sealed before", extra={"session": self._session, "sequence": sequence, "by": found.by})
             return None
-        self._durable_below = max(self._durable_below, found.durable_below or 0)
         return found
 
     async def _was_durable(self, sequence: int) -> bool:
