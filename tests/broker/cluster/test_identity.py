@@ -3,13 +3,15 @@
 import asyncio
 import itertools
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.identity import KEPT
+from streamhouse.broker.cluster.identity import KEPT, Identity
 from streamhouse.errors import Misconfigured, Unavailable
 from streamhouse.format.keys import CLUSTER_KEY, GENERATIONS_PREFIX, generation_key, segment_key, wal_key
+from streamhouse.model.identity import DatabaseIdentity
 from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
 from streamhouse.stores.metadata.transaction import Transaction
@@ -85,6 +87,41 @@ async def test_an_older_database_below_a_running_agent_ends_its_session_and_is_r
     assert (await values_of(broker))[3] == b"d"
     await world.stop(broker, task)
     await older.aclose()
+
+
+async def test_another_clusters_database_below_a_running_agent_ends_its_session_whatever_its_generation(
+    world: World,
+) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    foreign = DatabaseIdentity(cluster_id="another", begun=1000, stored=1000)
+    world.metadata.identity = AsyncMock(return_value=foreign)
+    await world.clock.advance(2 * world.settings.lease.renew_s)
+    assert "belong to different clusters" in str(current(broker).end_reason)
+    with pytest.raises(Misconfigured, match="belong to different clusters"):
+        await broker.collector.sweep_logs()
+    del world.metadata.identity
+    await world.clock.advance(60)
+    await world.stop(broker, task)
+
+
+async def test_both_stores_restored_from_one_backup_below_a_running_agent_are_refused(world: World) -> None:
+    """They belong together, and lack what this agent has acknowledged since."""
+    identity = Identity(world.doors())
+    await identity.check()
+    await identity.begin(NOBODY)
+    identity.known += 1
+    with pytest.raises(Misconfigured, match="older than the object store"):
+        await identity.check()
+
+
+async def test_a_database_that_does_not_answer_for_a_moment_is_not_another_one(world: World) -> None:
+    broker = await world.start_with()
+    task = world.run(broker)
+    world.metadata.refuse("identity", 2)
+    await world.clock.advance(5 * world.settings.lease.renew_s)
+    assert broker.not_ready() is None
+    await world.stop(broker, task)
 
 
 async def test_a_copy_of_the_database_that_has_the_session_is_noticed_before_anything_is_written_to_it(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from streamhouse.broker.wal.object_gaps import objects_above
 from streamhouse.broker.wal.object_recovery import ObjectWalReading
 from streamhouse.errors import SessionSealed
 from streamhouse.format import wal_object
@@ -157,3 +158,11 @@ async def test_objects_of_an_earlier_release_above_a_gap_are_not_part_of_the_log
         assert reading.damage.is_clean
         await reading.remove()
     assert await bucket.numbers() == [2, 3, 4]  # the seal, and what can't say whether it was acknowledged
+
+
+async def test_one_object_of_an_earlier_release_above_a_gap_is_enough_for_the_rest_to_be_left(bucket: Bucket) -> None:
+    await left_behind(bucket, 5)
+    await rewritten_as_before(bucket, 4)
+    above = await objects_above(bucket, DEAD, 2)
+    assert (above.durable_below, above.is_complete) == (3, False)
+    assert (await objects_above(bucket, DEAD, 4)).is_complete

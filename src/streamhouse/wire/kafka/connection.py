@@ -228,7 +228,6 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes came free for the frame that was held back; only from now on is its client to be waited for."""
         self._waits_for_bytes = False
         self._granted_bytes = size_bytes
-        self._vitals.active_at = self._serving.clock.monotonic()
         self._read_on()
 
     def _admit(self, size_bytes: int) -> bool:
