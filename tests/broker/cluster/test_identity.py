@@ -90,17 +90,17 @@ async def test_an_older_database_below_a_running_agent_ends_its_session_and_is_r
 
 
 async def test_another_clusters_database_below_a_running_agent_ends_its_session_whatever_its_generation(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await world.start_with()
     task = world.run(broker)
     foreign = DatabaseIdentity(cluster_id="another", begun=1000, stored=1000)
-    world.metadata.identity = AsyncMock(return_value=foreign)
+    monkeypatch.setattr(world.metadata, "identity", AsyncMock(return_value=foreign), raising=False)
     await world.clock.advance(2 * world.settings.lease.renew_s)
     assert "belong to different clusters" in str(current(broker).end_reason)
     with pytest.raises(Misconfigured, match="belong to different clusters"):
         await broker.collector.sweep_logs()
-    del world.metadata.identity
+    monkeypatch.undo()
     await world.clock.advance(60)
     await world.stop(broker, task)
 
