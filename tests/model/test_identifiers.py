@@ -1,5 +1,7 @@
 """Names and texts that go into SQL come out of it as they were."""
 
+from pathlib import Path
+
 import pytest
 
 from streamhouse.errors import StatementError
@@ -7,6 +9,7 @@ from streamhouse.format.lake_tables import TopicAsTable, kept_table, statements_
 from streamhouse.format.statement_options import pipeline_options, some_columns, some_watermarks
 from streamhouse.format.statements import CreatePipeline, CreateTable, parse
 from streamhouse.format.tokens import TokenKind, tokens_of
+from streamhouse.model import identifiers
 from streamhouse.model.identifiers import (
     join_identifiers,
     quote_identifier,
@@ -93,3 +96,16 @@ def test_a_lake_table_of_odd_names_is_kept_as_it_was_asked_for() -> None:
 def test_a_name_that_could_not_be_a_topics_is_refused_with_what_could() -> None:
     with pytest.raises(StatementError, match="letters, digits, dots, dashes, underscores"):
         parse("CREATE TABLE `it``s` WITH (connector = 'topic')")
+
+
+def test_names_are_quoted_nowhere_else() -> None:
+    """Spelled so that this file has none of it."""
+    tick, quote = chr(96), chr(34)
+    signs = (f"{quote}{tick * 2}{quote}", f"'{tick * 2}'", f"f{quote}{tick}{{", f"'{quote * 2}'", f"F.col(f{quote}")
+    source = Path(identifiers.__file__).parents[1]
+    found = {
+        path.relative_to(source).as_posix()
+        for path in (source / "spark").rglob("*.py")
+        if any(sign in path.read_text() for sign in signs)
+    }
+    assert found - {"spark/sql/results.py"} == set()  # CSV has quotes of its own

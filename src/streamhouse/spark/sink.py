@@ -131,7 +131,7 @@ def place(options: WriteOptions, messages: Sequence[WriterCommitMessage | None])
     commit = Commit(
         query=query,
         epoch=epoch,
-        segments=_fitting(options, Identity(query, epoch), segments),
+        segments=fitting_segments(options, Identity(query, epoch), segments),
         progress=_progress(options, offsets),
         fence=None if options.fence is None else FenceRow(*options.fence),
         covers=covers or f"{RECORDS}{sum(run.records for segment in segments for run in segment.runs)}",
@@ -152,7 +152,7 @@ def _progress(options: WriteOptions, offsets: BatchOffsets | None) -> Any:
     return None if offsets is None or options.progress_from is None else offsets.progress
 
 
-def _fitting(options: WriteOptions, identity: Identity, segments: Sequence[SegmentRow]) -> Sequence[SegmentRow]:
+def fitting_segments(options: WriteOptions, identity: Identity, segments: Sequence[SegmentRow]) -> Sequence[SegmentRow]:
     """The segments, or fewer that hold the same where agents wouldn't take so many runs in one commit."""
     loop, agents = connected(options.agents)
     found = loop.run(agents.commit_place(timeout_s=options.commit_timeout_s))

@@ -28,7 +28,7 @@ from streamhouse.model.placing import QueryId
 from streamhouse.spark.agents import Agents, told_why
 from streamhouse.spark.maintenance.jobs import OnProgress, Progress
 from streamhouse.spark.placing import Commit, SegmentRow, connected
-from streamhouse.spark.sink import Destination
+from streamhouse.spark.sink import Destination, fitting_segments
 from streamhouse.spark.write_columns import check_schema
 from streamhouse.spark.write_options import Identity, WriteOptions
 
@@ -108,6 +108,7 @@ class Job:
             if not segments:
                 continue  # nothing of it stayed; the next commit says that it is done
             stored = msgspec.structs.replace(memory, done=step + 1)
+            segments = list(fitting_segments(self._options, Identity(self.query, step), segments))
             commit = Commit(query=self.query, epoch=step, segments=segments, progress=msgspec.to_builtins(stored))
             loop, agents = connected(self._options.agents)
             placed = loop.run(agents.commit(commit, timeout_s=self._options.commit_timeout_s))
