@@ -68,7 +68,7 @@ class PlaceLost(Rejected):
     def __init__(self, name: str, *, why: str) -> None:
         super().__init__(
             f"a changed pipeline would lose its place; name={name} why={why} do=apply with a new beginning: --from"
-            " earliest, or from another place; or give it another name"
+            " earliest, or from another place; or drop it first; or give it another name"
         )
 
 

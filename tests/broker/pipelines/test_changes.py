@@ -112,6 +112,13 @@ def test_the_same_text_goes_on_whatever_its_tables_have_become() -> None:
     assert (after.generation, after.definition) == (1, wanted.definition)
 
 
+def test_in_python_the_layout_counts() -> None:
+    before = replace(VIEWED, definition=replace(VIEWED.definition, kind=Kind.PYTHON, text="if a:\n  b\n  c"))
+    wanted = Wanted(definition=replace(before.definition, text="if a:\n  b\nc", shape=replace(SIGNED, signature="1:b")))
+    with pytest.raises(PlaceLost):
+        decide_definition(before, wanted, query_id="q2")
+
+
 def test_a_view_that_has_not_run_begins_anew_where_it_was_to_begin() -> None:
     before = replace(VIEWED, starting="latest")
     other = replace(VIEWED.definition, text="SELECT 2", shape=replace(SIGNED, signature="1:b"))

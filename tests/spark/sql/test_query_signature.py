@@ -1,18 +1,23 @@
 """A changed query is told from one that only looks different: by its rows for a view, by its state for a pipeline."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamhouse.format.statement_options import Watermark
 from streamhouse.model.pipeline import Shape, loses_place
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.sql import query_signature
 from streamhouse.spark.sql.binding import Bound, bind, check
 from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.sql.query_signature import signature_of
 from streamhouse.spark.sql.shapes import Rows, shape_of
 from tests.spark.sql.fakes import FakeDoor, columns, topic
 
@@ -247,12 +252,70 @@ def test_a_function_in_python_is_known_by_its_code(spark: SparkSession) -> None:
         exec(body, scope)
         made = F.udf(scope["f"], "int")
         frame = spark.readStream.format("rate").load().groupBy(made("value").alias("k")).count()
-        return shape_of(frame, named=False).signature
+        return shape_of(frame, code="").signature
 
     one = signature("limit = 3\ndef f(x):\n    return x % limit\n")
     assert one == signature("# a comment\n\nlimit = 3\n\ndef f(x):\n    # another\n    return x % limit\n")
     assert one != signature("limit = 4\ndef f(x):\n    return x % limit\n")
     assert one != signature("limit = 3\ndef f(x):\n    return x + limit\n")
+
+
+def test_rows_and_files_of_a_pipelines_own_are_part_of_it(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        spark.range(3).write.parquet(str(tmp_path / name))
+
+    def signature(table: DataFrame, code: str) -> str:
+        stream = spark.readStream.format("rate").load()
+        frame = stream.join(table, stream.value == table.id).groupBy("id").count()
+        return shape_of(frame, code=code).signature
+
+    files = [signature(spark.read.parquet(str(tmp_path / name)), "") for name in ("one", "one", "other")]
+    assert files[0] == files[1] != files[2]
+    rows = spark.createDataFrame([(1,)], "id BIGINT")
+    assert signature(rows, "one") == signature(rows, "one") != signature(rows, "other")
+
+
+def test_functions_over_groups_in_python_are_part_of_it(spark: SparkSession) -> None:
+    def signature(factor: int) -> str:
+        def multiplied(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield pa.record_batch({"value": [each * factor for each in batch["value"].to_pylist()]})
+
+        stream = spark.readStream.format("rate").load().select("value")
+        return shape_of(stream.mapInArrow(multiplied, "value BIGINT").groupBy("value").count(), code="").signature
+
+    assert signature(2) == signature(2) != signature(3)
+
+
+def test_a_view_that_starts_elsewhere_has_other_rows(shape: Shaper) -> None:
+    bound = shape.bound(ROWS)
+    one, other = (shape_of(bound.frame, bound.reads, rows=Rows(starting=each)) for each in ("earliest", "latest"))
+    assert loses_place(one, other) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3) SELECT i AS k FROM n",
+        "SELECT o.id AS k, m FROM orders o, LATERAL (SELECT max(paid) AS m FROM payments p WHERE p.id = o.id)",
+        "SELECT * FROM (SELECT id AS k, country, amount FROM orders) PIVOT (sum(amount) FOR country IN ('de', 'fr'))",
+        "SELECT id AS k, rank() OVER (PARTITION BY country ORDER BY amount DESC) FROM orders TABLESAMPLE (50 PERCENT)",
+        "SELECT k, v FROM VALUES (1, array('a')) AS t(k, v) EXCEPT SELECT 1, NULL WHERE false",
+        "SELECT id AS k, from_json(country, 'a INT').a, INTERVAL 1 DAY + at, X'1F', current_timestamp() FROM orders",
+    ],
+)
+def test_any_query_has_a_signature_and_always_the_same(shape: Shaper, text: str) -> None:
+    one, other = (signature_of(shape.bound(text).frame, leaves=("orders", "payments")) for _ in range(2))
+    assert one.result == other.result
+
+
+def test_a_plan_that_is_not_understood_is_told_by_its_text(shape: Shaper, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> str:
+        raise KeyError("an operator of a later Spark")
+
+    monkeypatch.setattr(query_signature._Rendering, "relation", fail)
+    assert loses_place(shape.view(SUMS), shape.view(SUMS)) is None
+    assert loses_place(shape.view(SUMS), shape.view(SUMS.replace("> 0", "> 6"))) is not None
 
 
 def test_a_shape_of_an_earlier_version_is_compared_by_what_it_has(shape: Shaper) -> None:

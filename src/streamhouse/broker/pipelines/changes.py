@@ -40,7 +40,7 @@ def decide_definition(
     if before is None:
         return Outcome.CREATED, _first(wanted, query_id)
     definition = _with_known(before.definition, wanted.definition)
-    is_same_text = without_layout(before.definition.text) == without_layout(definition.text)
+    is_same_text = _has_same_text(before.definition, definition)
     lost = loses_place(before.definition.shape, definition.shape, is_same_text=is_same_text)
     if lost is None and _is_same(before.definition, definition):
         return Outcome.UNCHANGED, replace(before, definition=definition)
@@ -98,6 +98,13 @@ def _anew(before: Pipeline, starting: str | None, query_id: str) -> Pipeline:
 def _is_same(old: Definition, new: Definition) -> bool:
     """Columns and shape follow from the text and from what it reads: to know them better is no change."""
     return replace(old, columns=None, shape=None) == replace(new, columns=None, shape=None)
+
+
+def _has_same_text(old: Definition, new: Definition) -> bool:
+    """Comments and layout aside; in Python the layout counts."""
+    if old.text == new.text or Kind.PYTHON in (old.kind, new.kind):
+        return old.text == new.text
+    return without_layout(old.text) == without_layout(new.text)
 
 
 def _with_known(old: Definition, new: Definition) -> Definition:

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from streamhouse.errors import Internal, Misconfigured, Rejected, StatementError
 from streamhouse.format.statement_options import AVAILABLE_NOW, ONCE, PipelineOptions
 from streamhouse.format.statements import CreatePipeline, CreateView, parse
+from streamhouse.format.tokens import without_layout
 from streamhouse.model.pipeline import Kind, Shape
 from streamhouse.model.table import LAKE, Connector, Table
 from streamhouse.spark.connectors import find
@@ -85,7 +86,8 @@ class Builder:
             return self._recomputed(job, catalogue, reading, options, path)
         if not bound.frame.isStreaming:
             raise Misconfigured("it reads no stream, so it would be over at once; do=read one: FROM STREAM(orders)")
-        shape = shape_of(bound.frame, bound.reads, rows=rows_of(job, bound.frame), named=job.kind is not Kind.PYTHON)
+        code = job.text if job.kind is Kind.PYTHON else None
+        shape = shape_of(bound.frame, bound.reads, rows=rows_of(job, bound.frame), code=code)
         if job.kind is Kind.VIEW and needs_versions(bound.frame, job.key):
             bound = self._bound(job, catalogue, replace(reading, with_versions=can_have_versions(folder, shape.state)))
         table = self._target(job, catalogue, bound.frame, options)
@@ -186,7 +188,8 @@ class Builder:
 
 def _check_query(folder: HadoopFolder, job: Job, shape: Shape) -> None:
     shape = replace(shape, target=job.target)
-    check_query(folder, name=job.name, text=job.text, shape=shape, has_run=job.has_run)
+    text = job.text if job.kind is Kind.PYTHON else without_layout(job.text)
+    check_query(folder, name=job.name, text=text, shape=shape, has_run=job.has_run)
 
 
 def rows_of(job: Job, frame: DataFrame) -> Rows | None:
@@ -197,7 +200,7 @@ def rows_of(job: Job, frame: DataFrame) -> Rows | None:
         key = job.key or key_of(frame)
     except Rejected:  # whoever writes the view says so
         key = None
-    return Rows(key=key or (), output=job.options.output)
+    return Rows(key=key or (), output=job.options.output, starting=job.options.starting)
 
 
 def key_in(table: Table, writing: Writing) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 
 from streamhouse.errors import Misconfigured
-from streamhouse.format.tokens import without_layout
 from streamhouse.model.pipeline import Shape, loses_place, moved_tables
 from streamhouse.spark.pipelines.checkpoints import Folder
 from streamhouse.spark.progress import OFFSETS
@@ -28,10 +27,10 @@ FIRST_BATCH: Final = f"{OFFSETS}/0"
 def check_query(folder: Folder, *, name: str, text: str, shape: Shape, has_run: bool) -> None:
     """Raise `Misconfigured` where the checkpoint is another query's; write down whose it is.
 
-    A checkpoint of an earlier version of StreamHouse doesn't say whose it is, and is taken for this query's. So is one
-    in which no micro-batch was ever begun.
+    `text` is without what doesn't matter to its meaning. A checkpoint of an earlier version of StreamHouse doesn't say
+    whose it is, and is taken for this query's. So is one in which no micro-batch was ever begun.
     """
-    digest = hashlib.sha256(without_layout(text).encode()).hexdigest()
+    digest = hashlib.sha256(text.encode()).hexdigest()
     kept = folder.read(FILE)
     if kept is not None and (has_run or folder.read(FIRST_BATCH) is not None):
         told = json.loads(kept)

@@ -14,16 +14,21 @@ deduplication, a limit) depends on the whole query: Spark decides by all of it w
 
 import hashlib
 import itertools
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from streamhouse.spark.jvm import Plan, analyzed_plan, id_of, kind_of, scala_seq, walk_expression
 from streamhouse.spark.sql.udf_signature import function_text
+
+log = logging.getLogger(__name__)
 
 VERSION: Final = "1"
 """Of the rendering: signatures of different versions can't be compared."""
@@ -53,7 +58,7 @@ _PLAIN: Final = frozenset(
     )
 )
 """Expressions that are told by their arguments alone."""
-_NAMES: Final = frozenset((("Generate", 3),))
+_NAMES: Final = frozenset((("Generate", 3), ("UnionLoop", 0), ("UnionLoopRef", 0)))
 """Elements that only name something."""
 _SKIPPED: Final = ("ExprId", "Metadata", "AtomicReference", "CatalogTable", "UUID", "Origin")
 
@@ -61,17 +66,31 @@ _SKIPPED: Final = ("ExprId", "Metadata", "AtomicReference", "CatalogTable", "UUI
 class Signature(NamedTuple):
     """`result`: of all that decides the rows. `state`: of all that decides what is kept; nothing where none is.
 
-    `lines` are the operators for people to read, from the result inward.
+    `lines` are the operators for people to read, from the result inward. `is_opaque`: the query has rows of its own
+    that its plan doesn't show, so that another one may have the same signature.
     """
 
     result: str
     state: str
     lines: tuple[str, ...]
+    is_opaque: bool = False
 
 
 def signature_of(frame: DataFrame, *, leaves: Collection[str] = ()) -> Signature:
-    """`leaves` are names of views that stand for tables: what they are made of isn't part of the query."""
+    """`leaves` are names of views that stand for tables: what they are made of isn't part of the query.
+
+    A plan with something unknown is told by Spark's own text of it, in which names count as well.
+    """
     plan = analyzed_plan(frame)
+    try:
+        return _rendered(frame, plan, leaves)
+    except (Py4JError, PySparkException, LookupError) as error:
+        log.warning("a query's plan isn't understood; its text counts; why=%s", str(error)[:_MAX_LINE])
+        told = _digest(_stable(plan.root.toString()))
+        return Signature(result=told, state=told, lines=_lines(plan))
+
+
+def _rendered(frame: DataFrame, plan: Plan, leaves: Collection[str]) -> Signature:
     rendering = _Rendering(plan, frozenset(name.lower() for name in leaves), _Categories(frame.sparkSession._jvm))
     text = rendering.relation(plan.root, _ABOVE)
     output = scala_seq(plan.root.output())
@@ -79,7 +98,8 @@ def signature_of(frame: DataFrame, *, leaves: Collection[str] = ()) -> Signature
     named = [f"{each.name()} {each.dataType().simpleString()}" for each in output]
     result = _digest("\n".join((text, *named, *(each.text for each in meanings))))
     state = rendering.state(text, meanings)
-    return Signature(result=result, state=_digest(state) if state else "", lines=_lines(plan))
+    kept = _digest(state) if state else ""
+    return Signature(result=result, state=kept, lines=_lines(plan), is_opaque=rendering.is_opaque)
 
 
 def _digest(text: str) -> str:
@@ -124,6 +144,7 @@ class _Rendering:
         self._numbers = itertools.count(1)
         self._has_state = any(_keeps_state(node) for node in plan.walk(into_views=not leaves))
         self._is_whole = False
+        self.is_opaque = False
         self._groups: list[str] = []
         self._pushed: list[str] = []
         self._used: set[str] = set()
@@ -140,6 +161,7 @@ class _Rendering:
             **dict.fromkeys(("Union", "Intersect", "Except"), self._set_operation),
             **dict.fromkeys(("StreamingRelationV2", "StreamingRelation"), self._stream),
             "LogicalRDD": self._rows,
+            "LogicalRelation": self._files,
         }
 
     def state(self, text: str, output: Iterable[_Meaning]) -> str:
@@ -184,7 +206,14 @@ class _Rendering:
         return self._leaf(node, stream_name(node))
 
     def _rows(self, node: Any, _: _Position) -> str:
+        self.is_opaque = True
         return self._leaf(node, "rows")
+
+    def _files(self, node: Any, _: _Position) -> str:
+        relation = node.relation()
+        is_folder = kind_of(relation) == "HadoopFsRelation"
+        place = relation.location().rootPaths().mkString(",") if is_folder else ""
+        return self._leaf(node, f"{_stable(relation.toString())} {place}")
 
     def _leaf(self, node: Any, name: str) -> str:
         text = f"{name.lower()}@{next(self._numbers)}"
@@ -283,7 +312,8 @@ class _Rendering:
     def attribute(self, attribute: Any) -> _Meaning:
         number = id_of(attribute)
         if number not in self._meanings:
-            self._meanings[number] = _Meaning(f"variable {next(self._numbers)}")
+            name = "" if kind_of(attribute) == "NamedLambdaVariable" else attribute.name()
+            self._meanings[number] = _Meaning(f"variable {next(self._numbers)} {name}")
         return self._meanings[number]
 
     def expression(self, expression: Any) -> _Meaning:

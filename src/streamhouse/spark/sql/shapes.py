@@ -31,17 +31,20 @@ _GAP: Final = re.compile(r"cast\(([\w ]+) as interval\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What besides its query decides the rows of a view: what they are found by, and the output mode it asks for."""
+    """What besides its query decides the rows of a view: what they are found by, and options of its definition."""
 
     key: tuple[str, ...] = ()
     output: str | None = None
+    starting: str = ""
 
 
-def shape_of(frame: DataFrame, reads: Iterable[Read] = (), *, rows: Rows | None = None, named: bool = True) -> Shape:
+def shape_of(
+    frame: DataFrame, reads: Iterable[Read] = (), *, rows: Rows | None = None, code: str | None = None
+) -> Shape:
     """`reads` tell which columns a join keeps; without them a join is known by its condition alone.
 
-    `rows`: it is a view's, whose rows are kept as well as its state. `named`: names of `reads` are views of the
-    session, and nothing of the query's own.
+    `rows`: it is a view's, whose rows are kept as well as its state. `code`: the frame was made by this text in Python,
+    so views of the session may be its own; it counts itself where it has rows that no plan shows.
     """
     reads = tuple(reads)
     plan = _Plan(analyzed_plan(frame))
@@ -49,8 +52,10 @@ def shape_of(frame: DataFrame, reads: Iterable[Read] = (), *, rows: Rows | None 
     streams = [_stream_of(node) for node in nodes if _is_stream(node)]
     columns = {read.name.lower(): [column.name for column in read.table.columns or ()] for read in reads}
     state = [text for node in nodes if node.isStreaming() and (text := _state_of(plan, node, columns)) is not None]
-    found = signature_of(frame, leaves=[read.name for read in reads] if named else ())
+    found = signature_of(frame, leaves=[read.name for read in reads] if code is None else ())
     kept = _kept(found, rows) if frame.isStreaming else ""
+    if kept and found.is_opaque and code is not None:
+        kept = _digest(f"{kept} {code}")
     places = (place_of(read) for read in reads if kept or read.is_stream)
     return Shape(
         streams=tuple(streams),
@@ -64,7 +69,11 @@ def shape_of(frame: DataFrame, reads: Iterable[Read] = (), *, rows: Rows | None 
 def _kept(found: Signature, rows: Rows | None) -> str:
     if rows is None:
         return found.state
-    return hashlib.sha256(f"{found.result} {list(rows.key)} {rows.output}".encode()).hexdigest()[:32]
+    return _digest(f"{found.result} {list(rows.key)} {rows.output} {rows.starting}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def place_of(read: Read) -> str:

@@ -192,7 +192,7 @@ def _continuous(
         key, target, found = statement.key, statement.name, []
         if not _key_problems(statement, key, columns, text):
             key = view_key(bound.frame, statement.key)
-        rows = Rows(key=key, output=options.output)
+        rows = Rows(key=key, output=options.output, starting=options.starting)
         known.add(Table(name=statement.name, connector=Connector.VIEW, columns=columns, key=key))
     found += _key_problems(statement, key, columns, text)
     found += _watermark_problems(known, statement, options, bound, text)
