@@ -51,6 +51,16 @@ async def test_members_of_other_generations_and_strangers_can_not_commit(scene: 
     assert await committed(agent.groups) == []
 
 
+async def test_a_commit_that_is_under_way_when_the_agent_stops_is_answered(agent: Agent) -> None:
+    agent.store.gates["commit_groups"] = asyncio.Event()
+    committing = asyncio.ensure_future(agent.groups.commit("g", NOBODY, at(5)))
+    await settle()
+    assert not committing.done()
+    await agent.kill()
+    with pytest.raises(NotCoordinator, match="stopping"):
+        await asyncio.wait_for(committing, 5)
+
+
 async def test_a_generation_of_no_group_is_refused(agent: Agent) -> None:
     with pytest.raises(GroupNotFound):
         await agent.groups.commit("g", Caller(member_id="m", generation=3), at(1))
