@@ -16,7 +16,7 @@ from streamhouse.errors import Rejected
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors import find, view
 from streamhouse.spark.connectors.base import Reading, Writing
-from streamhouse.spark.connectors.output_modes import check_joins, unsupported
+from streamhouse.spark.connectors.output_modes import check_plan, unsupported
 from streamhouse.spark.connectors.view import key_of, mode_of, parted
 from streamhouse.spark.connectors.view_plan import view_key
 from streamhouse.spark.jvm import plain_query
@@ -136,8 +136,8 @@ def keep(spark: SparkSession, http: httpx.Client, keeper: LiveAgent, tmp_path: P
         ("SELECT user, grouping_id() AS l, count(*) FROM plays GROUP BY ROLLUP (user)", ("user", "l"), "update"),
         (f"SELECT a.ts, count(*) AS c FROM {IN_TIME} GROUP BY a.ts", ("ts",), "update"),
         (f"SELECT a.user, count(*) AS c FROM {JOINED} GROUP BY a.user", ("user",), "update"),
-        (f"SELECT {SESSION}.start AS s, count(*) FROM plays GROUP BY {SESSION}", ("s",), "complete"),
-        (f"SELECT {SESSION}.start AS s, count(*) FROM timed GROUP BY {SESSION}", ("s",), "complete"),
+        (f"SELECT user, {SESSION}.start AS s, count(*) FROM plays GROUP BY 1, {SESSION}", ("user", "s"), "complete"),
+        (f"SELECT user, {SESSION}.start AS s, count(*) FROM timed GROUP BY 1, {SESSION}", ("user", "s"), "complete"),
         (f"SELECT {WINDOW}.start AS s, count(*) FROM timed GROUP BY {WINDOW}", ("s",), "update"),
     ],
 )  # fmt: skip
@@ -168,7 +168,7 @@ RECOMPUTED = "without STREAM"
 
 
 def kept_by(frame: DataFrame, key: tuple[str, ...]) -> str:
-    check_joins(frame)
+    check_plan(frame)
     return mode_of(frame, view_key(frame, key))
 
 
@@ -198,6 +198,7 @@ def kept_by(frame: DataFrame, key: tuple[str, ...]) -> str:
             "older than the watermark",
             "leave the watermark out",
         ),
+        (f"SELECT {SESSION} AS s, count(*) FROM plays GROUP BY 1", (), "groups by nothing else", "GROUP BY a column"),
         (f"{COUNTS} LIMIT 3", (), "LIMIT without ORDER BY", "ORDER BY"),
         ("SELECT user, rank() OVER (ORDER BY n) AS r FROM plays", ("user",), "OVER (…) has them", RECOMPUTED),
         ("SELECT user FROM plays EXCEPT SELECT 'ann'", ("user",), "the result of EXCEPT", RECOMPUTED),

@@ -6,13 +6,16 @@ Leaves      which mode is right to `view_query` and to `pipelines.building`
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from streamhouse.errors import Rejected
 from streamhouse.spark.jvm import kind_of, plain_plan, scala_seq, walk_everything
+
+_SESSION: Final = "spark.sessionWindow"
+"""In the metadata of a column that is one."""
 
 
 def unsupported(frame: DataFrame, modes: Sequence[str]) -> PySparkException | None:
@@ -34,11 +37,16 @@ def unsupported(frame: DataFrame, modes: Sequence[str]) -> PySparkException | No
     return first
 
 
-def check_joins(frame: DataFrame) -> None:
-    """Raise `Rejected` for a join of streams on no equality, which Spark only refuses when it runs."""
+def check_plan(frame: DataFrame) -> None:
+    """Raise `Rejected` for what Spark only refuses when it runs: sessions by nothing else, joins on no equality."""
     spark = frame.sparkSession
     jvm: Any = spark._jvm
     plan = plain_plan(spark, frame._jdf.queryExecution().analyzed())
+    if any(_has_sessions_alone(node) for node in walk_everything(plan)):
+        raise Rejected(
+            "session windows are those of a group, and the query groups by nothing else; do=GROUP BY a column"
+            " as well: sessions of all records together can only be had in a view that names its tables without STREAM"
+        )
     if not any(joins_streams(node) for node in walk_everything(plan)):
         return
     plan = spark._jsparkSession.sessionState().optimizer().execute(plan)  # a condition may stand in WHERE
@@ -48,6 +56,18 @@ def check_joins(frame: DataFrame) -> None:
             "streams are joined by columns that are equal, and these are joined by none; do=JOIN … ON a.id = b.id, or"
             " name one of them without STREAM"
         )
+
+
+def _has_sessions_alone(node: Any) -> bool:
+    if kind_of(node) != "Aggregate" or not node.isStreaming():
+        return False
+    groups = scala_seq(node.groupingExpressions())
+    return len(groups) == 1 and is_session(groups[0])
+
+
+def is_session(expression: Any) -> bool:
+    """Whether an expression that is grouped by is a session window."""
+    return kind_of(expression) == "AttributeReference" and bool(expression.metadata().contains(_SESSION))
 
 
 def joins_streams(node: Any) -> bool:

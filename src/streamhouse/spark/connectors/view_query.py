@@ -16,7 +16,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from streamhouse.errors import Rejected
-from streamhouse.spark.connectors.output_modes import joins_streams, unsupported
+from streamhouse.spark.connectors.output_modes import is_session, joins_streams, unsupported
 from streamhouse.spark.connectors.view_plan import changing_key_of
 from streamhouse.spark.jvm import Plan, analyzed_plan, kind_of, scala_seq, walk_expression
 
@@ -37,8 +37,7 @@ _TIMES: Final = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "Cu
 _BY_ARRIVAL: Final = ("First", "Last", "AnyValue")
 _COMPARISONS: Final = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 _WATERMARK: Final = "spark.watermarkDelayMs"
-_SESSION: Final = "spark.sessionWindow"
-"""In the metadata of columns: that have a watermark, or are a session window."""
+"""In the metadata of a column that has one."""
 
 
 class Change(Enum):
@@ -196,7 +195,7 @@ def _united(plan: Plan, node: Any) -> Change:
 def _has_sessions(plan: Plan) -> bool:
     """Sessions merge, so that rows go."""
     groups = (each for node in plan.walk() if kind_of(node) == "Aggregate" for each in _groups(node))
-    return any(each.metadata().contains(_SESSION) for each in groups if kind_of(each) == "AttributeReference")
+    return any(map(is_session, groups))
 
 
 def _groups(aggregate: Any) -> list[Any]:

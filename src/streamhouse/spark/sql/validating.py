@@ -31,7 +31,7 @@ from streamhouse.format.tokens import position, tokens_of
 from streamhouse.model.pipeline import Shape
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.connectors.output_modes import check_joins, unsupported
+from streamhouse.spark.connectors.output_modes import check_plan, unsupported
 from streamhouse.spark.connectors.topic import ABOUT
 from streamhouse.spark.connectors.view_plan import view_key
 from streamhouse.spark.connectors.view_query import RECOMPUTE, mode_of
@@ -299,7 +299,7 @@ def _stream_problems(bound: Bound, options: PipelineOptions, statement: Continuo
     if isinstance(statement, CreatePipeline) and statement.target in _topics_of(bound):
         what = f"it writes the topic that it reads, {statement.target}: it would never be done"
         return [_problem(text, _place(statement, statement.target), what, "INSERT INTO another topic")]
-    check_joins(bound.frame)
+    check_plan(bound.frame)
     error = unsupported(bound.frame, modes_of(bound.frame, options, statement))
     problems = list(problems_of(error, text, statement.select_start)) if error is not None else []
     if isinstance(statement, CreateView):
