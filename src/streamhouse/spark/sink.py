@@ -26,6 +26,7 @@ from streamhouse.errors import Internal, Misconfigured
 from streamhouse.format.segment import EncodedSegment
 from streamhouse.model.placing import QueryId
 from streamhouse.model.replay import RECORDS
+from streamhouse.spark.checkpoint_sync import sync_checkpoint
 from streamhouse.spark.objects import Opened, opened
 from streamhouse.spark.placing import Commit, FenceRow, Placed, SegmentRow, Target, connected
 from streamhouse.spark.progress import BatchOffsets, local_reader, read_batch_offsets
@@ -128,6 +129,8 @@ def place(options: WriteOptions, messages: Sequence[WriterCommitMessage | None])
         if covers is not None:
             loop.run(agents.check_empty(query, epoch, covers, timeout_s=options.commit_timeout_s))
         return None
+    if (checkpoint := options.progress_from or options.checkpoint) is not None:
+        sync_checkpoint(checkpoint)
     commit = Commit(
         query=query,
         epoch=epoch,

@@ -26,6 +26,7 @@ from streamhouse.errors import Rejected
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.agents import told_why
+from streamhouse.spark.checkpoint_sync import sync_checkpoint
 from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.connectors.folders import batch_offsets
 from streamhouse.spark.connectors.output_modes import unsupported
@@ -218,6 +219,7 @@ class _Step:
         if self.is_checked:
             self._check(found)
         parts = parted([text.encode() for text in found.column(CHANGE).to_pylist()])
+        sync_checkpoint(self.writing.checkpoint)
         for part, upserts in enumerate(parts):
             self._tell({**self._part(number, part, len(parts), upserts, fresh_at_ms), "covers": covers})
 

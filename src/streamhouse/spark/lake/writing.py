@@ -23,6 +23,7 @@ from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Rejected, Unavailable
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.replay import is_replay
+from streamhouse.spark.checkpoint_sync import sync_checkpoint
 from streamhouse.spark.connectors.base import Writing
 from streamhouse.spark.connectors.folders import batch_offsets
 from streamhouse.spark.lake.base import Bounds, Lake, LiveFile, Progress
@@ -110,6 +111,7 @@ class Step:
         schema = self.lake.fit(own.schema)
         written = write_files(fitted(own, schema), self.lake.begin(progress))
         if written:
+            sync_checkpoint(self.writing.checkpoint)
             self.lake.commit(written, (), progress)
 
     # --- by key
@@ -129,6 +131,7 @@ class Step:
                 )
             written = write_files(rows, self.lake.begin(progress))
             if written or touched:
+                sync_checkpoint(self.writing.checkpoint)
                 self.lake.commit(written, touched, progress)
         finally:
             changes.unpersist()

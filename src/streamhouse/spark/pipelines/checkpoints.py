@@ -17,12 +17,16 @@ from typing import Any, Final, Protocol
 from pyspark.sql import SparkSession
 
 from streamhouse.errors import CheckpointLost, Internal
-from streamhouse.spark.progress import OFFSETS
+from streamhouse.spark.checkpoint_sync import write_synced
+from streamhouse.spark.connectors.folders import is_local, read_text
+from streamhouse.spark.progress import OFFSETS, local_folder
 
 METADATA: Final = "metadata"
 COMMITS: Final = "commits"
 VERSIONS: Final = "versions"
 """There where state has the versions of records."""
+OBJECT_STORES: Final = ("s3a", "s3", "s3n", "gs", "oss", "cosn")
+"""File systems on which a file is there when it is closed, whole, and a rename is a copy."""
 _COMMITTED: Final = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
@@ -93,35 +97,55 @@ class HadoopFolder:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm: Any = spark._jvm
-        self._jvm = jvm
+        self._spark, self._jvm = spark, jvm
         self._root = path.rstrip("/")
-        self._files = jvm.org.apache.hadoop.fs.Path(self._root).getFileSystem(spark._jsc.hadoopConfiguration())
+        root = jvm.org.apache.hadoop.fs.Path(self._root)
+        self._files = root.getFileSystem(spark._jsc.hadoopConfiguration())
+        self._local = local_folder(self._root) if is_local(spark, self._root) else None
+        self._puts_whole = str(self._files.getUri().getScheme()) in OBJECT_STORES
 
     def __repr__(self) -> str:
         return f"<HadoopFolder {self._root}>"
 
     def read(self, name: str) -> str | None:
-        path = self._path(name)
-        if not self._files.exists(path):
-            return None
-        stream = self._files.open(path)
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+        """What was last written, also where a writer died while it replaced the file."""
+        text = read_text(self._spark, f"{self._root}/{name}")
+        return read_text(self._spark, f"{self._root}/{_hidden(name, 'old')}") if text is None else text
 
     def write(self, name: str, text: str) -> None:
-        """All of it or nothing: under another name first."""
-        making, path = self._path(f".{name.replace('/', '-')}.making"), self._path(name)
-        stream = self._files.create(making, True)
+        """All of it or what was there: on the disk where that is this machine's, in one PUT where a store takes whole
+        files, elsewhere under another name first, and what was there is moved away before."""
+        if self._local is not None:
+            write_synced(self._local / name, text)
+            return
+        path = self._path(name)
+        self._files.mkdirs(path.getParent())
+        if self._puts_whole:
+            self._put(path, text)
+            return
+        making, old = self._path(_hidden(name, "making")), self._path(_hidden(name, "old"))
+        self._put(making, text)
+        if self._files.exists(path):
+            self._files.delete(old, False)
+            self._rename(path, old)
+        self._rename(making, path)
+        self._files.delete(old, False)
+
+    def _put(self, path: Any, text: str) -> None:
+        stream = self._files.create(path, True)
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
-        self._files.mkdirs(path.getParent())
-        self._files.delete(path, False)
-        if not self._files.rename(making, path):
-            raise Internal(f"a checkpoint's file can't be written; path={path.toString()}")
+
+    def _rename(self, source: Any, target: Any) -> None:
+        if not self._files.rename(source, target):
+            raise Internal(f"a checkpoint's file can't be written; path={target.toString()}")
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/{name}")
+
+
+def _hidden(name: str, why: str) -> str:
+    """A name beside the others that Spark's logs leave alone."""
+    return f".{name.replace('/', '-')}.{why}"

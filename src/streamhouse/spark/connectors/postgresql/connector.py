@@ -24,6 +24,7 @@ from streamhouse.errors import Misconfigured, Rejected, StreamhouseError
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.arrow_map import map_in_arrow
+from streamhouse.spark.checkpoint_sync import sync_checkpoint
 from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.connectors.folders import batch_offsets
 from streamhouse.spark.connectors.postgresql.connections import run
@@ -193,7 +194,9 @@ class _Step:
         if self.target.key:
             rows = rows.withColumn(ORDINAL, F.monotonically_increasing_id())
         task = _task(self.target, micro_batch)
+        sync_checkpoint(self.writing.checkpoint)
         told = map_in_arrow(rows.repartition(1), task, "kind string, text string").collect()
+        sync_checkpoint(self.writing.checkpoint)  # state of this micro-batch, before Spark notes that it is done
         for kind, text in told:
             raise _error_of(kind, text)
 
