@@ -11,7 +11,7 @@ from typing import Final
 from streamhouse.errors import InvalidDefinition
 from streamhouse.format.column_types import is_one_type
 from streamhouse.format.statement_options import TABLE_OPTIONS
-from streamhouse.model.table import CONNECTION, LAKE, Column, Connector, Table, is_under
+from streamhouse.model.table import CONNECTION, LAKE, MADE_BY, Column, Connector, Table, is_under
 from streamhouse.model.table_settings import a_location, lake_folder
 
 _PLACES: Final = {Connector.FILES: "path", **dict.fromkeys(LAKE, "location")}
@@ -79,7 +79,8 @@ def check_definition(table: Table, *, limit: int) -> None:
 
 def _check_options(table: Table) -> None:
     known = TABLE_OPTIONS[table.connector]
-    if unknown := [name for name in table.options if name not in known]:
+    ours = (MADE_BY,) if table.connector is Connector.TOPIC else ()
+    if unknown := [name for name in table.options if name not in (*known, *ours)]:
         raise InvalidDefinition(
             f"unknown option; table={table.name} option={unknown[0][:100]}"
             f" do=known for {table.connector.value} are {', '.join(known) or 'none'}"

@@ -31,6 +31,8 @@ class Connector(StrEnum):
 
 CONNECTION: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 """What a connection to a database may be called."""
+MADE_BY: Final = "pipeline"
+"""The option of a topic's definition that came from a pipeline: which. Nobody writes it into SQL."""
 LAKE: Final = (Connector.ICEBERG, Connector.DELTA, Connector.PARQUET)
 """Tables that other engines read."""
 

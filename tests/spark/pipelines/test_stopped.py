@@ -45,7 +45,8 @@ def sql_of(lake: Path) -> str:
 def agent(tmp_path: Path) -> Iterator[LiveAgent]:
     if shutil.which("java") is None:
         pytest.skip("no Java here")
-    with LiveAgent(tmp_path / "data", "--set", "pipelines.ttl_s=6s") as running:
+    given = ("pipelines.ttl_s=6s", f"tables.files_under={tmp_path}")
+    with LiveAgent(tmp_path / "data", *(flag for each in given for flag in ("--set", each))) as running:
         yield running
 
 

@@ -268,6 +268,13 @@ async def test_options_that_there_are_not_are_refused_with_those_that_there_are(
     assert "do=" in answer.json()["detail"]
 
 
+async def test_a_pipeline_says_of_which_it_is_that_a_topics_columns_came(http: httpx.AsyncClient) -> None:
+    told = {"connector": "topic", "columns": [{"name": "a", "type": "bigint"}], "options": {"pipeline": "copies"}}
+    assert (await http.put("/v1/tables/a", json=told)).status_code == 200
+    assert (await http.get("/v1/tables/a")).json()["options"] == {"pipeline": "copies"}
+    assert (await http.put("/v1/tables/b", json={**told, "connector": "console"})).status_code == 422
+
+
 async def test_a_views_columns_have_types_and_nothing_else(http: httpx.AsyncClient) -> None:
     columns = [{"name": "a", "type": "INT) || reflect('a', 'b') || ("}]
     answer = await http.put("/v1/pipelines/v", json={**REVENUE, "kind": "view", "columns": columns})

@@ -7,7 +7,7 @@ Leaves      rows to the connectors
 A definition that somebody wrote stays as it is; one that came from this pipeline follows the pipeline's columns.
 """
 
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -16,15 +16,12 @@ from pyspark.sql import DataFrame
 from streamhouse.client.http import Answer
 from streamhouse.errors import Rejected
 from streamhouse.format.statement_options import PipelineOptions
-from streamhouse.model.table import Connector, Table
+from streamhouse.model.table import MADE_BY, Connector, Table
 from streamhouse.spark.agents import told_why
 from streamhouse.spark.connectors.topic_sink import topic_of
 from streamhouse.spark.pipelines.asking import ask
 from streamhouse.spark.pipelines.checkpoints import Before
 from streamhouse.spark.pipelines.jobs import Job
-
-MADE_BY: Final = "pipeline"
-"""The option of a definition that came from a pipeline: which."""
 
 
 class Targets:
