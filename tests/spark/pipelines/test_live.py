@@ -185,7 +185,7 @@ def test_a_pipeline_without_state_goes_on_when_its_checkpoint_is_gone(
     pipelines.run("resume", "copies")
     rows = [*copies(11, 12, 13, 14), {"id": 20, "twice": 60}, {"id": 21, "twice": 63}]
     pipelines.reads("copies", rows)
-    assert "checkpoint was gone" in pipelines.run("logs", "copies")
+    until(lambda: "checkpoint was gone" in pipelines.run("logs", "copies"), "it is told with the next heartbeat")
 
 
 def again(pipelines: Pipelines, begin: dict[str, int]) -> list[dict[str, object]]:
