@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from streamhouse.clock import SystemClock
-from streamhouse.errors import Misconfigured, Unavailable
+from streamhouse.errors import CorruptObject, Misconfigured, Unavailable
 from streamhouse.stores.objects import uploads as uploads_module
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore
 from streamhouse.stores.objects.folder import FolderObjectStore
@@ -339,3 +339,15 @@ async def test_a_full_disk_is_unavailable_and_takes_objects_again_after_a_delete
     await store.put_new("a/2", [b"y" * 600_000])
     assert await store.get_suffix("a/2", 1) == b"y"
     await store.aclose()
+
+
+async def test_an_object_that_the_disk_cannot_read_is_damaged_and_not_away(
+    store: FolderObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put_new("a/1", [b"12345"])
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pread", failing(errno.EIO))
+        for read in (store.get_range("a/1", 0, 5), store.get_suffix("a/1", 5)):
+            with pytest.raises(CorruptObject, match=r"key=a/1 why=the disk can't read it: EIO"):
+                await read
+    assert await store.get_range("a/1", 0, 5) == b"12345"

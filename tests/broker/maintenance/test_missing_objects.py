@@ -188,6 +188,28 @@ async def test_damaged_blocks_are_named_by_their_offsets_too(world: World) -> No
     assert broker.reader.damage.refused_damaged == 1
 
 
+async def test_an_object_that_the_disk_can_not_read_is_damage_of_its_range(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await world.start_with(ORDERS)
+    await flushed(broker, batch(b"first"))
+    await flushed(broker, batch(b"second"))
+    first, _ = await runs_of(world, broker)
+    whole = world.bucket.get_range
+
+    async def unreadable(key: str, start: int, end: int) -> bytes:
+        if key == first.object_key:
+            raise CorruptObject(key, why="the disk can't read it: EIO")
+        return await whole(key, start, end)
+
+    monkeypatch.setattr(world.bucket, "get_range", unreadable)
+    found = await fetch(broker, 0)
+    assert isinstance(found.error, CorruptObject)
+    assert "partition=orders-0 offsets=[0,1)" in str(found.error)
+    assert [each.place.key for each in broker.reader.damage.findings()] == [first.object_key]
+    assert (await fetch(broker, 1)).error is None
+
+
 # --- opening
 
 

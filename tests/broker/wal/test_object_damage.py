@@ -6,7 +6,7 @@ import pytest
 
 from streamhouse.broker.wal.object_gaps import objects_above
 from streamhouse.broker.wal.object_recovery import ObjectWalReading
-from streamhouse.errors import SessionSealed
+from streamhouse.errors import CorruptObject, SessionSealed
 from streamhouse.format import wal_object
 from streamhouse.format.keys import wal_key
 from streamhouse.format.wal_object import COPY_BYTES, ObjectHeader, encode_header
@@ -47,6 +47,25 @@ async def test_one_object_above_a_gap_is_enough_to_know_that_it_is_damage(bucket
     assert found == [0, 2]
     assert (reading.damage.missing, reading.damage.losses, reading.damage.places) == (1, 1, ("1@missing",))
     assert await bucket.numbers() == [0, 2, 3]  # the seal stands at the end, not in the gap
+
+
+async def test_an_object_that_can_not_be_read_is_damage_and_what_lies_behind_it_is_recovered(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await left_behind(bucket, 3)
+    whole = bucket.inner.get_range
+
+    async def unreadable(key: str, start: int, end: int) -> bytes:
+        if key == wal_key(DEAD, 1):
+            raise CorruptObject(key, why="the disk can't read it: EIO")
+        return await whole(key, start, end)
+
+    monkeypatch.setattr(bucket.inner, "get_range", unreadable)
+    found, reading = await read(bucket)
+    assert found == [0, 2]
+    assert reading.damage.places
+    assert reading.damage.losses == 1
+    assert await bucket.numbers() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("gap", [1, 5, 30])

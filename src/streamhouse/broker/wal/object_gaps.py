@@ -11,6 +11,7 @@ that was acknowledged, and has been lost since.
 
 from dataclasses import dataclass
 
+from streamhouse.errors import CorruptObject
 from streamhouse.format.keys import parse_wal_key, wal_key, wal_prefix
 from streamhouse.format.wal_object import COPY_BYTES, SEAL_BYTES, ObjectHeader, find_header
 from streamhouse.model.names import SessionId
@@ -51,6 +52,6 @@ async def _header(objects: ObjectStore, session: SessionId, number: int) -> Obje
         if header is not None:
             return header
         last = memoryview(await objects.get_suffix(key, COPY_BYTES))
-    except ObjectMissing:
+    except (ObjectMissing, CorruptObject):
         return None
     return find_header(first, last, session=session, sequence=number)

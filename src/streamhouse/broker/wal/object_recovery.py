@@ -26,7 +26,7 @@ from typing import Final
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
-from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.errors import CorruptObject, StreamhouseError, Unavailable
 from streamhouse.format.keys import parse_wal_key, wal_key, wal_prefix
 from streamhouse.format.wal import Found
 from streamhouse.format.wal_object import SEAL_BYTES, Seal, WalObject, decode_seal, encode_seal, read_object
@@ -238,6 +238,14 @@ class ObjectWalReading:
             return await self._objects.get_range(wal_key(self._session, sequence), 0, PIECE_BYTES)
         except ObjectMissing:
             return None
+        except CorruptObject as error:
+            return self._unreadable(sequence, error)
+
+    def _unreadable(self, sequence: int, error: CorruptObject) -> bytes:
+        """Nothing can be read there: all of it is damage."""
+        fields = {"session": self._session, "sequence": sequence, "why": error.why}
+        log.error("a wal object can't be read", extra=fields)
+        return b""
 
     async def _read(self, sequence: int, piece: bytes) -> WalObject | Seal:
         """What the object holds; a damaged one is read again, and counts as what was best of it."""
@@ -258,7 +266,10 @@ class ObjectWalReading:
         while len(pieces[-1]) == PIECE_BYTES:
             position = len(pieces) * PIECE_BYTES
             key = wal_key(self._session, sequence)
-            pieces.append(await self._objects.get_range(key, position, position + PIECE_BYTES))
+            try:
+                pieces.append(await self._objects.get_range(key, position, position + PIECE_BYTES))
+            except CorruptObject as error:
+                pieces.append(self._unreadable(sequence, error))
         data = memoryview(b"".join(pieces) if len(pieces) > 1 else piece)
         seal = decode_seal(data, session=self._session, sequence=sequence)
         if seal is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from streamhouse.errors import Misconfigured, Unavailable
+from streamhouse.errors import CorruptObject, Misconfigured, Unavailable
 from streamhouse.stores.directories import SyncFailed, make_durable, sync_directory
 from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectMissing
 from streamhouse.stores.objects.keys import is_part
@@ -25,17 +25,21 @@ from streamhouse.stores.objects.uploads import FOLDER, Uploads
 
 MAX_KNOWN_DIRECTORIES: Final = 4096
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
+_UNREADABLE: Final = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 
 
 @contextmanager
 def failures(what: str, key: str) -> Iterator[None]:
-    """Trouble of the disk is the store's trouble: `Unavailable`, except where nothing of that name is there."""
+    """Turn a disk error into `Unavailable`, `ObjectMissing` if nothing of that name is there, or `CorruptObject`
+    if the disk can't read what is there (a bad sector): retrying does not help then."""
     try:
         yield
     except OSError as error:
         if what != "put" and error.errno in _ABSENT:
             raise ObjectMissing(key) from None
         name = errno.errorcode.get(error.errno or 0, "unknown")
+        if what == "get" and error.errno in _UNREADABLE:
+            raise CorruptObject(key, why=f"the disk can't read it: {name} {error.strerror}") from error
         raise Unavailable(f"folder can't {what}; key={key} code={name} why={error.strerror}") from error
 
 
