@@ -40,7 +40,7 @@ NOTICED: Final[Mapping[str, int]] = {
     "a dead session's log is not sealed": 2,
     "a duplicate is answered before its original is durable": 14,
     "a flush gives up after a failure": 1,
-    "a gap is called out of order where a partition has moved": 32,
+    "a gap is called out of order where a partition has moved": 205,
     "a marker is taken however late it comes": 11,
     "a partition is in two flushes at once": 2,
     "a rebalance waits for ever": 22,

@@ -98,7 +98,7 @@ def test_a_commit_to_a_topic_comes_behind_the_sync(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(checkpoint_sync, "_SYNC", CheckpointSync(disk.fsync))
     monkeypatch.setattr(PlacingAgents, "commit", commit)
-    monkeypatch.setattr(sink, "_fitting", lambda options, identity, segments: segments)
+    monkeypatch.setattr(sink, "fitting_segments", lambda options, identity, segments: segments)
     row = RunRow(
         topic="orders", partition=0, records=1, stored_base=0, stored_end=1, position=0, length=1, index_position=0,
         index_length=1, max_timestamp_ms=0,

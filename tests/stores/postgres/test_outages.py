@@ -181,7 +181,7 @@ async def test_a_server_without_a_connection_left_is_unavailable_and_passes(
     admin = await asyncpg.connect(server.dsn())
     await admin.execute("ALTER DATABASE facts CONNECTION LIMIT 0")
     await admin.execute("CREATE ROLE plain LOGIN")
-    plain = server.dsn("facts").replace("streamhouse.", "plain@")
+    plain = server.dsn("facts").replace("streamhouse@", "plain@")
     with pytest.raises(Misconfigured, match="no connection left"):
         await PostgresMetadataStore(plain).open()
     await admin.execute("ALTER DATABASE facts CONNECTION LIMIT -1")

@@ -137,7 +137,7 @@ async def test_a_wrong_password_and_a_wrong_schema_end_a_start_at_once(server: R
     await run(server, "DROP ROLE IF EXISTS guarded", "CREATE ROLE guarded LOGIN PASSWORD 'right'")
     clock = Then(nothing)
     with pytest.raises(Misconfigured, match="the user or the password is wrong") as told:
-        await opened(facts.replace("streamhouse.", "guarded:wrong@"), clock)
+        await opened(facts.replace("streamhouse@", "guarded:wrong@"), clock)
     assert not isinstance(told.value, NotUpYet)
     await opened(facts, clock)
     connection = await asyncpg.connect(facts)
