@@ -169,3 +169,15 @@ def test_records_have_columns_about_them_unless_they_have_such_themselves() -> N
     ]
     raw = Table(name="t", connector=Connector.TOPIC, options={"key_format": "raw"})
     assert about_of(raw)[0] == Column(name="_key", type="BINARY")
+
+
+def test_a_topic_that_was_declared_a_moment_ago_has_its_columns_after_a_refresh() -> None:
+    door = FakeDoor(topic("orders"))
+    known = catalogue(door)
+    before = known.find("orders")
+    door.known[:] = [topic("orders", id="BIGINT")]
+    known.refresh()
+    after = known.find("orders")
+    assert before is not None
+    assert after is not None
+    assert (before.columns, after.columns) == (columns(value="STRING"), columns(id="BIGINT"))

@@ -183,6 +183,7 @@ class Answering:
 
     def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]:
         """Every statement of a file, with what is wrong."""
+        self._catalogue.refresh()  # tables that were created a moment ago, by others, count
         checked = validate(self._spark, self._catalogue, text, is_untrusted=is_untrusted)
         return [checked_view(each) for each in checked]
 
@@ -193,6 +194,7 @@ class Answering:
         """
         if not is_allowed(self._agents):
             return {}
+        self._catalogue.refresh()
         known = Extended(self._catalogue)
         validate_known(self._spark, known, text)
         found = validate_python(self._spark, known, pipelines)

@@ -92,6 +92,10 @@ class Catalogue:
         self._tables_until_s = None
         self._found.clear()
 
+    def refresh(self) -> None:
+        """Ask anew which tables there are; columns of those that are the same stay known."""
+        self._known(anew=True)
+
     def _resolved(self, name: str, *, anew: bool = False) -> Found | None:
         defined = _meant(name, self._known()) or _meant(name, self._known(anew=True))
         if defined is None:
