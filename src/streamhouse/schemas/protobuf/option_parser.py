@@ -141,7 +141,7 @@ def _aggregate(cursor: Cursor) -> str:
 
 
 def _default(cursor: Cursor, field: FieldDescriptorProto) -> str:
-    """The default as a descriptor writes it. A type without a number is an enum, or `linking` will refuse it."""
+    """The default as a descriptor writes it. A type without a number is an enum, or the linker rejects it."""
     if not field.HasField("type"):
         return cursor.name("the name of an enum's value")
     kind = field.type
