@@ -11,15 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from streamhouse.broker.ground import Ground
+from streamhouse.broker.settings.configs import AgentConfig, Changed, agent_configs, common_configs
 from streamhouse.config import Address, without_password
 from streamhouse.errors import InvalidTopicName, OffsetOutOfRange, PolicyViolation, Rejected, UnknownTopic
 from streamhouse.format.producers import ProducerEntry
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
-
-from .ground import Ground
-from .settings.configs import AgentConfig, Changed, agent_configs, common_configs
 
 TO_THE_END: Final = -1
 """Instead of an offset: everything that consumers could see when it was asked for."""

@@ -15,6 +15,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from streamhouse.broker.decoder import Stored
+from streamhouse.broker.ground import Ground
+from streamhouse.broker.log import PartitionLog, Placed
+from streamhouse.broker.rules import Breach, find_breach
+from streamhouse.broker.schemas.validation import SchemaCheck
 from streamhouse.errors import (
     BadRecords,
     ConcurrentTransactions,
@@ -48,12 +53,6 @@ from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.schema import Check
 from streamhouse.model.topic import RecordPart
 from streamhouse.model.transaction import ProducerIdentity
-
-from .decoder import Stored
-from .ground import Ground
-from .log import PartitionLog, Placed
-from .rules import Breach, find_breach
-from .schemas.validation import SchemaCheck
 
 JUDGED_RECORDS: Final = 10_000
 """Of a batch that breaks a rule so many records are looked at one by one; librdkafka's batches are no longer."""

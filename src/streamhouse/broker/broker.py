@@ -10,6 +10,45 @@ import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 
+from streamhouse.broker.administration import Administration
+from streamhouse.broker.appending import Appending, Inspection, ProduceTransaction
+from streamhouse.broker.closing import LeftBehind
+from streamhouse.broker.cluster.checkup import Checkup
+from streamhouse.broker.cluster.cluster import Leader
+from streamhouse.broker.cluster.cut_off import CutOff
+from streamhouse.broker.cluster.damaged_logs import DamagedLogs
+from streamhouse.broker.cluster.following import Following
+from streamhouse.broker.cluster.moves import Moves, within
+from streamhouse.broker.cluster.oversight import Oversight
+from streamhouse.broker.cluster.recovery import Recovered
+from streamhouse.broker.cluster.rescue import Rescue
+from streamhouse.broker.cluster.returns import Returns
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.ground import lay_ground
+from streamhouse.broker.groups import Groups
+from streamhouse.broker.log import PartitionLog, Placed
+from streamhouse.broker.maintenance.collector import Collector
+from streamhouse.broker.maintenance.compaction import Compactor
+from streamhouse.broker.maintenance.forgetting import Forgetting
+from streamhouse.broker.maintenance.object_check import ObjectCheck
+from streamhouse.broker.maintenance.upkeep import Upkeep
+from streamhouse.broker.pipelines.pipelines import Pipelines
+from streamhouse.broker.pipelines.supervision import Supervision
+from streamhouse.broker.placing.commits import Commits
+from streamhouse.broker.placing.holds import Holds
+from streamhouse.broker.producer_ids import ProducerIds
+from streamhouse.broker.reading.fetch import Fetched, Fetcher, Wanted
+from streamhouse.broker.reading.offsets import FoundOffset, Offsets
+from streamhouse.broker.reading.plans import ReadPlans
+from streamhouse.broker.reading.registered import Registered
+from streamhouse.broker.reading.settled import Settled
+from streamhouse.broker.records.records import Records
+from streamhouse.broker.schemas import Schemas
+from streamhouse.broker.sql import SqlWorkers
+from streamhouse.broker.tables import Tables
+from streamhouse.broker.tenure import Tenure
+from streamhouse.broker.transactions import Transactions
+from streamhouse.broker.views import Views
 from streamhouse.config import Settings
 from streamhouse.errors import (
     AppendFailed,
@@ -21,46 +60,6 @@ from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.lease import Session
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
-
-from .administration import Administration
-from .appending import Appending, Inspection, ProduceTransaction
-from .closing import LeftBehind
-from .cluster.checkup import Checkup
-from .cluster.cluster import Leader
-from .cluster.cut_off import CutOff
-from .cluster.damaged_logs import DamagedLogs
-from .cluster.following import Following
-from .cluster.moves import Moves, within
-from .cluster.oversight import Oversight
-from .cluster.recovery import Recovered
-from .cluster.rescue import Rescue
-from .cluster.returns import Returns
-from .doors import Doors
-from .ground import lay_ground
-from .groups import Groups
-from .log import PartitionLog, Placed
-from .maintenance.collector import Collector
-from .maintenance.compaction import Compactor
-from .maintenance.forgetting import Forgetting
-from .maintenance.object_check import ObjectCheck
-from .maintenance.upkeep import Upkeep
-from .pipelines.pipelines import Pipelines
-from .pipelines.supervision import Supervision
-from .placing.commits import Commits
-from .placing.holds import Holds
-from .producer_ids import ProducerIds
-from .reading.fetch import Fetched, Fetcher, Wanted
-from .reading.offsets import FoundOffset, Offsets
-from .reading.plans import ReadPlans
-from .reading.registered import Registered
-from .reading.settled import Settled
-from .records.records import Records
-from .schemas import Schemas
-from .sql import SqlWorkers
-from .tables import Tables
-from .tenure import Tenure
-from .transactions import Transactions
-from .views import Views
 
 log = logging.getLogger(__name__)
 

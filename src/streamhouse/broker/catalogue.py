@@ -14,6 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.settings.configs import Changed
+from streamhouse.broker.settings.dynamic import Dynamic, Values
 from streamhouse.config import TopicSettings
 from streamhouse.errors import (
     InvalidConfig,
@@ -28,10 +31,6 @@ from streamhouse.errors import (
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition, check_topic_name
 from streamhouse.model.topic import Topic, TopicConfig, check_topic_config, keep_replication_factor, parse_topic_config
-
-from .doors import Doors
-from .settings.configs import Changed
-from .settings.dynamic import Dynamic, Values
 
 log: Final = logging.getLogger(__name__)
 

@@ -14,14 +14,13 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.flush import Flusher
+from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.wal.base import Wal
 from streamhouse.clock import limited
 from streamhouse.errors import AppendFailed, SessionLost, StreamhouseError, Unavailable
 from streamhouse.model.names import SessionId
-
-from .doors import Doors
-from .flush import Flusher
-from .log import PartitionLog
-from .wal.base import Wal
 
 log = logging.getLogger(__name__)
 

@@ -16,14 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+from streamhouse.broker.decoder_budget import DecoderBudget
 from streamhouse.clock import Clock
 from streamhouse.config import DecoderSettings, ProducerSettings
 from streamhouse.errors import BatchTooLarge, Stopping, StreamhouseError
 from streamhouse.format.batch import Buffer, codec_of
 from streamhouse.format.compression import Codec
 from streamhouse.format.decompression import peak_bytes
-
-from .decoder_budget import DecoderBudget
 
 T = TypeVar("T")
 

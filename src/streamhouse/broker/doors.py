@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from streamhouse.broker.heartbeat import HeartbeatRunner
+from streamhouse.broker.store_time import AgreedTime, StoreTime
+from streamhouse.broker.wal.base import Buffer, Wal, WalRecovery
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import Settings
 from streamhouse.errors import StreamhouseError, Unavailable
@@ -20,14 +23,10 @@ from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.watched import PutWatch
 
-from .heartbeat import HeartbeatRunner
-from .store_time import AgreedTime, StoreTime
-from .wal.base import Buffer, Wal, WalRecovery
-
 if TYPE_CHECKING:  # they are given doors themselves
-    from .groups.calls import DescribedGroup, ListedGroup, OffsetToCommit, Outcomes
-    from .reading.fetch import Fetched, Wanted
-    from .reading.offsets import FoundOffset
+    from streamhouse.broker.groups.calls import DescribedGroup, ListedGroup, OffsetToCommit, Outcomes
+    from streamhouse.broker.reading.fetch import Fetched, Wanted
+    from streamhouse.broker.reading.offsets import FoundOffset
 
 
 class Wals(WalRecovery, Protocol):

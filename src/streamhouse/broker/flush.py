@@ -16,6 +16,13 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from streamhouse.broker.budget import MemoryBudget
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.log import PartitionLog, TailBatch
+from streamhouse.broker.producers import ProducerTable
+from streamhouse.broker.reading.reader import SegmentReader
+from streamhouse.broker.store_time import AgreedTime
+from streamhouse.broker.wal.base import Wal
 from streamhouse.config import FlushSettings, Settings
 from streamhouse.errors import Internal, LeaseLost, SessionLost, Stopping, Unavailable
 from streamhouse.format.keys import segment_key
@@ -24,14 +31,6 @@ from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit, SegmentObject
 from streamhouse.stores.objects.base import ObjectExists
-
-from .budget import MemoryBudget
-from .doors import Doors
-from .log import PartitionLog, TailBatch
-from .producers import ProducerTable
-from .reading.reader import SegmentReader
-from .store_time import AgreedTime
-from .wal.base import Wal
 
 log = logging.getLogger(__name__)
 

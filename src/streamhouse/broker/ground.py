@@ -7,16 +7,16 @@ Leaves      what each part does to its own module, the promises to those that st
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .budget import MemoryBudget
-from .catalogue import Catalogue
-from .cluster.cluster import Cluster
-from .decoder import Decoder
-from .doors import Doors
-from .leading import Leading
-from .reading.reader import SegmentReader
-from .refusals import Refusals
-from .succession import Succession
-from .traffic import Traffic
+from streamhouse.broker.budget import MemoryBudget
+from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.cluster.cluster import Cluster
+from streamhouse.broker.decoder import Decoder
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.leading import Leading
+from streamhouse.broker.reading.reader import SegmentReader
+from streamhouse.broker.refusals import Refusals
+from streamhouse.broker.succession import Succession
+from streamhouse.broker.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

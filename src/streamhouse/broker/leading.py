@@ -11,18 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.cluster.cluster import Cluster, Leader
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.opening import MAX_TOGETHER
+from streamhouse.broker.tenure import Tenure
+from streamhouse.broker.turns import in_turns
 from streamhouse.errors import LeaseHeld, StreamhouseError, UnknownTopic
 from streamhouse.model.lease import Session
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
-
-from .catalogue import Catalogue
-from .cluster.cluster import Cluster, Leader
-from .doors import Doors
-from .log import PartitionLog
-from .opening import MAX_TOGETHER
-from .tenure import Tenure
-from .turns import in_turns
 
 MAX_IMPATIENT: Final = 10_000
 

@@ -9,17 +9,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from streamhouse.broker.cluster.reserve import Reservations
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.producers import ProducerTable
+from streamhouse.broker.reading.reader import SegmentReader
+from streamhouse.broker.reading.snapshots import load_producers
+from streamhouse.broker.reading.voids import load_aborted
+from streamhouse.broker.stability import KnownAborted
 from streamhouse.errors import LeaseHeld, StreamhouseError, Unavailable
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
-
-from .cluster.reserve import Reservations
-from .doors import Doors
-from .producers import ProducerTable
-from .reading.reader import SegmentReader
-from .reading.snapshots import load_producers
-from .reading.voids import load_aborted
-from .stability import KnownAborted
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,11 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from streamhouse.broker.cluster.reserve import UNLIMITED, Reserve
+from streamhouse.broker.gate import Gate
+from streamhouse.broker.producers import KEYS_FROM, ProducerTable
+from streamhouse.broker.stability import KEPT, KnownAborted, Stability
+from streamhouse.broker.wal.base import Buffer, Wal, WalEntry
 from streamhouse.errors import AppendFailed, Retriable
 from streamhouse.format import batch as batches
 from streamhouse.format.batch import BatchHeader
@@ -25,12 +30,6 @@ from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import TopicConfig
 from streamhouse.model.transaction import AbortedTransaction, Marker
-
-from .cluster.reserve import UNLIMITED, Reserve
-from .gate import Gate
-from .producers import KEYS_FROM, ProducerTable
-from .stability import KEPT, KnownAborted, Stability
-from .wal.base import Buffer, Wal, WalEntry
 
 
 class TailBatch(NamedTuple):

@@ -12,9 +12,9 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from .broker import Broker
-from .reading.cache import Counted
-from .wal.base import WalCosts
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.reading.cache import Counted
+from streamhouse.broker.wal.base import WalCosts
 
 PIPELINE_GAUGES: Final = {
     "lag_records": "Records that a pipeline's topics hold beyond it.",

@@ -8,10 +8,9 @@ Leaves      what an id means to `producers`
 import asyncio
 from typing import Final
 
+from streamhouse.broker.producers import KEYS_FROM
 from streamhouse.errors import Internal
 from streamhouse.stores.metadata.base import MetadataStore
-
-from .producers import KEYS_FROM
 
 PRODUCER_ID_BLOCK: Final = 1000
 

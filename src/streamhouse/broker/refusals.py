@@ -26,10 +26,9 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from streamhouse.broker.producers import KEYS_FROM, precedes
 from streamhouse.format.batch import BatchHeader
 from streamhouse.model.names import TopicPartition
-
-from .producers import KEYS_FROM, precedes
 
 REMEMBERED_S: Final = 60.0
 

@@ -7,10 +7,9 @@ Leaves      passing the question on to the wire, answering it to `spark.sql`
 
 from collections.abc import Sequence
 
+from streamhouse.broker.doors import Doors
 from streamhouse.errors import NoWorker
 from streamhouse.model.worker import SqlWorker, WorkerId
-
-from .doors import Doors
 
 
 class SqlWorkers:

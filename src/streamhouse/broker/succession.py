@@ -8,22 +8,21 @@ Leaves      leases and logs to `tenure`, reading what the dead left to `cluster.
 import asyncio
 import logging
 
+from streamhouse.broker.budget import MemoryBudget
+from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.cluster.cluster import Cluster
+from streamhouse.broker.cluster.identity import Identity
+from streamhouse.broker.cluster.recovery import Recovered, Recovery
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.flush import wait_either
+from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.reading.reader import SegmentReader
+from streamhouse.broker.refusals import Refusals
+from streamhouse.broker.tenure import Tenure
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.names import PartitionId
 from streamhouse.stores.metadata.waiting import patiently
 from streamhouse.stores.objects.prove import probe_store
-
-from .budget import MemoryBudget
-from .catalogue import Catalogue
-from .cluster.cluster import Cluster
-from .cluster.identity import Identity
-from .cluster.recovery import Recovered, Recovery
-from .doors import Doors
-from .flush import wait_either
-from .log import PartitionLog
-from .reading.reader import SegmentReader
-from .refusals import Refusals
-from .tenure import Tenure
 
 log = logging.getLogger(__name__)
 

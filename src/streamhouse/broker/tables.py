@@ -7,15 +7,14 @@ Leaves      definitions as text to `format.statements`, rows to `spark.connector
 
 from collections.abc import Sequence
 
+from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.table_definitions import check_definition, check_place, is_where_it_was
 from streamhouse.errors import AnotherTable, NameTaken, UnknownTable
 from streamhouse.format.lake_tables import table_differences
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.pipeline import KeptPipeline, Kind, PipelineName
 from streamhouse.model.table import LAKE, Connector, Table
-
-from .catalogue import Catalogue
-from .doors import Doors
-from .table_definitions import check_definition, check_place, is_where_it_was
 
 
 class Tables:

@@ -15,6 +15,17 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from streamhouse.broker.budget import MemoryBudget
+from streamhouse.broker.closing import Closing, LeftBehind
+from streamhouse.broker.doors import Doors
+from streamhouse.broker.flush import Flusher
+from streamhouse.broker.heartbeat import Heartbeat, LoopState, SessionDeadline, show_life
+from streamhouse.broker.leases import Leases, Taken
+from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.opening import Opening
+from streamhouse.broker.reading.reader import SegmentReader
+from streamhouse.broker.refusals import Refusals
+from streamhouse.broker.wal.base import Wal
 from streamhouse.clock import limited
 from streamhouse.errors import (
     AppendFailed,
@@ -31,18 +42,6 @@ from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartit
 from streamhouse.model.topic import Topic, TopicConfig
 from streamhouse.model.topic_settings import MAX_LONG
 from streamhouse.stores.metadata.base import NewSession
-
-from .budget import MemoryBudget
-from .closing import Closing, LeftBehind
-from .doors import Doors
-from .flush import Flusher
-from .heartbeat import Heartbeat, LoopState, SessionDeadline, show_life
-from .leases import Leases, Taken
-from .log import PartitionLog
-from .opening import Opening
-from .reading.reader import SegmentReader
-from .refusals import Refusals
-from .wal.base import Wal
 
 log = logging.getLogger(__name__)
 

@@ -12,13 +12,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from streamhouse.broker.doors import Doors
 from streamhouse.errors import InvalidDefinition, PipelineLimit, Rejected, UnknownView, UnknownViewRow
 from streamhouse.format.view_key import asked_for, found_by
 from streamhouse.model.pipeline import KeptPipeline, Kind, PipelineName
 from streamhouse.model.table import Column
 from streamhouse.model.view import ViewPage, ViewPart, ViewRow, ViewState
-
-from .doors import Doors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ def list_(context: typer.Context, http: HttpAddress = None, as_json: AsJson = Fa
     if as_json:
         print_json({"agents": [as_fields(agent) for agent in agents]})
     else:
-        _show(agents)
+        _show_agents(agents)
 
 
 async def _list(doors: Doors, address: str) -> list[AgentStatus]:
@@ -53,7 +53,7 @@ def as_fields(agent: AgentStatus) -> dict[str, object]:
     return {name: getattr(agent, name) for name in agent.__struct_fields__}
 
 
-def _show(agents: list[AgentStatus]) -> None:
+def _show_agents(agents: list[AgentStatus]) -> None:
     columns = [
         Column("node", "right", style="cyan"),
         Column("state", paint=STATES),

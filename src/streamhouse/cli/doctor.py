@@ -41,7 +41,7 @@ def doctor(context: typer.Context, http: HttpAddress = None, as_json: AsJson = F
     if as_json:
         print_json(_as_json(checkup))
     else:
-        _show(checkup)
+        _show_health(checkup)
     raise typer.Exit(exit_code(_all(checkup)))
 
 
@@ -61,7 +61,7 @@ def _all(checkup: "Checkup") -> list[Finding]:
     return [*checkup.shared, *(finding for each in checkup.agents for finding in findings_of(each))]
 
 
-def _show(checkup: "Checkup") -> None:
+def _show_health(checkup: "Checkup") -> None:
     _show_findings("cluster", checkup.shared)
     for each in checkup.agents:
         _show_findings(f"agent {each.agent.node}, {each.agent.http}", findings_of(each))

@@ -4,7 +4,7 @@ Owns        one name for every way to fail
 Leaves      which module a name stands in to the reader: callers take all of them from here
 """
 
-from .base import (
+from streamhouse.errors.base import (
     MAX_TEXT,
     ChildFailed,
     CorruptObject,
@@ -21,7 +21,7 @@ from .base import (
     TooFast,
     Unavailable,
 )
-from .groups import (
+from streamhouse.errors.groups import (
     CoordinatorLoading,
     CoordinatorUnavailable,
     FencedInstance,
@@ -40,7 +40,7 @@ from .groups import (
     RebalanceInProgress,
     UnknownMember,
 )
-from .leases import (
+from streamhouse.errors.leases import (
     AppendFailed,
     FencedLeaderEpoch,
     LeaseHeld,
@@ -55,7 +55,7 @@ from .leases import (
     UnknownDamagedLog,
     UnknownLeaderEpoch,
 )
-from .pipelines import (
+from streamhouse.errors.pipelines import (
     AnotherTable,
     InvalidDefinition,
     NameTaken,
@@ -70,8 +70,8 @@ from .pipelines import (
     UnknownViewRow,
     ViewRefused,
 )
-from .queries import BadSql, Mistake, QueryCancelled, QueryFailed, QueryTimedOut, TooManyQueries
-from .records import (
+from streamhouse.errors.queries import BadSql, Mistake, QueryCancelled, QueryFailed, QueryTimedOut, TooManyQueries
+from streamhouse.errors.records import (
     AbortedSequence,
     BadRecords,
     BatchTooLarge,
@@ -92,7 +92,7 @@ from .records import (
     UnsupportedCompression,
     UnsupportedFormat,
 )
-from .schemas import (
+from streamhouse.errors.schemas import (
     IncompatibleSchema,
     InvalidRecordValue,
     InvalidSchema,
@@ -112,8 +112,8 @@ from .schemas import (
     VersionNotSoftDeleted,
     VersionSoftDeleted,
 )
-from .sql import CheckpointLost, CheckpointMismatch, StatementError
-from .topics import (
+from streamhouse.errors.sql import CheckpointLost, CheckpointMismatch, StatementError
+from streamhouse.errors.topics import (
     InvalidAssignment,
     InvalidConfig,
     InvalidPartitions,
@@ -124,7 +124,7 @@ from .topics import (
     UnknownTopic,
     UnknownTopicId,
 )
-from .transactions import (
+from streamhouse.errors.transactions import (
     ConcurrentTransactions,
     InvalidTransactionState,
     InvalidTransactionTimeout,

@@ -1,6 +1,6 @@
 """Errors of consumer groups and their coordinators."""
 
-from .base import Rejected, Retriable
+from streamhouse.errors.base import Rejected, Retriable
 
 
 class NotCoordinator(Retriable):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from .base import Rejected, Retriable
+from streamhouse.errors.base import Rejected, Retriable
 
 
 class UnknownTable(Rejected):

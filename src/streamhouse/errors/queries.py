@@ -7,7 +7,7 @@ Leaves      finding places to `spark.sql.problems`, statuses to whoever serves
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .base import Rejected, Retriable
+from streamhouse.errors.base import Rejected, Retriable
 
 
 class Mistake(NamedTuple):

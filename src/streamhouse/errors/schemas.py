@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .base import Rejected
+from streamhouse.errors.base import Rejected
 
 
 class InvalidSchema(Rejected):

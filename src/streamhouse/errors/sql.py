@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from .base import Rejected
+from streamhouse.errors.base import Rejected
 
 MAX_OFFSETS: Final = 80
 """Characters of offsets in a message."""

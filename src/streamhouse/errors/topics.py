@@ -1,6 +1,6 @@
 """Errors of topics: names, settings, partitions."""
 
-from .base import Rejected
+from streamhouse.errors.base import Rejected
 
 
 class UnknownTopic(Rejected):

@@ -1,7 +1,7 @@
 """Errors of transactions; clients branch on them, so each stands for exactly one of Kafka's codes."""
 
-from .base import Rejected, Retriable
-from .groups import CoordinatorUnavailable
+from streamhouse.errors.base import Rejected, Retriable
+from streamhouse.errors.groups import CoordinatorUnavailable
 
 
 class ConcurrentTransactions(Retriable):

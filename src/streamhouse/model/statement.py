@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from .table import Table
+from streamhouse.model.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

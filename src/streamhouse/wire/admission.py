@@ -19,9 +19,8 @@ from typing import Final, NamedTuple, Protocol
 
 from streamhouse.config import is_loopback
 from streamhouse.errors import Misconfigured
-
-from .rates import Rates
-from .seldom import Seldom
+from streamhouse.wire.rates import Rates
+from streamhouse.wire.seldom import Seldom
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from streamhouse.broker.cluster.identity import (
+    COMMAND,
+    new_cluster_id,
+    read_both,
+    refusal,
+    write_cluster_id,
+    write_generation,
+)
+from streamhouse.broker.cluster.survey import LogEntry, OnProgress, Survey, Surveyor, Unusable
+from streamhouse.broker.cluster.topic_names import TopicName, read_topic_names
 from streamhouse.broker.producers import KEYS_FROM, ProducerTable
 from streamhouse.broker.wal.recovery import DiskWals
 from streamhouse.clock import Clock, Ids
@@ -32,10 +42,6 @@ from streamhouse.model.topic import Topic
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectExists, ObjectStore
-
-from .identity import COMMAND, new_cluster_id, read_both, refusal, write_cluster_id, write_generation
-from .survey import LogEntry, OnProgress, Survey, Surveyor, Unusable
-from .topic_names import TopicName, read_topic_names
 
 EPOCH_MARGIN: Final = 1_000_000
 """Epochs that may have been given to leaders of which nothing was stored."""

@@ -9,17 +9,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
-from streamhouse.broker.ground import Ground
-from streamhouse.broker.log import PartitionLog
-from streamhouse.broker.maintenance.object_check import ObjectCheck, UnsoundObject, described, find_unsound
-from streamhouse.errors import StreamhouseError
-from streamhouse.format.keys import SEGMENTS_PREFIX, WAL_PREFIX, parse_segment_key, parse_wal_key
-from streamhouse.model.names import SessionId
-from streamhouse.stores.objects.base import ObjectMeta
-
-from .damaged_logs import DamagedLogs
-from .oversight import Condition, condition_of
-from .verdicts import (
+from streamhouse.broker.cluster.damaged_logs import DamagedLogs
+from streamhouse.broker.cluster.oversight import Condition, condition_of
+from streamhouse.broker.cluster.verdicts import (
     LATE_WARNING_S,
     Check,
     HeldBack,
@@ -43,6 +35,13 @@ from .verdicts import (
     judge_sessions,
     judge_wal_objects,
 )
+from streamhouse.broker.ground import Ground
+from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.maintenance.object_check import ObjectCheck, UnsoundObject, described, find_unsound
+from streamhouse.errors import StreamhouseError
+from streamhouse.format.keys import SEGMENTS_PREFIX, WAL_PREFIX, parse_segment_key, parse_wal_key
+from streamhouse.model.names import SessionId
+from streamhouse.stores.objects.base import ObjectMeta
 
 DEADLINE_S: Final = 8.0
 """Of one check; a client waits a little longer for all of them, which run at once."""

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from streamhouse.broker.cluster.departed import Departed
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import NotLeader, Unavailable
 from streamhouse.model.change import Change, ChangeKind
@@ -22,8 +23,6 @@ from streamhouse.model.lease import PartitionState, RollCall, Session, SessionSt
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.placement import partition_key, preferred_node
 from streamhouse.model.topic import Topic
-
-from .departed import Departed
 
 log = logging.getLogger(__name__)
 

@@ -13,14 +13,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from streamhouse.broker.cluster.cluster import Cluster
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.tenure import Tenure
 from streamhouse.config import Settings
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.lease import Session
 from streamhouse.stores.objects.prove import probe_store
-
-from .cluster import Cluster
 
 log = logging.getLogger(__name__)
 

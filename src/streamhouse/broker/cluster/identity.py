@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
+from streamhouse.broker.cluster.topic_names import write_topic_names
 from streamhouse.broker.doors import Doors
 from streamhouse.clock import Ids
 from streamhouse.errors import Misconfigured, SessionLost, Unavailable
@@ -31,8 +32,6 @@ from streamhouse.model.identity import BucketIdentity, DatabaseIdentity, Pairing
 from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectExists, ObjectMeta, ObjectMissing, ObjectStore
-
-from .topic_names import write_topic_names
 
 log: Final = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Iterator, Sequence
 from itertools import islice
 
+from streamhouse.broker.cluster.cluster import Cluster, Leader
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.groups import Groups
 from streamhouse.broker.log import PartitionLog
@@ -19,8 +20,6 @@ from streamhouse.broker.tenure import Tenure
 from streamhouse.clock import Clock, limited
 from streamhouse.errors import SessionLost, Stopping, StreamhouseError, Unavailable
 from streamhouse.model.lease import Session
-
-from .cluster import Cluster, Leader
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
+from streamhouse.broker.cluster.publication import Publication
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.reading.reader import SegmentReader
 from streamhouse.broker.wal.base import DamageReport, WalReading
@@ -25,8 +26,6 @@ from streamhouse.format.loss_report import LossReport, PartitionLoss, encode_rep
 from streamhouse.model.lease import Session
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit
-
-from .publication import Publication
 
 log = logging.getLogger(__name__)
 

@@ -7,13 +7,12 @@ Leaves      who is dead to the metadata store's clock, the claim to its transact
 
 import logging
 
+from streamhouse.broker.cluster.cluster import Cluster
+from streamhouse.broker.cluster.recovery import Recovered, Recovery
 from streamhouse.broker.doors import Doors
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.lease import Session
 from streamhouse.model.names import SessionId
-
-from .cluster import Cluster
-from .recovery import Recovered, Recovery
 
 log = logging.getLogger(__name__)
 

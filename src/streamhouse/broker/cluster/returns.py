@@ -18,6 +18,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from streamhouse.broker.cluster.cluster import Cluster
+from streamhouse.broker.cluster.fates import Fates
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.log import Placed
 from streamhouse.broker.reading.offsets import FoundOffset
@@ -29,9 +31,6 @@ from streamhouse.format.loss_report import LossReport, encode_report
 from streamhouse.model.lease import AbandonedRange
 from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.topic import Topic
-
-from .cluster import Cluster
-from .fates import Fates
 
 log = logging.getLogger(__name__)
 

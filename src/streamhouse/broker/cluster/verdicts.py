@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from streamhouse.broker.cluster.oversight import Condition, condition_of
 from streamhouse.config import (
     BufferSettings,
     FlushSettings,
@@ -24,8 +25,6 @@ from streamhouse.config import (
 from streamhouse.model.lease import PartitionState, RollCall, Session
 from streamhouse.model.names import SessionId
 from streamhouse.model.transaction import StoredTransaction
-
-from .oversight import Condition, condition_of
 
 CLOCK_WARNING_MS: Final = 1000
 SLOW_MS: Final = 1000

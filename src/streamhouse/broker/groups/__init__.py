@@ -7,7 +7,7 @@ Leaves      frames, versions and codes to the wires; rows and the fence to the m
 performs its effects; `shards` says which groups are ours; `commits` makes many changes one transaction.
 """
 
-from .calls import (
+from streamhouse.broker.groups.calls import (
     Caller,
     DescribedGroup,
     DescribedMember,
@@ -20,8 +20,8 @@ from .calls import (
     Sync,
     Synced,
 )
-from .groups import Groups
-from .shards import Tenancy
+from streamhouse.broker.groups.groups import Groups
+from streamhouse.broker.groups.shards import Tenancy
 
 __all__ = [
     "Caller",

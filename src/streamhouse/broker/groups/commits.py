@@ -15,12 +15,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from streamhouse.broker.groups.shards import Shard
 from streamhouse.config import GroupSettings
 from streamhouse.errors import CoordinatorUnavailable, LeaseLost, NotCoordinator, StreamhouseError, Unavailable
 from streamhouse.model.group import DropGroup, GroupChange, ShardCommit
 from streamhouse.stores.metadata.base import MetadataStore
-
-from .shards import Shard
 
 log = logging.getLogger(__name__)
 

@@ -14,16 +14,15 @@ from dataclasses import replace
 from functools import partial
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.groups.calls import Caller, Join, Joined, Leaver, Leavings, Sync, Synced
+from streamhouse.broker.groups.commits import CommitQueue
+from streamhouse.broker.groups.deadlines import Deadlines
+from streamhouse.broker.groups.effects import Effect, Persist, Reply
+from streamhouse.broker.groups.shards import Shard, Shards
+from streamhouse.broker.groups.state import Group
 from streamhouse.config import GroupSettings
 from streamhouse.errors import GroupFull, NotCoordinator, StreamhouseError, UnknownMember
 from streamhouse.model.group import GroupChange, PutGroup
-
-from .calls import Caller, Join, Joined, Leaver, Leavings, Sync, Synced
-from .commits import CommitQueue
-from .deadlines import Deadlines
-from .effects import Effect, Persist, Reply
-from .shards import Shard, Shards
-from .state import Group
 
 
 class Coordinator:

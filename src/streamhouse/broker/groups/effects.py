@@ -8,11 +8,10 @@ Leaves      deciding to `state`, doing to `coordinator`
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from streamhouse.broker.groups.calls import Joined, Synced
+from streamhouse.broker.groups.member import Member
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.group import StoredGroup
-
-from .calls import Joined, Synced
-from .member import Member
 
 
 @dataclass(frozen=True, slots=True)

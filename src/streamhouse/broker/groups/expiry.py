@@ -13,17 +13,16 @@ from typing import Final
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.groups.coordinator import Coordinator
+from streamhouse.broker.groups.shards import Shard
+from streamhouse.broker.groups.state import Group
+from streamhouse.broker.groups.views import reads
 from streamhouse.config import GroupSettings
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.group import CONSUMER, DropGroup, DropOffset, GroupChange, GroupState
 from streamhouse.model.names import TopicId
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.base import OffsetsAsked, OffsetStored
-
-from .coordinator import Coordinator
-from .shards import Shard
-from .state import Group
-from .views import reads
 
 log = logging.getLogger(__name__)
 

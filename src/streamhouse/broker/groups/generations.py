@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from math import inf
 from typing import Final
 
+from streamhouse.broker.groups.calls import Joined, Synced
+from streamhouse.broker.groups.effects import Assigning, Effect, Emptying, Persist, Reply, Write
+from streamhouse.broker.groups.member import Member
+from streamhouse.broker.groups.roster import Roster
 from streamhouse.config import GroupSettings
 from streamhouse.errors import RebalanceInProgress, StreamhouseError, UnknownMember
 from streamhouse.model.group import GroupState, StoredGroup
-
-from .calls import Joined, Synced
-from .effects import Assigning, Effect, Emptying, Persist, Reply, Write
-from .member import Member
-from .roster import Roster
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 

@@ -14,6 +14,28 @@ from typing import Literal, overload
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.groups.calls import (
+    Caller,
+    DescribedGroup,
+    Fetched,
+    Join,
+    Joined,
+    Leaver,
+    Leavings,
+    ListedGroup,
+    OffsetToCommit,
+    Outcomes,
+    Stable,
+    Sync,
+    Synced,
+)
+from streamhouse.broker.groups.coordinator import Coordinator
+from streamhouse.broker.groups.expiry import Expiry
+from streamhouse.broker.groups.offsets import Offsets
+from streamhouse.broker.groups.pending import Pending
+from streamhouse.broker.groups.shards import Placement, Shard, Shards, Tenancy
+from streamhouse.broker.groups.state import Group
+from streamhouse.broker.groups.views import check_delete, describe, listed
 from streamhouse.broker.turns import in_turns
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (
@@ -31,29 +53,6 @@ from streamhouse.model.group import DropGroup
 from streamhouse.model.lease import Session
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import TransactionCall
-
-from .calls import (
-    Caller,
-    DescribedGroup,
-    Fetched,
-    Join,
-    Joined,
-    Leaver,
-    Leavings,
-    ListedGroup,
-    OffsetToCommit,
-    Outcomes,
-    Stable,
-    Sync,
-    Synced,
-)
-from .coordinator import Coordinator
-from .expiry import Expiry
-from .offsets import Offsets
-from .pending import Pending
-from .shards import Placement, Shard, Shards, Tenancy
-from .state import Group
-from .views import check_delete, describe, listed
 
 
 class Groups:

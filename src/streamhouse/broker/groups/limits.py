@@ -6,11 +6,10 @@ Leaves      how many members there may be to `state`, how long names may be to `
 
 from collections.abc import Mapping
 
+from streamhouse.broker.groups.calls import Join
+from streamhouse.broker.groups.member import offered_bytes
 from streamhouse.config import GroupSettings
 from streamhouse.errors import GroupDataTooLarge
-
-from .calls import Join
-from .member import offered_bytes
 
 
 def check_metadata(ask: Join, settings: GroupSettings, *, others_bytes: int) -> None:

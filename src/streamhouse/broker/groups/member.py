@@ -10,9 +10,8 @@ one with the answer. A member that never was in a generation is the exception: i
 from collections.abc import Collection
 from math import inf
 
+from streamhouse.broker.groups.calls import DescribedMember, Join, JoinedMember
 from streamhouse.model.group import OfferedProtocol, StoredMember
-
-from .calls import DescribedMember, Join, JoinedMember
 
 
 class Member:

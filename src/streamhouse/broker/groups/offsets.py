@@ -14,6 +14,11 @@ from typing import Final
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.groups.calls import Caller, OffsetToCommit, Outcomes, Stable
+from streamhouse.broker.groups.coordinator import Coordinator
+from streamhouse.broker.groups.shards import Shard
+from streamhouse.broker.groups.state import Group
+from streamhouse.broker.groups.views import check_delete_offsets, reads
 from streamhouse.broker.turns import in_turns
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (
@@ -38,12 +43,6 @@ from streamhouse.model.group import (
 )
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.stores.metadata.base import OffsetsAsked
-
-from .calls import Caller, OffsetToCommit, Outcomes, Stable
-from .coordinator import Coordinator
-from .shards import Shard
-from .state import Group
-from .views import check_delete_offsets, reads
 
 LEAST_OFFSET: Final = -2
 """Clients commit -1 for the end and -2 for the beginning, and know what they mean; anything below is a mistake."""

@@ -12,6 +12,11 @@ not be refused with it.
 from collections.abc import Mapping, Sequence
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.groups.calls import Caller, OffsetToCommit, Outcomes
+from streamhouse.broker.groups.coordinator import Coordinator
+from streamhouse.broker.groups.offsets import Offsets
+from streamhouse.broker.groups.shards import Shard
+from streamhouse.broker.groups.state import Group
 from streamhouse.errors import (
     CoordinatorLoading,
     CoordinatorUnavailable,
@@ -24,12 +29,6 @@ from streamhouse.errors import (
 from streamhouse.model.group import CommittedOffset, GroupState
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import PendingOffset, TransactionCall
-
-from .calls import Caller, OffsetToCommit, Outcomes
-from .coordinator import Coordinator
-from .offsets import Offsets
-from .shards import Shard
-from .state import Group
 
 
 class Pending:

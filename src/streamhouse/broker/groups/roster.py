@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import inf
 
+from streamhouse.broker.groups.calls import Join
+from streamhouse.broker.groups.member import Member
 from streamhouse.errors import FencedInstance, UnknownMember
-
-from .calls import Join
-from .member import Member
 
 
 class Roster:

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.cluster.cluster import Leader
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.groups.state import Group
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (
     CoordinatorLoading,
@@ -31,8 +32,6 @@ from streamhouse.model.group import OFFSETS_TOPIC, shard_of
 from streamhouse.model.lease import PartitionState, Session
 from streamhouse.model.names import Epoch, PartitionId, SessionId
 from streamhouse.model.topic import Topic
-
-from .state import Group
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,12 @@ Invariants  a member learns its assignment only after the generation is durable,
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from streamhouse.broker.groups.calls import Caller, Join, Joined, Leaver, Sync
+from streamhouse.broker.groups.effects import Assigning, Effect, Replacing
+from streamhouse.broker.groups.generations import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Generations
+from streamhouse.broker.groups.limits import check_assignments, check_metadata
+from streamhouse.broker.groups.member import Member
+from streamhouse.broker.groups.roster import Roster
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (
     CoordinatorUnavailable,
@@ -30,13 +36,6 @@ from streamhouse.errors import (
     StreamhouseError,
 )
 from streamhouse.model.group import StoredGroup
-
-from .calls import Caller, Join, Joined, Leaver, Sync
-from .effects import Assigning, Effect, Replacing
-from .generations import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Generations
-from .limits import check_assignments, check_metadata
-from .member import Member
-from .roster import Roster
 
 
 class Group(Generations):

@@ -7,12 +7,11 @@ Leaves      doing it to `groups` and `offsets`
 
 from typing import Final
 
+from streamhouse.broker.groups.calls import DescribedGroup, ListedGroup
+from streamhouse.broker.groups.state import Group
 from streamhouse.errors import GroupNotFound, NonEmptyGroup
 from streamhouse.format.consumer_protocol import subscribed_topics
 from streamhouse.model.group import CONSUMER, GroupState
-
-from .calls import DescribedGroup, ListedGroup
-from .state import Group
 
 CLASSIC: Final = "classic"
 

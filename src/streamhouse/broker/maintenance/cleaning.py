@@ -21,6 +21,8 @@ from functools import partial
 from typing import Final
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.maintenance.forgetting import Forgetting
+from streamhouse.broker.maintenance.rewriting import Rewriter
 from streamhouse.broker.reading.settled import Settled, aborted_within
 from streamhouse.errors import Unavailable
 from streamhouse.format.batch import Buffer, read_header
@@ -32,9 +34,6 @@ from streamhouse.model.lease import PartitionState
 from streamhouse.model.merging import Extent, merge_limits
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
-
-from .forgetting import Forgetting
-from .rewriting import Rewriter
 
 log = logging.getLogger(__name__)
 

@@ -17,16 +17,15 @@ from typing import NamedTuple
 
 from streamhouse.broker.ground import Ground
 from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.maintenance.cleaning import Cleaner
+from streamhouse.broker.maintenance.forgetting import Forgetting
+from streamhouse.broker.maintenance.merging import Merger
+from streamhouse.broker.maintenance.rewriting import Rewriter
 from streamhouse.broker.reading.settled import Settled
 from streamhouse.errors import DamagedRecords, Retriable, SessionLost, StreamhouseError
 from streamhouse.model.lease import PartitionState, Session, SessionState
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.topic import TopicConfig
-
-from .cleaning import Cleaner
-from .forgetting import Forgetting
-from .merging import Merger
-from .rewriting import Rewriter
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.maintenance.rewriting import Rewriter
 from streamhouse.format.batch import Buffer
 from streamhouse.format.rewriting import Rewritten, batches_of
 from streamhouse.model.lease import PartitionState
@@ -20,8 +21,6 @@ from streamhouse.model.merging import merge_limits, next_look, runs_to_merge
 from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
-
-from .rewriting import Rewriter
 
 log = logging.getLogger(__name__)
 

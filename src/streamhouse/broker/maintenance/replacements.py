@@ -15,6 +15,7 @@ from typing import Final
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.maintenance.forgetting import Forgetting
 from streamhouse.broker.placing.wanted import directory_of
 from streamhouse.broker.reading.reader import SegmentReader
 from streamhouse.broker.records.patience import Patience
@@ -24,8 +25,6 @@ from streamhouse.format.segment import DirectoryEntry
 from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.stores.metadata.replacement import check_replacement
-
-from .forgetting import Forgetting
 
 log = logging.getLogger(__name__)
 

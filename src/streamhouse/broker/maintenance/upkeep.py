@@ -6,12 +6,11 @@ Leaves      the work to `flushing`, `plans` and `replacements`
 """
 
 from streamhouse.broker.ground import Ground
+from streamhouse.broker.maintenance.flushing import Flushing
+from streamhouse.broker.maintenance.forgetting import Forgetting
+from streamhouse.broker.maintenance.plans import MaintenancePlans
+from streamhouse.broker.maintenance.replacements import Replacements
 from streamhouse.broker.reading.plans import ReadPlans
-
-from .flushing import Flushing
-from .forgetting import Forgetting
-from .plans import MaintenancePlans
-from .replacements import Replacements
 
 
 class Upkeep:

@@ -11,12 +11,11 @@ from typing import Final
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.pipelines.changes import Outcome, Wanted, check_starting, decide_definition, decide_restart
 from streamhouse.broker.table_definitions import check_types
 from streamhouse.errors import AnotherTable, InvalidDefinition, NameTaken, Unavailable, UnknownPipeline
 from streamhouse.format.lake_tables import writer_differences
 from streamhouse.model.pipeline import Definition, Event, KeptPipeline, Kind, Pipeline, PipelineName, Wish
-
-from .changes import Outcome, Wanted, check_starting, decide_definition, decide_restart
 
 TRIES: Final = 10
 """How often a change is decided anew because somebody else was quicker."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from streamhouse.broker.ground import Ground
+from streamhouse.broker.placing.holds import Holds
+from streamhouse.broker.placing.wanted import WantedCommit, check_commit, check_objects, offsets_wanted, placed_behind
 from streamhouse.broker.records.patience import Patience
 from streamhouse.errors import (
     CommitRefused,
@@ -33,9 +35,6 @@ from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.placing import Held, HoldAsked, Outcome, Placement, QueryId, StoredCommit, WantedHold
 from streamhouse.model.replay import is_replay
 from streamhouse.model.topic import Topic
-
-from .holds import Holds
-from .wanted import WantedCommit, check_commit, check_objects, offsets_wanted, placed_behind
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from streamhouse.broker.producers import ProducerTable
+from streamhouse.broker.reading.reader import SegmentReader, is_missing, place_of
 from streamhouse.errors import CorruptObject, MissingRecords, StreamhouseError, Unavailable
 from streamhouse.model.segment import Run, where_snapshot_is
 from streamhouse.stores.metadata.base import MetadataStore
-
-from .reader import SegmentReader, is_missing, place_of
 
 log = logging.getLogger(__name__)
 

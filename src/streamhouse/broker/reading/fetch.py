@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from streamhouse.broker.ground import Ground
 from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.reading.voids import Voids
 from streamhouse.broker.turns import in_turns
 from streamhouse.broker.wal.base import Buffer
 from streamhouse.config import FetchSettings
@@ -30,8 +31,6 @@ from streamhouse.errors import (
 from streamhouse.format.batch import empty_batch, spans
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
-
-from .voids import Voids
 
 
 class Wanted(NamedTuple):

@@ -11,13 +11,12 @@ from typing import Final, NamedTuple
 
 from streamhouse.broker.decoder import Decoder, Stored
 from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.reading.reader import SegmentReader
 from streamhouse.broker.wal.base import Buffer
 from streamhouse.format.batch import read_header
 from streamhouse.format.records import first_record_at
 from streamhouse.model.segment import Run
 from streamhouse.stores.metadata.base import MetadataStore
-
-from .reader import SegmentReader
 
 TRIES: Final = 5
 ANY_TIME: Final = -(2**63)

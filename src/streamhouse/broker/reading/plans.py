@@ -18,6 +18,8 @@ from typing import Final, NamedTuple
 
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.reading.offsets import FoundOffset
+from streamhouse.broker.reading.settled import Settled, aborted_within
 from streamhouse.errors import InvalidPartitions, UnknownTopic
 from streamhouse.format.isolation import Aborted
 from streamhouse.model.lease import PartitionState
@@ -25,9 +27,6 @@ from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import Run
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.stores.metadata.base import MetadataStore
-
-from .offsets import FoundOffset
-from .settled import Settled, aborted_within
 
 NO_LIMIT: Final = 2**63 - 1
 

@@ -17,6 +17,12 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from streamhouse.broker.reading.answers import AnswerBytes
+from streamhouse.broker.reading.cache import Block, SingleFlightCache
+from streamhouse.broker.reading.damage import DamagedRanges, Place
+from streamhouse.broker.reading.runs import RunIndex
+from streamhouse.broker.reading.tier.disk import DiskTier, open_disk_tier
+from streamhouse.broker.reading.turns import Turns
 from streamhouse.broker.wal.base import Buffer
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.config import FetchSettings
@@ -27,13 +33,6 @@ from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
-
-from .answers import AnswerBytes
-from .cache import Block, SingleFlightCache
-from .damage import DamagedRanges, Place
-from .runs import RunIndex
-from .tier.disk import DiskTier, open_disk_tier
-from .turns import Turns
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from streamhouse.broker.producers import ProducerTable
+from streamhouse.broker.reading.cache import Block
+from streamhouse.broker.reading.reader import SegmentReader
 from streamhouse.errors import CorruptObject, StreamhouseError, Unavailable
 from streamhouse.format.batch import BatchHeader, Buffer, read_header
 from streamhouse.model.segment import Run
-
-from .cache import Block
-from .reader import SegmentReader
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.reading.plans import NO_LIMIT, Place, first_runs
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic
-
-from .plans import NO_LIMIT, Place, first_runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

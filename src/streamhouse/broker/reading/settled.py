@@ -15,14 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.reading.reader import SegmentReader
+from streamhouse.broker.reading.snapshots import load_producers
 from streamhouse.errors import Retriable, StreamhouseError
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.stores.metadata.base import MetadataStore
-
-from .reader import SegmentReader
-from .snapshots import load_producers
 
 log = logging.getLogger(__name__)
 

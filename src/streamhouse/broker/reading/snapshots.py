@@ -13,16 +13,15 @@ from itertools import groupby
 from typing import Final
 
 from streamhouse.broker.producers import ProducerTable
+from streamhouse.broker.reading.earlier_snapshot import Known, find_earlier
+from streamhouse.broker.reading.reader import SegmentReader, is_missing
+from streamhouse.broker.reading.rebuilding import rebuild
 from streamhouse.config import ProducerSettings
 from streamhouse.errors import CorruptObject, StreamhouseError, Unavailable
 from streamhouse.format.producers import decode_producers
 from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run, where_snapshot_is
 from streamhouse.stores.metadata.base import MetadataStore
-
-from .earlier_snapshot import Known, find_earlier
-from .reader import SegmentReader, is_missing
-from .rebuilding import rebuild
 
 SPAN_BYTES: Final = 4 * 1024 * 1024
 GAP_BYTES: Final = 64 * 1024

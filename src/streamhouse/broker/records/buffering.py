@@ -12,9 +12,8 @@ from typing import Final
 
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.log import Placed
+from streamhouse.broker.records.gate import Gate
 from streamhouse.errors import StreamhouseError
-
-from .gate import Gate
 
 log = logging.getLogger(__name__)
 

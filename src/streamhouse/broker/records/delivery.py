@@ -17,6 +17,13 @@ from typing import Final, NamedTuple
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.log import Placed
 from streamhouse.broker.producers import SEQUENCES, WINDOW
+from streamhouse.broker.records.buffering import Buffering
+from streamhouse.broker.records.here import Here
+from streamhouse.broker.records.lanes import Lane, Lanes
+from streamhouse.broker.records.letters import Letter
+from streamhouse.broker.records.patience import Patience
+from streamhouse.broker.records.seats import Seat, Seats
+from streamhouse.broker.records.stored import Stored
 from streamhouse.errors import (
     BadRecords,
     DuplicateSequence,
@@ -31,14 +38,6 @@ from streamhouse.errors import (
 )
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import Acks
-
-from .buffering import Buffering
-from .here import Here
-from .lanes import Lane, Lanes
-from .letters import Letter
-from .patience import Patience
-from .seats import Seat, Seats
-from .stored import Stored
 
 OUT_OF_LINE: Final = (OutOfOrderSequence, DuplicateSequence, StaleProducerEpoch)
 

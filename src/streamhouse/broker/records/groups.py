@@ -12,6 +12,8 @@ from typing import TypeVar
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.groups import Caller, DescribedGroup, ListedGroup, OffsetToCommit
 from streamhouse.broker.groups.calls import Outcomes
+from streamhouse.broker.records.here import Here
+from streamhouse.broker.records.patience import Patience
 from streamhouse.errors import (
     IllegalGeneration,
     NonEmptyGroup,
@@ -24,9 +26,6 @@ from streamhouse.errors import (
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.lease import Address, Session
 from streamhouse.model.names import TopicPartition
-
-from .here import Here
-from .patience import Patience
 
 T = TypeVar("T")
 

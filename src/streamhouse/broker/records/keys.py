@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from streamhouse.broker.producers import KEYS_FROM, SEQUENCES
+from streamhouse.broker.records.lanes import Identity
 from streamhouse.model.record import NewRecord
-
-from .lanes import Identity
 
 _LENGTH: Final = struct.Struct(">q")
 _HASH_BYTES: Final = 8

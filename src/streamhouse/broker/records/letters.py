@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from streamhouse.broker.producers import KEYS_FROM
+from streamhouse.broker.records.lanes import Identity
 from streamhouse.errors import BadRecords, InvalidRecord, StreamhouseError
 from streamhouse.format.batch import BatchHeader, check_batch, number, read_header
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.model.record import NewRecord
-
-from .lanes import Identity
 
 INLINE_BYTES: Final = 256 * 1024
 """Records above this are made a batch in a thread, below it on the event loop."""

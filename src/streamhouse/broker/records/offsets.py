@@ -10,12 +10,11 @@ from functools import partial
 
 from streamhouse.broker.doors import EARLIEST_TIME, LATEST_TIME, Doors
 from streamhouse.broker.reading.offsets import FoundOffset
+from streamhouse.broker.records.here import Here
+from streamhouse.broker.records.patience import Patience
+from streamhouse.broker.records.seats import Seats
 from streamhouse.errors import Retriable, Unavailable
 from streamhouse.model.names import TopicPartition
-
-from .here import Here
-from .patience import Patience
-from .seats import Seats
 
 
 class Offsets:

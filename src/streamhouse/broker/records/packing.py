@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.records.here import Here
+from streamhouse.broker.records.keys import Key
+from streamhouse.broker.records.letters import RecordLetter, Refuse, encode
 from streamhouse.errors import InvalidRecord, InvalidTimestamp, RecordTooLarge, UnknownTopic
 from streamhouse.format.compression import Codec
 from streamhouse.format.partitioning import partition_for
@@ -17,10 +20,6 @@ from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.model.topic import Topic, TopicConfig
 from streamhouse.model.topic_settings import MAX_LONG
-
-from .here import Here
-from .keys import Key
-from .letters import RecordLetter, Refuse, encode
 
 CONFIG_FRESH_S: Final = 1.0
 MAX_CONFIGS: Final = 1000

@@ -11,17 +11,16 @@ from itertools import count, repeat
 from typing import Final
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.records.delivery import Delivered, Delivery, Outcome
+from streamhouse.broker.records.here import Here
+from streamhouse.broker.records.keys import Key
+from streamhouse.broker.records.letters import RawLetter, RecordLetter
+from streamhouse.broker.records.packing import Packing, TopicConfigs, sort_records
+from streamhouse.broker.records.patience import Patience
 from streamhouse.errors import Retriable, StreamhouseError, Unavailable
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.model.topic import Topic
-
-from .delivery import Delivered, Delivery, Outcome
-from .here import Here
-from .keys import Key
-from .letters import RawLetter, RecordLetter
-from .packing import Packing, TopicConfigs, sort_records
-from .patience import Patience
 
 Answer = Receipt | StreamhouseError
 

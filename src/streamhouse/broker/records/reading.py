@@ -14,12 +14,11 @@ from dataclasses import replace
 
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.reading.fetch import Fetched, Wanted, stops_short
+from streamhouse.broker.records.here import Here
+from streamhouse.broker.records.patience import Patience
+from streamhouse.broker.records.rounds import MOVED, Ask, Rounds, has_moved
+from streamhouse.broker.records.seats import Seats
 from streamhouse.format.isolation import readable
-
-from .here import Here
-from .patience import Patience
-from .rounds import MOVED, Ask, Rounds, has_moved
-from .seats import Seats
 
 
 class Reading:

@@ -14,21 +14,20 @@ from streamhouse.broker.groups import DescribedGroup, ListedGroup, OffsetToCommi
 from streamhouse.broker.groups.calls import Outcomes
 from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.broker.reading.offsets import FoundOffset
+from streamhouse.broker.records.buffering import Buffering
+from streamhouse.broker.records.delivery import Delivery
+from streamhouse.broker.records.groups import GroupsAnywhere
+from streamhouse.broker.records.here import Here
+from streamhouse.broker.records.lag import Standing, standings
+from streamhouse.broker.records.offsets import Offsets
+from streamhouse.broker.records.publishing import Publishing
+from streamhouse.broker.records.reading import Reading
+from streamhouse.broker.records.seats import Seats
+from streamhouse.broker.records.stored import Stored
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
-
-from .buffering import Buffering
-from .delivery import Delivery
-from .groups import GroupsAnywhere
-from .here import Here
-from .lag import Standing, standings
-from .offsets import Offsets
-from .publishing import Publishing
-from .reading import Reading
-from .seats import Seats
-from .stored import Stored
 
 
 class Records:

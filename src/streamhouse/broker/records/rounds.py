@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.reading.fetch import Fetched, Wanted
+from streamhouse.broker.records.here import Here
+from streamhouse.broker.records.seats import Seats
 from streamhouse.errors import (
     CorruptObject,
     DamagedRecords,
@@ -24,9 +26,6 @@ from streamhouse.errors import (
 )
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId
-
-from .here import Here
-from .seats import Seats
 
 MOVED: Final = (Retriable, FencedLeaderEpoch, UnknownLeaderEpoch)
 """Errors that asking again may cure: it wasn't the caller who chose whom to ask."""

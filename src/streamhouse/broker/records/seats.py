@@ -8,12 +8,11 @@ Leaves      the knowledge itself to `cluster`, what is led here to `tenure`
 from typing import Final, NamedTuple
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.records.here import Here
 from streamhouse.errors import NotLeader, Unavailable, UnknownTopic
 from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.topic import Topic
-
-from .here import Here
 
 MAX_LOOKED: Final = 10_000
 

@@ -11,11 +11,10 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.records.here import Here
 from streamhouse.errors import AppendFailed, Retriable, StreamhouseError, Unavailable, UnknownTopic
 from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import PartitionId, TopicPartition
-
-from .here import Here
 
 RUNS: Final = 100
 

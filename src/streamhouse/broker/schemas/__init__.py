@@ -1,7 +1,7 @@
 """The schema registry: subjects, versions and ids, compatibility, modes, and the check of produced batches."""
 
-from .registration import Proposal
-from .rules import InForce
-from .schemas import Schemas
+from streamhouse.broker.schemas.registration import Proposal
+from streamhouse.broker.schemas.rules import InForce
+from streamhouse.broker.schemas.schemas import Schemas
 
 __all__ = ["InForce", "Proposal", "Schemas"]

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.schemas.cache import FreshCache
+from streamhouse.broker.schemas.references import Resolved, resolve
+from streamhouse.broker.schemas.rules import clashes
 from streamhouse.errors import InvalidSchema, Unavailable, UnknownSchema
 from streamhouse.model.schema import Level, Reference, StoredSchema, Subject
 from streamhouse.schemas.base import Incompatibility, ParsedSchema, References
 from streamhouse.schemas.languages import parse_schema
-
-from .cache import FreshCache
-from .references import Resolved, resolve
-from .rules import clashes
 
 T = TypeVar("T")
 

@@ -17,6 +17,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.schemas.library import Library
+from streamhouse.broker.schemas.references import Resolved
+from streamhouse.broker.schemas.rules import (
+    MAX_SUBJECT_CHARS,
+    InForce,
+    check_registration,
+    check_subject,
+    group_of,
+    in_force,
+    tell,
+)
 from streamhouse.errors import (
     IncompatibleSchema,
     InvalidSchema,
@@ -38,10 +49,6 @@ from streamhouse.model.schema import (
     SubjectVersion,
 )
 from streamhouse.schemas.base import ParsedSchema
-
-from .library import Library
-from .references import Resolved
-from .rules import MAX_SUBJECT_CHARS, InForce, check_registration, check_subject, group_of, in_force, tell
 
 TRIES: Final = 20
 

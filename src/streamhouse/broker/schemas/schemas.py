@@ -11,6 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.schemas.library import Library
+from streamhouse.broker.schemas.registration import Proposal, Registration
+from streamhouse.broker.schemas.rules import LEVEL, InForce, check_subject, check_writable, in_force
+from streamhouse.broker.schemas.validation import SchemaCheck
 from streamhouse.errors import NoMode, NotConfigured, UnknownSchema, UnknownSubject, UnknownVersion
 from streamhouse.model.change import Change, ChangeKind
 from streamhouse.model.schema import (
@@ -24,11 +28,6 @@ from streamhouse.model.schema import (
     VersionKey,
 )
 from streamhouse.schemas.base import ParsedSchema
-
-from .library import Library
-from .registration import Proposal, Registration
-from .rules import LEVEL, InForce, check_subject, check_writable, in_force
-from .validation import SchemaCheck
 
 SERIALIZED: Final = "serialized"
 

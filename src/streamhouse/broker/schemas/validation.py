@@ -13,14 +13,13 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from streamhouse.broker.rules import Breach
+from streamhouse.broker.schemas.library import Library
 from streamhouse.errors import InvalidRecord
 from streamhouse.format.record_codec import MAX_SCHEMA_IDS, SchemaIds
 from streamhouse.format.records import Record
 from streamhouse.format.schema_id import schema_id_of
 from streamhouse.model.schema import DEFAULT_CONTEXT, Check, Subject
 from streamhouse.model.topic import RecordPart
-
-from .library import Library
 
 FEW: Final = 8
 """Ids up to which each is asked for by itself."""

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from streamhouse.broker.settings.agent_settings import AGENT_SETTINGS, AgentSetting
 from streamhouse.config import Address, Settings
 from streamhouse.model.topic_settings import SettingType
-
-from .agent_settings import AGENT_SETTINGS, AgentSetting
 
 
 class Source(Enum):

@@ -17,13 +17,12 @@ from typing import Final
 import msgspec
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.settings.agent_settings import AGENT_SETTINGS, AgentSetting
+from streamhouse.broker.settings.configs import FACTS, Changed
 from streamhouse.config import Settings
 from streamhouse.errors import InvalidConfig, Rejected, Unavailable
 from streamhouse.model.names import NodeId
 from streamhouse.model.topic import MAX_NAMED, NO_DEFAULTS, check_lags, topic_values
-
-from .agent_settings import AGENT_SETTINGS, AgentSetting
-from .configs import FACTS, Changed
 
 log = logging.getLogger(__name__)
 

@@ -17,13 +17,12 @@ from typing import Final, NamedTuple
 from streamhouse.broker.catalogue import Catalogue
 from streamhouse.broker.cluster.cluster import Cluster, Leader
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.transactions.marking import Marking
 from streamhouse.errors import MarkerFenced, StreamhouseError, UnknownTopicId
 from streamhouse.model.lease import Address, Session
 from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.topic import Topic
 from streamhouse.model.transaction import Marker, StoredTransaction
-
-from .marking import Marking
 
 log = logging.getLogger(__name__)
 

@@ -17,12 +17,11 @@ from typing import Final, NamedTuple
 from streamhouse.broker.doors import Doors
 from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.tenure import Tenure
+from streamhouse.broker.transactions.marking import Marking
 from streamhouse.errors import StreamhouseError
 from streamhouse.format.producers import ProducerEntry
 from streamhouse.model.names import PartitionId
 from streamhouse.model.transaction import Marker, ProducerIdentity, StoredTransaction, TransactionState
-
-from .marking import Marking
 
 log = logging.getLogger(__name__)
 

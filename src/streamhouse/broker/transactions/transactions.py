@@ -16,6 +16,11 @@ from typing import Final
 from streamhouse.broker.cluster.cluster import wait_either
 from streamhouse.broker.ground import Ground
 from streamhouse.broker.records.patience import Patience
+from streamhouse.broker.transactions.checks import check_id, check_timeout, is_listed, needs_fresh_id, refusal, shard
+from streamhouse.broker.transactions.ending import Endings
+from streamhouse.broker.transactions.marking import Marking, Outcomes
+from streamhouse.broker.transactions.strays import Strays
+from streamhouse.broker.transactions.watching import Watch
 from streamhouse.errors import (
     ConcurrentTransactions,
     InvalidTopicName,
@@ -36,12 +41,6 @@ from streamhouse.model.transaction import (
     TransactionCall,
     TransactionState,
 )
-
-from .checks import check_id, check_timeout, is_listed, needs_fresh_id, refusal, shard
-from .ending import Endings
-from .marking import Marking, Outcomes
-from .strays import Strays
-from .watching import Watch
 
 PAGE: Final = 1000
 

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 from streamhouse.broker.doors import Doors
+from streamhouse.broker.transactions.ending import Endings
+from streamhouse.broker.transactions.strays import Strays
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.transaction import StoredTransaction
-
-from .ending import Endings
-from .strays import Strays
 
 log = logging.getLogger(__name__)
 

@@ -21,6 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
+from streamhouse.broker.wal.base import WalCosts
+from streamhouse.broker.wal.commits import GroupCommit, fail_quietly
+from streamhouse.broker.wal.ending import Ending
+from streamhouse.broker.wal.files import Files, Lock
+from streamhouse.broker.wal.folder import close_file, remove_folder, sync_and_close, take_folder
+from streamhouse.broker.wal.ledger import Ledger, LogFile, session_dir
 from streamhouse.clock import Clock, Ids
 from streamhouse.errors import AppendFailed, Misconfigured, Overloaded
 from streamhouse.format.batch import Buffer
@@ -33,13 +39,6 @@ from streamhouse.format.wal import (
     encode_file_header,
 )
 from streamhouse.model.names import PartitionId, SessionId
-
-from .base import WalCosts
-from .commits import GroupCommit, fail_quietly
-from .ending import Ending
-from .files import Files, Lock
-from .folder import close_file, remove_folder, sync_and_close, take_folder
-from .ledger import Ledger, LogFile, session_dir
 
 log: Final = logging.getLogger(__name__)
 

@@ -11,11 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from streamhouse.broker.wal.base import KeptLog
+from streamhouse.broker.wal.files import Files
+from streamhouse.broker.wal.ledger import is_session_name
 from streamhouse.model.names import SessionId
-
-from .base import KeptLog
-from .files import Files
-from .ledger import is_session_name
 
 _REPORT: Final = re.compile(r"report-[0-9]{20}\.json")
 

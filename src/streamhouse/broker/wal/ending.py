@@ -9,10 +9,9 @@ import asyncio
 import logging
 from typing import Final
 
+from streamhouse.broker.wal.commits import fail_quietly
 from streamhouse.errors import AppendFailed
 from streamhouse.model.names import SessionId
-
-from .commits import fail_quietly
 
 log: Final = logging.getLogger(__name__)
 

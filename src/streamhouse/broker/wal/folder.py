@@ -8,10 +8,9 @@ Leaves      when they are due to `disk` and `recovery`, names to `ledger`, calls
 from collections.abc import Sequence
 from pathlib import Path
 
+from streamhouse.broker.wal.files import Files, Lock
+from streamhouse.broker.wal.ledger import LOCK_NAME, LogFile
 from streamhouse.errors import Misconfigured
-
-from .files import Files, Lock
-from .ledger import LOCK_NAME, LogFile
 
 
 def take_folder(files: Files, directory: Path) -> Lock:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from streamhouse.broker.wal.files import AppendFile
 from streamhouse.errors import Misconfigured
 from streamhouse.format.wal import FILE_HEADER_BYTES, MAX_SESSION_BYTES
 from streamhouse.model.names import PartitionId, SessionId
-
-from .files import AppendFile
 
 LOCK_NAME: Final = "lock"
 _SESSION: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")

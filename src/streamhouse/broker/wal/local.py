@@ -7,13 +7,12 @@ Leaves      writing to `disk`, reading what is left to `recovery`
 from pathlib import Path
 from typing import Final
 
+from streamhouse.broker.wal.disk import DiskWal, open_disk_wal
+from streamhouse.broker.wal.files import Files
+from streamhouse.broker.wal.recovery import DiskWals
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
 from streamhouse.model.names import SessionId
-
-from .disk import DiskWal, open_disk_wal
-from .files import Files
-from .recovery import DiskWals
 
 
 class LocalWals(DiskWals):

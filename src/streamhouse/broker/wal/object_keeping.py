@@ -11,6 +11,8 @@ there first.
 from collections.abc import Sequence
 from contextlib import suppress
 
+from streamhouse.broker.wal.base import KeptLog
+from streamhouse.broker.wal.object_removal import delete_all
 from streamhouse.format.keys import (
     DAMAGED_PREFIX,
     damage_report_key,
@@ -21,9 +23,6 @@ from streamhouse.format.keys import (
 from streamhouse.format.wal_object import SEAL_BYTES
 from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore
-
-from .base import KeptLog
-from .object_removal import delete_all
 
 
 async def keep_log(objects: ObjectStore, session: SessionId, report: bytes, *, number: int) -> None:

@@ -24,6 +24,12 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from streamhouse.broker.wal.base import DamageReport, KeptLog, WalEntry
+from streamhouse.broker.wal.object_gaps import objects_above
+from streamhouse.broker.wal.object_keeping import discard_log, is_kept, keep_log, kept_logs, kept_sessions
+from streamhouse.broker.wal.object_removal import delete_all
+from streamhouse.broker.wal.object_sweep import collect_leftovers
+from streamhouse.broker.wal.objects import ObjectWal
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
 from streamhouse.errors import CorruptObject, StreamhouseError, Unavailable
@@ -32,13 +38,6 @@ from streamhouse.format.wal import Found
 from streamhouse.format.wal_object import SEAL_BYTES, Seal, WalObject, decode_seal, encode_seal, read_object
 from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore
-
-from .base import DamageReport, KeptLog, WalEntry
-from .object_gaps import objects_above
-from .object_keeping import discard_log, is_kept, keep_log, kept_logs, kept_sessions
-from .object_removal import delete_all
-from .object_sweep import collect_leftovers
-from .objects import ObjectWal
 
 log: Final = logging.getLogger(__name__)
 

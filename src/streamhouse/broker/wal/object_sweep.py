@@ -12,12 +12,11 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from streamhouse.broker.wal.object_removal import delete_all
 from streamhouse.format.keys import WAL_PREFIX, parse_wal_key
 from streamhouse.format.wal_object import SEAL_BYTES
 from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import ObjectMeta, ObjectStore
-
-from .object_removal import delete_all
 
 log: Final = logging.getLogger(__name__)
 

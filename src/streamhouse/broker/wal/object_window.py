@@ -12,12 +12,11 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from streamhouse.broker.wal.commits import GroupCommit
 from streamhouse.format.batch import Buffer
 from streamhouse.format.wal import ENTRY_HEADER_BYTES, WalEntry, encode_entry
 from streamhouse.format.wal_object import COPY_BYTES, ObjectHeader, encode_header
 from streamhouse.model.names import SessionId
-
-from .commits import GroupCommit
 
 COPIED_BELOW_BYTES: Final = 64 * 1024
 PIECE_BYTES: Final = 256 * 1024

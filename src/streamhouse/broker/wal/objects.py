@@ -19,20 +19,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from streamhouse.broker.wal.base import WalCosts
+from streamhouse.broker.wal.commits import fail_quietly
+from streamhouse.broker.wal.ending import Ending
+from streamhouse.broker.wal.object_ledger import ObjectLedger
+from streamhouse.broker.wal.object_removal import delete_all
+from streamhouse.broker.wal.object_upload import Uploader
+from streamhouse.broker.wal.object_window import Window
 from streamhouse.clock import Clock, Ids
 from streamhouse.errors import AppendFailed, Overloaded
 from streamhouse.format.keys import parse_wal_key, wal_key
 from streamhouse.format.wal import ENTRY_HEADER_BYTES, MARK_BYTES, WalEntry
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.stores.objects.base import ObjectStore
-
-from .base import WalCosts
-from .commits import fail_quietly
-from .ending import Ending
-from .object_ledger import ObjectLedger
-from .object_removal import delete_all
-from .object_upload import Uploader
-from .object_window import Window
 
 log: Final = logging.getLogger(__name__)
 

@@ -15,14 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
+from streamhouse.broker.wal.base import DamageReport, KeptLog, WalEntry
+from streamhouse.broker.wal.disk_keeping import discard_log, is_kept, kept_logs, set_aside, write_report
+from streamhouse.broker.wal.files import Files, Lock, LockedError, Span
+from streamhouse.broker.wal.folder import remove_folder
+from streamhouse.broker.wal.ledger import LOCK_NAME, is_session_name, parse_file_name, session_dir
 from streamhouse.format.wal import Damage, Found, scan
 from streamhouse.model.names import SessionId
-
-from .base import DamageReport, KeptLog, WalEntry
-from .disk_keeping import discard_log, is_kept, kept_logs, set_aside, write_report
-from .files import Files, Lock, LockedError, Span
-from .folder import remove_folder
-from .ledger import LOCK_NAME, is_session_name, parse_file_name, session_dir
 
 log: Final = logging.getLogger(__name__)
 

@@ -13,16 +13,15 @@ from starlette.exceptions import HTTPException
 
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
-
-from .bodies import Bodies
-from .endpoint import make_routes
-from .errors import on_defect, on_error, on_http_error
-from .gate import Gate
-from .metrics import HttpMetrics
-from .operations import Operation
-from .records.encoding import Encoding
-from .records.streams import Streams
-from .routes import (
+from streamhouse.wire.http.bodies import Bodies
+from streamhouse.wire.http.endpoint import make_routes
+from streamhouse.wire.http.errors import on_defect, on_error, on_http_error
+from streamhouse.wire.http.gate import Gate
+from streamhouse.wire.http.metrics import HttpMetrics
+from streamhouse.wire.http.operations import Operation
+from streamhouse.wire.http.records.encoding import Encoding
+from streamhouse.wire.http.records.streams import Streams
+from streamhouse.wire.http.routes import (
     agents,
     cluster,
     commits,

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator
 from starlette.requests import ClientDisconnect, Request
 
 from streamhouse.config import HttpSettings
-
-from .errors import BodyTimeout, BodyTooLarge, Malformed, TooManyRequests, UnsupportedMediaType
+from streamhouse.wire.http.errors import BodyTimeout, BodyTooLarge, Malformed, TooManyRequests, UnsupportedMediaType
 
 
 class Bodies:

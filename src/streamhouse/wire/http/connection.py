@@ -18,9 +18,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from streamhouse.clock import SystemClock
 from streamhouse.config import HttpSettings
 from streamhouse.wire.admission import Admission, Refusal
-
-from .errors import PROBLEM_JSON, Problem
-from .metrics import HttpMetrics
+from streamhouse.wire.http.errors import PROBLEM_JSON, Problem
+from streamhouse.wire.http.metrics import HttpMetrics
 
 REFUSED: Final = {
     "connections": "too many connections",

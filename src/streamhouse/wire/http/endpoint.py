@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from .bodies import Bodies
-from .errors import Flaw, Malformed, MethodNotAllowed
-from .integers import whole_numbers
-from .negotiation import sent_type, wanted_type
-from .operations import JSON, PATH_PARAMETERS, Call, Header, Operation
+from streamhouse.wire.http.bodies import Bodies
+from streamhouse.wire.http.errors import Flaw, Malformed, MethodNotAllowed
+from streamhouse.wire.http.integers import whole_numbers
+from streamhouse.wire.http.negotiation import sent_type, wanted_type
+from streamhouse.wire.http.operations import JSON, PATH_PARAMETERS, Call, Header, Operation
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from .operations import JSON
+from streamhouse.wire.http.operations import JSON
 
 DEFAULT_LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000

@@ -24,11 +24,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.config import HttpSettings
 from streamhouse.wire.failures import Failures
+from streamhouse.wire.http.errors import AmbiguousLength, ForeignOrigin, TooManyRequests, answer_error
+from streamhouse.wire.http.metrics import HttpMetrics
 from streamhouse.wire.rates import Rates
 from streamhouse.wire.seldom import Seldom
-
-from .errors import AmbiguousLength, ForeignOrigin, TooManyRequests, answer_error
-from .metrics import HttpMetrics
 
 log = logging.getLogger(__name__)
 

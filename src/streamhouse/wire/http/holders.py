@@ -17,9 +17,8 @@ from streamhouse.errors import Unavailable
 from streamhouse.model.lease import Address
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.model.placing import Held, HoldAsked, Outcome
-
-from .errors import Problem
-from .routes.holds import HeldView, HoldAnswer, HoldEnd, HoldRequest, PartitionToHold
+from streamhouse.wire.http.errors import Problem
+from streamhouse.wire.http.routes.holds import HeldView, HoldAnswer, HoldEnd, HoldRequest, PartitionToHold
 
 GRACE_S: Final = 1.0
 """An answer may take so much longer than the holding itself."""

@@ -8,7 +8,7 @@ Leaves      which types there are to the operations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .errors import NotAcceptable, UnsupportedMediaType
+from streamhouse.wire.http.errors import NotAcceptable, UnsupportedMediaType
 
 MAX_NAMED = 200
 

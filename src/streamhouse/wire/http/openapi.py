@@ -13,9 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from streamhouse import __version__
-
-from .errors import PROBLEM_JSON, Problem
-from .operations import JSON, PATH_PARAMETERS, Header, Media, Operation
+from streamhouse.wire.http.errors import PROBLEM_JSON, Problem
+from streamhouse.wire.http.operations import JSON, PATH_PARAMETERS, Header, Media, Operation
 
 ABOUT: Final = (
     "Topics, records, consumer groups and the cluster, for everything that isn't a Kafka client. "

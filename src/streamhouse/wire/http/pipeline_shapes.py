@@ -24,9 +24,8 @@ from streamhouse.model.pipeline import (
     Status,
     Wish,
 )
-
-from .operations import MAX_LONG, PIPELINE_PATTERN
-from .routes.tables import Columns, ColumnView, KeyColumns, SqlText, column_views, columns_of
+from streamhouse.wire.http.operations import MAX_LONG, PIPELINE_PATTERN
+from streamhouse.wire.http.routes.tables import Columns, ColumnView, KeyColumns, SqlText, column_views, columns_of
 
 Number = Annotated[int, Meta(ge=0, le=MAX_LONG)]
 AnyNumber = Annotated[int, Meta(ge=-MAX_LONG - 1, le=MAX_LONG)]

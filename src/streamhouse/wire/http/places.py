@@ -11,9 +11,8 @@ from msgspec import Meta
 
 from streamhouse.broker.reading.plans import Place
 from streamhouse.model.names import TopicPartition
-
-from .errors import Unprocessable
-from .operations import MAX_LONG
+from streamhouse.wire.http.errors import Unprocessable
+from streamhouse.wire.http.operations import MAX_LONG
 
 MAX_CURSOR: Final = 300
 

@@ -13,9 +13,8 @@ from contextlib import contextmanager
 import uvicorn
 
 from streamhouse.config import HttpSettings
-
-from .connection import connection_class
-from .gate import Gate
+from streamhouse.wire.http.connection import connection_class
+from streamhouse.wire.http.gate import Gate
 
 
 class _Uvicorn(uvicorn.Server):

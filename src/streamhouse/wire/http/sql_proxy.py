@@ -19,9 +19,8 @@ from streamhouse.broker.sql import SqlWorkers
 from streamhouse.config import SqlSettings
 from streamhouse.errors import NoWorker, UnknownQuery
 from streamhouse.model.worker import SqlWorker
-
-from .errors import TooManyRequests
-from .operations import JSON
+from streamhouse.wire.http.errors import TooManyRequests
+from streamhouse.wire.http.operations import JSON
 
 GRACE_S: Final = 5.0
 """A worker ends a question by itself; so much longer is waited for its word."""

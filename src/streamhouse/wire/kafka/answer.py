@@ -15,11 +15,10 @@ from typing import ClassVar, NamedTuple, TypeAlias
 from streamhouse.broker.broker import Broker
 from streamhouse.config import Address
 from streamhouse.errors import Rejected, StreamhouseError
-
-from .client_software import ClientSoftware
-from .errors import ErrorCode, error_code
-from .metrics import KafkaMetrics
-from .schema import Response
+from streamhouse.wire.kafka.client_software import ClientSoftware
+from streamhouse.wire.kafka.errors import ErrorCode, error_code
+from streamhouse.wire.kafka.metrics import KafkaMetrics
+from streamhouse.wire.kafka.schema import Response
 
 
 class CloseConnection(Rejected):

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from streamhouse.errors import InvalidAssignment
 from streamhouse.model.names import PartitionId
 from streamhouse.model.topic import Topic
-
-from .answer import Context
+from streamhouse.wire.kafka.answer import Context
 
 
 def first_brokers(context: Context, assigned: Sequence[Sequence[int]]) -> list[int]:

@@ -12,10 +12,9 @@ from uuid import UUID
 from streamhouse.broker.groups import Caller, OffsetToCommit
 from streamhouse.broker.turns import in_turns
 from streamhouse.model.names import TopicPartition
-
-from .answer import Context
-from .errors import ErrorCode
-from .topic_ids import name_of
+from streamhouse.wire.kafka.answer import Context
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.topic_ids import name_of
 
 
 class AskedPartition(Protocol):

@@ -28,19 +28,18 @@ from streamhouse.config import Address, KafkaSettings
 from streamhouse.errors import StreamhouseError
 from streamhouse.wire.admission import Admission, Refusal
 from streamhouse.wire.failures import Failures
+from streamhouse.wire.kafka.answer import Answer, Context, Deferred
+from streamhouse.wire.kafka.client_software import UNNAMED, ClientSoftware
+from streamhouse.wire.kafka.exchange import Exchange, close_request
+from streamhouse.wire.kafka.framing import SCRATCH_BYTES, BadFrame, FrameReader
+from streamhouse.wire.kafka.inflight import InflightBytes, PinnedFrames
+from streamhouse.wire.kafka.large_messages import Encoded, LargeMessages, is_large
+from streamhouse.wire.kafka.metrics import KafkaMetrics
+from streamhouse.wire.kafka.patience import Vitals
+from streamhouse.wire.kafka.refusals import is_refusal
+from streamhouse.wire.kafka.schema import Buffer, Response
+from streamhouse.wire.kafka.turns import REQUESTS_A_TURN
 from streamhouse.wire.seldom import Seldom
-
-from .answer import Answer, Context, Deferred
-from .client_software import UNNAMED, ClientSoftware
-from .exchange import Exchange, close_request
-from .framing import SCRATCH_BYTES, BadFrame, FrameReader
-from .inflight import InflightBytes, PinnedFrames
-from .large_messages import Encoded, LargeMessages, is_large
-from .metrics import KafkaMetrics
-from .patience import Vitals
-from .refusals import is_refusal
-from .schema import Buffer, Response
-from .turns import REQUESTS_A_TURN
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ Leaves      bytes of messages to `codec`, meaning to the handlers
 import struct
 from typing import Final, NamedTuple
 
-from .answer import CloseConnection
-from .codec import MAX_ELEMENTS, MalformedMessage, decode, encode
-from .messages.header import RequestHeader
-from .schema import API_VERSIONS_KEY, Buffer, Request, Response
-from .support import APIS, Api
+from streamhouse.wire.kafka.answer import CloseConnection
+from streamhouse.wire.kafka.codec import MAX_ELEMENTS, MalformedMessage, decode, encode
+from streamhouse.wire.kafka.messages.header import RequestHeader
+from streamhouse.wire.kafka.schema import API_VERSIONS_KEY, Buffer, Request, Response
+from streamhouse.wire.kafka.support import APIS, Api
 
 MAX_NAME: Final = 100
 """Characters of a client's id that are kept, for logs."""

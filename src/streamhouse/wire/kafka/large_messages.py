@@ -17,10 +17,10 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
-from .codec import MessageTooLong
-from .exchange import Exchange, close_request, open_request
-from .refusals import is_refusal
-from .schema import Buffer, Response, fields_of
+from streamhouse.wire.kafka.codec import MessageTooLong
+from streamhouse.wire.kafka.exchange import Exchange, close_request, open_request
+from streamhouse.wire.kafka.refusals import is_refusal
+from streamhouse.wire.kafka.schema import Buffer, Response, fields_of
 
 T = TypeVar("T")
 

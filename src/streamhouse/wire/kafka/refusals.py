@@ -10,7 +10,7 @@ A success is found at its first part, so that answers about many partitions cost
 from functools import cache
 from typing import Any, NamedTuple
 
-from .schema import Response, fields_of
+from streamhouse.wire.kafka.schema import Response, fields_of
 
 CODE = "error_code"
 

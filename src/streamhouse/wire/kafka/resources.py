@@ -16,8 +16,7 @@ from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.names import NodeId, check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import SettingType
-
-from .answer import Context
+from streamhouse.wire.kafka.answer import Context
 
 MAX_NAMED: Final = 100
 """Characters of a wrong name that an answer repeats."""

@@ -18,13 +18,12 @@ from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings, parse_address
 from streamhouse.wire.admission import Admission
 from streamhouse.wire.failures import Failures
-
-from . import handlers
-from .connection import Connection, Serving
-from .inflight import InflightBytes, PinnedFrames
-from .large_messages import LargeMessages
-from .metrics import KafkaMetrics
-from .patience import check_interval_s, overdue
+from streamhouse.wire.kafka import handlers
+from streamhouse.wire.kafka.connection import Connection, Serving
+from streamhouse.wire.kafka.inflight import InflightBytes, PinnedFrames
+from streamhouse.wire.kafka.large_messages import LargeMessages
+from streamhouse.wire.kafka.metrics import KafkaMetrics
+from streamhouse.wire.kafka.patience import check_interval_s, overdue
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from .answer import Answer, Context
-from .left_out import LEFT_OUT
-from .messages import REQUESTS
-from .schema import Request
+from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.left_out import LEFT_OUT
+from streamhouse.wire.kafka.messages import REQUESTS
+from streamhouse.wire.kafka.schema import Request
 
 R = TypeVar("R", bound=Request)
 

@@ -9,9 +9,8 @@ from uuid import UUID
 
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.names import TopicId
-
-from .answer import Context
-from .errors import ErrorCode
+from streamhouse.wire.kafka.answer import Context
+from streamhouse.wire.kafka.errors import ErrorCode
 
 
 async def name_of(context: Context, topic_id: UUID) -> str | ErrorCode:

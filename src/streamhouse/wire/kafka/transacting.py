@@ -23,10 +23,9 @@ from streamhouse.errors import (
     TransactionAbortable,
 )
 from streamhouse.model.transaction import ProducerIdentity, TransactionCall
-
-from .answer import Deferred
-from .errors import ErrorCode, error_code
-from .schema import Response
+from streamhouse.wire.kafka.answer import Deferred
+from streamhouse.wire.kafka.errors import ErrorCode, error_code
+from streamhouse.wire.kafka.schema import Response
 
 NEVER: Final = 1 << 15
 """Above every version."""

@@ -21,14 +21,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from streamhouse.broker.reading.tier.folder import CachedFile, Folder, LocalFolder
+from streamhouse.broker.reading.tier.frame import BlockKey, decode_frame, encode_frame, frame_bytes, name_of
 from streamhouse.broker.reading.turns import Turns
 from streamhouse.broker.wal.files import LockedError
 from streamhouse.config import FetchSettings
 from streamhouse.errors import CorruptObject, Misconfigured
 from streamhouse.format.batch import Buffer
-
-from .folder import CachedFile, Folder, LocalFolder
-from .frame import BlockKey, decode_frame, encode_frame, frame_bytes, name_of
 
 log = logging.getLogger(__name__)
 

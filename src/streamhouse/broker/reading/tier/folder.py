@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from streamhouse.broker.reading.tier.frame import SUFFIX
 from streamhouse.broker.wal.files import LocalFiles, Lock
 from streamhouse.format.batch import Buffer
-
-from .frame import SUFFIX
 
 UNBORN: Final = ".new"
 

@@ -24,8 +24,7 @@ from streamhouse.config import SchemaSettings
 from streamhouse.schemas.base import ParsedSchema
 from streamhouse.schemas.json_schema import JsonSchema
 from streamhouse.wire.http.errors import TooManyRequests, Unprocessable
-
-from .encoder_process import Job, Refused, Results, read_frame, write_frame
+from streamhouse.wire.http.records.encoder_process import Job, Refused, Results, read_frame, write_frame
 
 T = TypeVar("T")
 

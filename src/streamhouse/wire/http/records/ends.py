@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
-
-from .tail import PARALLEL
+from streamhouse.wire.http.records.tail import PARALLEL
 
 
 async def ends_of(broker: Broker, names: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:

@@ -17,9 +17,8 @@ from streamhouse.broker.reading.fetch import Fetched, Wanted
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
-
-from .decoding import Limits, take
-from .tail import Piece, Tail
+from streamhouse.wire.http.records.decoding import Limits, take
+from streamhouse.wire.http.records.tail import Piece, Tail
 
 
 class PartitionPage(NamedTuple):

@@ -17,8 +17,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from streamhouse.model.record import Header, StoredRecord
 from streamhouse.wire.http.errors import Flaw, Unprocessable
-
-from .shapes import Format, HeaderShape, RecordView
+from streamhouse.wire.http.records.shapes import Format, HeaderShape, RecordView
 
 NULL: Final = b"null"
 QUOTE: Final = ord('"')

@@ -13,11 +13,10 @@ from msgspec import UNSET, Raw
 
 from streamhouse.model.record import Acks, NewRecord
 from streamhouse.wire.http.errors import MAX_FLAWS, Flaw, Unprocessable
-
-from .encoding import Deadline, Encoding
-from .payloads import BAD_VALUE, bytes_of, flaw_of, headers_of, refuse
-from .schemas import Writer
-from .shapes import Format, Publication, PublicationQuery, RecordShape
+from streamhouse.wire.http.records.encoding import Deadline, Encoding
+from streamhouse.wire.http.records.payloads import BAD_VALUE, bytes_of, flaw_of, headers_of, refuse
+from streamhouse.wire.http.records.schemas import Writer
+from streamhouse.wire.http.records.shapes import Format, Publication, PublicationQuery, RecordShape
 
 Part = Literal["key", "value"]
 PARTS: Final[Sequence[Part]] = ("key", "value")

@@ -16,10 +16,9 @@ from streamhouse.errors import InvalidRecordValue, RegistryRefusal
 from streamhouse.format.schema_id import PREFIX_BYTES, prefix_of, schema_id_of
 from streamhouse.model.record import StoredRecord
 from streamhouse.schemas.base import ParsedSchema
-
-from .encoder_process import why
-from .payloads import NULL, view_of
-from .shapes import Format, RecordView
+from streamhouse.wire.http.records.encoder_process import why
+from streamhouse.wire.http.records.payloads import NULL, view_of
+from streamhouse.wire.http.records.shapes import Format, RecordView
 
 
 class Registry(Protocol):

@@ -22,10 +22,9 @@ from streamhouse.wire.http.errors import Problem, TooManyRequests, problem_of
 from streamhouse.wire.http.exchange import MAX_LIMIT
 from streamhouse.wire.http.metrics import HttpMetrics
 from streamhouse.wire.http.operations import EVENTS, NDJSON
-
-from .shapes import RecordView
-from .tail import Piece, Tail
-from .views import Viewer
+from streamhouse.wire.http.records.shapes import RecordView
+from streamhouse.wire.http.records.tail import Piece, Tail
+from streamhouse.wire.http.records.views import Viewer
 
 EACH_UP_TO: Final = 64
 """Partitions up to which every event carries a cursor; of larger topics only the last one of what is sent at once."""

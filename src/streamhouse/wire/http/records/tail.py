@@ -17,9 +17,8 @@ from streamhouse.errors import DamagedRecords, OffsetOutOfRange, Retriable
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
 from streamhouse.model.topic import Topic
-
-from .cursor import read_cursor, write_cursor
-from .decoding import Limits, take
+from streamhouse.wire.http.records.cursor import read_cursor, write_cursor
+from streamhouse.wire.http.records.decoding import Limits, take
 
 PAUSE_S: Final = 0.25
 """Between looks at partitions that nobody leads just now."""

@@ -20,12 +20,11 @@ from streamhouse.errors import Retriable, StreamhouseError
 from streamhouse.model.record import NewRecord, Receipt
 from streamhouse.wire.http.endpoint import decode_json
 from streamhouse.wire.http.errors import MAX_FLAWS, BodyTooLarge, Malformed, Refusal
-
-from .encoding import Deadline, Encoding
-from .lines import LineSplitter
-from .payloads import BAD_VALUE
-from .publication import Defaults, new_record, prepared
-from .shapes import BadLine, RecordShape, Uploaded, UploadedPartition
+from streamhouse.wire.http.records.encoding import Deadline, Encoding
+from streamhouse.wire.http.records.lines import LineSplitter
+from streamhouse.wire.http.records.payloads import BAD_VALUE
+from streamhouse.wire.http.records.publication import Defaults, new_record, prepared
+from streamhouse.wire.http.records.shapes import BadLine, RecordShape, Uploaded, UploadedPartition
 
 _Line = NewRecord | Malformed | None
 """What a line is: a record, none that can be read, or nothing."""

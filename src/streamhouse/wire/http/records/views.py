@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from streamhouse.model.record import StoredRecord
-
-from .encoding import Deadline, Encoding
-from .payloads import view_of
-from .schemas import Reader, Registry
-from .shapes import Format, ReadFormat, RecordView
+from streamhouse.wire.http.records.encoding import Deadline, Encoding
+from streamhouse.wire.http.records.payloads import view_of
+from streamhouse.wire.http.records.schemas import Reader, Registry
+from streamhouse.wire.http.records.shapes import Format, ReadFormat, RecordView
 
 SCHEMA: Final = "schema"
 

@@ -30,8 +30,7 @@ from streamhouse.wire.http.pipeline_shapes import (
     pipeline_view,
     wanted_of,
 )
-
-from .tables import SqlText
+from streamhouse.wire.http.routes.tables import SqlText
 
 TAG: Final = "pipelines"
 

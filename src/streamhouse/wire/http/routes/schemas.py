@@ -22,11 +22,10 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.wire.http.bodies import Bodies
 from streamhouse.wire.http.errors import headers_of_error
 from streamhouse.wire.http.negotiation import sent_type, wanted_type
-
-from . import schemas_ids, schemas_rules, schemas_subjects
-from .schemas_errors import Told, tell
-from .schemas_exchange import ENVELOPE_BYTES, RegistryCall
-from .schemas_table import Entry, Table
+from streamhouse.wire.http.routes import schemas_ids, schemas_rules, schemas_subjects
+from streamhouse.wire.http.routes.schemas_errors import Told, tell
+from streamhouse.wire.http.routes.schemas_exchange import ENVELOPE_BYTES, RegistryCall
+from streamhouse.wire.http.routes.schemas_table import Entry, Table
 
 log = logging.getLogger(__name__)
 

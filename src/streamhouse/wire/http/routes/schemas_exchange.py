@@ -24,8 +24,7 @@ from streamhouse.model.schema import (
     Subject,
 )
 from streamhouse.wire.http.bodies import Bodies
-
-from .schemas_errors import RegistryFault, invalid_body, invalid_version
+from streamhouse.wire.http.routes.schemas_errors import RegistryFault, invalid_body, invalid_version
 
 ENVELOPE_BYTES: Final = 64 * 1024
 """What a request may have besides the text of a schema."""

@@ -14,9 +14,8 @@ from starlette.responses import Response
 
 from streamhouse.broker.schemas import Schemas
 from streamhouse.schemas.base import SchemaType
-
-from .schemas_exchange import RegistryCall, tell_schema, tell_version
-from .schemas_table import Entry
+from streamhouse.wire.http.routes.schemas_exchange import RegistryCall, tell_schema, tell_version
+from streamhouse.wire.http.routes.schemas_table import Entry
 
 
 def entries(schemas: Schemas) -> list[Entry]:

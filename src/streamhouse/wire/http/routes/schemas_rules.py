@@ -16,10 +16,9 @@ import msgspec
 from streamhouse.broker.schemas import Schemas
 from streamhouse.errors import UnknownSubject
 from streamhouse.model.schema import Level, Mode
-
-from .schemas_errors import RegistryFault
-from .schemas_exchange import RegistryCall
-from .schemas_table import Entry
+from streamhouse.wire.http.routes.schemas_errors import RegistryFault
+from streamhouse.wire.http.routes.schemas_exchange import RegistryCall
+from streamhouse.wire.http.routes.schemas_table import Entry
 
 
 class ConfigBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from streamhouse.model.schema import context_name
-
-from .schemas_errors import RegistryFault
-from .schemas_exchange import RegistryCall
+from streamhouse.wire.http.routes.schemas_errors import RegistryFault
+from streamhouse.wire.http.routes.schemas_exchange import RegistryCall
 
 Handler = Callable[[RegistryCall], Awaitable[Any]]
 

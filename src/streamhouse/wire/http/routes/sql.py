@@ -28,9 +28,8 @@ from streamhouse.wire.http.operations import (
     NoQuery,
     Operation,
 )
+from streamhouse.wire.http.routes.tables import ColumnView
 from streamhouse.wire.http.sql_proxy import SqlProxy
-
-from .tables import ColumnView
 
 TAG: Final = "sql"
 CSV: Final = "text/csv"

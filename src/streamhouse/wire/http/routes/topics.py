@@ -22,8 +22,7 @@ from streamhouse.model.topic import Topic, topic_values
 from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
 from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation
 from streamhouse.wire.http.records.ends import ends_of
-
-from .partitions import Partitions, view
+from streamhouse.wire.http.routes.partitions import Partitions, view
 
 TAG: Final = "topics"
 Setting = str | int | float | bool

@@ -25,8 +25,7 @@ from streamhouse.wire.http.errors import Flaw, Malformed
 from streamhouse.wire.http.exchange import MAX_LIMIT, json_answer
 from streamhouse.wire.http.operations import MAX_INT, QUERY_PATTERN, Call, NoQuery, Operation
 from streamhouse.wire.http.pipeline_shapes import Number, StatusView, status_view
-
-from .tables import Columns, ColumnView, KeyColumns, column_views, columns_of
+from streamhouse.wire.http.routes.tables import Columns, ColumnView, KeyColumns, column_views, columns_of
 
 TAG: Final = "views"
 PAGING: Final = ("limit", "cursor")

@@ -1,6 +1,6 @@
 """Handlers: one file per API, whose docstring is its specification. Importing them fills the table in `support`."""
 
-from . import (
+from streamhouse.wire.kafka.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_client_quotas,

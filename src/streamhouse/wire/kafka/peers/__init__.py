@@ -1,5 +1,5 @@
 """Peers: this agent as a Kafka client of the others."""
 
-from .peers import KafkaPeers
+from streamhouse.wire.kafka.peers.peers import KafkaPeers
 
 __all__ = ["KafkaPeers"]

@@ -20,9 +20,8 @@ from streamhouse.wire.kafka.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from streamhouse.wire.kafka.peers.refusals import refusal
 from streamhouse.wire.kafka.schema import Buffer
-
-from .refusals import refusal
 
 VERSION: Final = 13
 ACKS_ALL: Final = -1

@@ -29,8 +29,7 @@ from streamhouse.wire.kafka.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
-
-from .refusals import refusal
+from streamhouse.wire.kafka.peers.refusals import refusal
 
 LIST_VERSION: Final = 5
 DESCRIBE_VERSION: Final = 6

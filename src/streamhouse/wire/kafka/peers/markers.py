@@ -22,8 +22,7 @@ from streamhouse.wire.kafka.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-
-from .refusals import refusal
+from streamhouse.wire.kafka.peers.refusals import refusal
 
 VERSION: Final = 1
 

@@ -20,9 +20,8 @@ from streamhouse.config import PeerSettings
 from streamhouse.errors import Unavailable
 from streamhouse.model.lease import Address
 from streamhouse.wire.kafka.codec import MalformedMessage
+from streamhouse.wire.kafka.peers.link import Link, connect
 from streamhouse.wire.kafka.schema import Request, Response
-
-from .link import Link, connect
 
 R = TypeVar("R", bound=Response)
 

@@ -32,10 +32,9 @@ from streamhouse.wire.kafka.messages.offset_commit import OffsetCommitResponse
 from streamhouse.wire.kafka.messages.offset_fetch import OffsetFetchResponse
 from streamhouse.wire.kafka.messages.produce import ProduceResponse
 from streamhouse.wire.kafka.messages.write_txn_markers import WriteTxnMarkersResponse
+from streamhouse.wire.kafka.peers import appends, groups, markers, reads
+from streamhouse.wire.kafka.peers.peer import Peer
 from streamhouse.wire.kafka.schema import Buffer
-
-from . import appends, groups, markers, reads
-from .peer import Peer
 
 APPENDS: Final = "appends"
 QUESTIONS: Final = "questions"

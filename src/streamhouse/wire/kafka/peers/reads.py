@@ -24,9 +24,8 @@ from streamhouse.wire.kafka.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from streamhouse.wire.kafka.peers.refusals import refusal
 from streamhouse.wire.kafka.schema import Buffer
-
-from .refusals import refusal
 
 FETCH_VERSION: Final = 17
 OFFSETS_VERSION: Final = 7
