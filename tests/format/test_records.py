@@ -14,6 +14,7 @@ from streamhouse.format.batch import HEADER_BYTES, check_batch, place, read_head
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import (
     CHUNK_RECORDS,
+    JUDGED_HEADERS,
     MAX_RECORD_HEADERS,
     Record,
     RecordsSummary,
@@ -222,6 +223,19 @@ def test_empty_headers_by_the_million_never_become_objects(codec: Codec) -> None
         assert tracemalloc.get_traced_memory()[1] < 28 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_the_search_for_records_to_blame_ends_where_they_have_too_many_headers() -> None:
+    many = tuple(("", b"") for _ in range(MAX_RECORD_HEADERS))
+    batch = build_batch([Record(headers=many)] * 20, codec=Codec.ZSTD)
+    seen: list[Record] = []
+
+    def matches(record: Record) -> bool:
+        seen.append(record)
+        return True
+
+    found = find_records(batch, read_header(batch), matches, among=1000, limit_bytes=32 << 20)
+    assert found == list(range(JUDGED_HEADERS // MAX_RECORD_HEADERS)) == list(range(len(seen)))
 
 
 def test_records_become_objects_as_they_are_asked_for() -> None:

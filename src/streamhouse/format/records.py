@@ -33,6 +33,9 @@ MAX_RECORD_HEADERS: Final = 10_000
 MAX_BATCH_RECORDS: Final = 1_000_000
 """Records that a produced batch may have, unless the caller says otherwise."""
 
+JUDGED_HEADERS: Final = 100_000
+"""Headers that `find_records` looks at in one batch."""
+
 CHUNK_RECORDS: Final = 1000
 CHUNK_BYTES: Final = 64 * 1024
 """Of a batch so much becomes objects at a time, one record at least."""
@@ -199,9 +202,19 @@ def find_records(
     limit_bytes: int,
     max_headers: int = MAX_RECORD_HEADERS,
 ) -> list[int]:
-    """Positions of the matching ones among the first records of a batch; no others are looked at. Slow."""
-    first = islice(_decoded(batch, header, limit_bytes, max_headers=max_headers), among)
-    return [position for position, record in enumerate(first) if matches(_seen(record))]
+    """Positions of the matching ones among the first records of a batch; no others are looked at. Slow.
+
+    It ends early where the records have `JUDGED_HEADERS` headers together: each of them becomes an object.
+    """
+    positions: list[int] = []
+    headers = 0
+    for position, record in enumerate(islice(_decoded(batch, header, limit_bytes, max_headers=max_headers), among)):
+        headers += len(record.headers)
+        if headers > JUDGED_HEADERS:
+            break
+        if matches(_seen(record)):
+            positions.append(position)
+    return positions
 
 
 def first_record_at(
