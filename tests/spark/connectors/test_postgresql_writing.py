@@ -90,7 +90,22 @@ async def test_a_take_over_counts_before_the_new_owner_has_written(ask: Ask) -> 
     assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(8,)]
 
 
-async def test_a_take_over_ends_a_transaction_that_its_predecessor_has_open(ask: Ask) -> None:
+async def test_a_query_of_the_generation_before_a_restart_writes_nothing(ask: Ask) -> None:
+    await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total bigint)")
+    before = replace(FIRST, lineage="p@1")
+    await write(TARGET, before, *rows())
+    anew = replace(before, query_id="another", epoch=2)
+    await take_over(TARGET, anew)
+    with pytest.raises(PipelineMoved, match="pipeline=p epoch=1"):
+        await write_batch(TARGET, replace(before, batch_id=1), rows())
+    with pytest.raises(PipelineMoved, match="pipeline=p epoch=1"):
+        await take_over(TARGET, replace(before, query_id="a third one"))
+    assert await write_batch(TARGET, anew, rows())
+    assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(8,)]
+
+
+@pytest.mark.parametrize("query_id", [FIRST.query_id, "another"])
+async def test_a_take_over_ends_a_transaction_that_its_predecessor_has_open(ask: Ask, query_id: str) -> None:
     """A process that was stopped keeps its locks for as long as the server lets it."""
     await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total bigint)")
     await prepare_progress(TARGET)
@@ -101,16 +116,18 @@ async def test_a_take_over_ends_a_transaction_that_its_predecessor_has_open(ask:
         began.set()
         goes_on.wait(60)
 
-    writing = asyncio.ensure_future(write_batch(TARGET, FIRST, stopped()))
+    before = replace(FIRST, lineage="p@1")
+    after = replace(before, query_id=query_id, epoch=2)
+    writing = asyncio.ensure_future(write_batch(TARGET, before, stopped()))
     try:
         await asyncio.to_thread(began.wait, 60)
-        await asyncio.wait_for(take_over(TARGET, replace(FIRST, epoch=2)), 60)
+        await asyncio.wait_for(take_over(TARGET, after), 60)
     finally:
         goes_on.set()
     with pytest.raises(Unavailable):
         await writing
     assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(0,)]
-    assert await write_batch(TARGET, replace(FIRST, epoch=2), rows())
+    assert await write_batch(TARGET, after, rows())
 
 
 def test_a_process_that_is_killed_behind_a_step_leaves_all_rows_or_none(ask: Ask) -> None:

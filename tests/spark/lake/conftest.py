@@ -25,6 +25,7 @@ from streamhouse.spark.pipelines.jobs import Job, job_of
 from tests.live import LiveAgent
 
 QUERY_ID = "11111111-2222-3333-4444-555555555555"
+NEXT_QUERY_ID = "66666666-7777-8888-9999-000000000000"
 SCANS = {
     Connector.ICEBERG: "iceberg_scan('{}')",
     Connector.DELTA: "delta_scan('{}')",
@@ -52,6 +53,7 @@ class Written:
     table: Table
     checkpoint: str
     epoch: int = 1
+    query_id: str = QUERY_ID
     lake: Lake = field(init=False)
     step: Step = field(init=False)
 
@@ -69,7 +71,12 @@ class Written:
 
     def writing(self) -> Writing:
         return Writing(
-            agents="127.0.0.1:1", pipeline="p", epoch=self.epoch, query_id=QUERY_ID, checkpoint=self.checkpoint
+            agents="127.0.0.1:1",
+            pipeline="p",
+            epoch=self.epoch,
+            query_id=self.query_id,
+            checkpoint=self.checkpoint,
+            lineage="p@1",
         )
 
     def take_over(self, columns: str) -> "Written":
@@ -77,6 +84,10 @@ class Written:
         other = replace(self, epoch=self.epoch + 1)
         other.step.take_over(self.spark.createDataFrame([], columns))
         return other
+
+    def begin_anew(self, columns: str) -> "Written":
+        """What the owner of the pipeline's next generation does, which has another query."""
+        return replace(self, query_id=NEXT_QUERY_ID).take_over(columns)
 
     def write(self, batch_id: int, columns: str, *rows: tuple[Any, ...]) -> None:
         self.step.write(self.spark.createDataFrame(list(rows), columns), batch_id)

@@ -46,6 +46,32 @@ def test_who_was_the_owner_commits_nothing_although_its_successor_has_written_no
     assert ids(new) == [1, 2]
 
 
+@pytest.mark.parametrize("connector", LAKES)
+def test_a_query_of_the_generation_before_a_restart_commits_nothing(make: Make, connector: Connector) -> None:
+    old, stopped = make(connector), make(connector)
+    old.write(0, ORDERS, (1, 1))
+    new = old.begin_anew(ORDERS)
+    with pytest.raises(PipelineMoved, match="epoch=1"):
+        old.write(1, ORDERS, (2, 2))
+    with pytest.raises(PipelineMoved, match="epoch=1"):
+        stopped.step.take_over(stopped.spark.createDataFrame([], ORDERS))
+    new.write(0, ORDERS, (3, 3))
+    assert ids(new) == [1, 3]
+
+
+@pytest.mark.parametrize("connector", ATOMIC)
+@pytest.mark.parametrize("step", ["last_batch", "fit", "begin", "commit"])
+def test_a_restart_in_the_middle_of_a_micro_batch_ends_it(make: Make, connector: Connector, step: str) -> None:
+    old = make(connector)
+    old.write(0, ORDERS, (1, 1))
+    before(old, step, lambda: old.begin_anew(ORDERS))
+    with pytest.raises((PipelineMoved, Unavailable)):
+        old.write(1, ORDERS, (2, 2))
+    with pytest.raises(PipelineMoved):
+        old.write(1, ORDERS, (2, 2))
+    assert ids(old) == [1]
+
+
 @pytest.mark.parametrize("connector", ATOMIC)
 @pytest.mark.parametrize("step", ["last_batch", "fit", "begin", "commit"])
 def test_a_take_over_in_the_middle_of_a_micro_batch_ends_it(make: Make, connector: Connector, step: str) -> None:

@@ -43,7 +43,8 @@ class Writing:
 
     `mode` is Spark's output mode; `checkpoint` the folder of this query alone; `fmt` how a row becomes a value.
     `before_batch` is asked by places whose columns grow, before each micro-batch: it raises where the streams have
-    columns now that the query doesn't know.
+    columns now that the query doesn't know. `lineage` names the pipeline through its restarts, which give it another
+    query id: places that keep the epoch themselves fence queries of earlier generations by it.
     """
 
     agents: str
@@ -56,6 +57,7 @@ class Writing:
     key: tuple[str, ...] = ()
     partitions: int | None = None
     before_batch: Callable[[], None] | None = None
+    lineage: str = ""
 
 
 class TableConnector(Protocol):

@@ -9,7 +9,7 @@ A commit is all or nothing, and has the progress in it: which query's which micr
 committed are nobody's, and are cleared away later.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -59,7 +59,7 @@ class Progress:
     """One micro-batch of one query. `offsets` is the checkpoint's own text of where its streams stand behind it.
 
     `epoch`: under which the pipeline is owned by who commits this. `covers`: what the micro-batch is made of, by which
-    one that comes again is known (`model.replay`).
+    one that comes again is known (`model.replay`). `lineage`: the pipeline through its restarts.
     """
 
     query_id: str
@@ -68,10 +68,21 @@ class Progress:
     epoch: int = 0
     pipeline: str = ""
     covers: str = ""
+    lineage: str = ""
+
+    @property
+    def fenced(self) -> tuple[str, ...]:
+        """What an owner's epoch is written under: the query, and the pipeline, whose query a restart replaces."""
+        return (self.query_id, self.lineage) if self.lineage else (self.query_id,)
+
+
+def last_epoch(found: Iterable[int | None]) -> int | None:
+    """The largest of the epochs that a table knows of a query and its pipeline."""
+    return max((each for each in found if each is not None), default=None)
 
 
 def check_owner(progress: Progress, *, epoch: int | None) -> None:
-    """Raises `PipelineMoved` where the table has seen a later owner of the query; `epoch` is that of the last one."""
+    """Raises `PipelineMoved` where the table has seen a later owner of the pipeline; `epoch` is the last one's."""
     if epoch is not None and epoch > progress.epoch:
         raise PipelineMoved(progress.pipeline, epoch=progress.epoch, why=f"its table is written under epoch {epoch}")
 

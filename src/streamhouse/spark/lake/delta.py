@@ -43,6 +43,7 @@ from streamhouse.spark.lake.base import (
     check_commit,
     check_owner,
     described,
+    last_epoch,
 )
 from streamhouse.spark.lake.files import footer_of, spark_schema
 from streamhouse.spark.lake.folder_reader import FolderReader
@@ -54,7 +55,7 @@ from streamhouse.spark.lake.transforms import check_folders
 MAX_TEXT: Final = 32
 """Characters of a text in the statistics of a file."""
 EPOCH: Final = "streamhouse-epoch-"
-"""An app transaction: the epoch of the last owner of the query that follows."""
+"""An app transaction: the epoch of the last owner of the query, or of the pipeline, that follows."""
 COVERS: Final = "streamhouse-covers-"
 """An app transaction: a digest of what the last micro-batch of the query that follows is made of, as a number."""
 _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 30 days"}
@@ -196,11 +197,11 @@ class DeltaLake:
 
     def fence(self, progress: Progress) -> None:
         table = self._load() or self._table()
-        epoch = table.transaction_version(EPOCH + progress.query_id)
-        check_owner(progress, epoch=epoch)
-        if epoch != progress.epoch:
-            owner = Transaction(EPOCH + progress.query_id, progress.epoch, SystemClock().now_ms())
-            self._commit(table, [], {}, [owner])
+        epochs = [table.transaction_version(EPOCH + name) for name in progress.fenced]
+        check_owner(progress, epoch=last_epoch(epochs))
+        if any(epoch != progress.epoch for epoch in epochs):
+            now_ms = SystemClock().now_ms()
+            self._commit(table, [], {}, [Transaction(EPOCH + name, progress.epoch, now_ms) for name in progress.fenced])
 
     def commit(
         self,
@@ -211,7 +212,8 @@ class DeltaLake:
         is_rewrite: bool = False,
     ) -> None:
         table, now_ms = self._table(), SystemClock().now_ms()
-        epoch, batch = (table.transaction_version(prefix + progress.query_id) for prefix in (EPOCH, ""))
+        epoch = last_epoch(table.transaction_version(EPOCH + name) for name in progress.fenced)
+        batch = table.transaction_version(progress.query_id)
         check_commit(progress, epoch=epoch, batch=batch, is_rewrite=is_rewrite)
         adds = [self._add(each, now_ms, is_change=not is_rewrite) for each in written]
         removes = [

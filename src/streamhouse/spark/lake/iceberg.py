@@ -55,6 +55,7 @@ from streamhouse.spark.lake.base import (
     check_commit,
     check_owner,
     described,
+    last_epoch,
 )
 from streamhouse.spark.lake.files import footer_of, spark_schema
 from streamhouse.spark.lake.iceberg_folder import FolderCatalog
@@ -72,7 +73,7 @@ Not in the summaries of snapshots, which the metadata file has all of: it would 
 PROGRESS: Final = "streamhouse.progress."
 """A property of the table: which micro-batch of the query that follows is in it."""
 EPOCH: Final = "streamhouse.epoch."
-"""A property of the table: the epoch of the last owner of the query that follows."""
+"""A property of the table: the epoch of the last owner of the query, or of the pipeline, that follows."""
 COVERS: Final = "streamhouse.covers."
 """A property of the table: what that micro-batch is made of."""
 RETRIES: Final = "commit.retry.num-retries"
@@ -194,12 +195,12 @@ class IcebergLake:
     def fence(self, progress: Progress) -> None:
         """With a snapshot that changes nothing: a commit is made on a snapshot, and fails where there is another."""
         table = self._load() or self._table()
-        epoch = _number(table, EPOCH, progress.query_id)
-        check_owner(progress, epoch=epoch)
-        if epoch == progress.epoch:
+        epochs = [_number(table, EPOCH, name) for name in progress.fenced]
+        check_owner(progress, epoch=last_epoch(epochs))
+        if all(epoch == progress.epoch for epoch in epochs):
             return
         with self._told(), table.transaction() as transaction:
-            transaction.set_properties({EPOCH + progress.query_id: str(progress.epoch)})
+            transaction.set_properties({EPOCH + name: str(progress.epoch) for name in progress.fenced})
             with transaction.update_snapshot({QUERY: progress.query_id}).fast_append():
                 pass
 
@@ -212,7 +213,8 @@ class IcebergLake:
         is_rewrite: bool = False,
     ) -> None:
         table = self._table()
-        epoch, batch = (_number(table, name, progress.query_id) for name in (EPOCH, PROGRESS))
+        epoch = last_epoch(_number(table, EPOCH, name) for name in progress.fenced)
+        batch = _number(table, PROGRESS, progress.query_id)
         check_commit(progress, epoch=epoch, batch=batch, is_rewrite=is_rewrite)
         added = [_data_file(each, table) for each in written]
         told = {QUERY: progress.query_id, BATCH: str(progress.batch_id)}

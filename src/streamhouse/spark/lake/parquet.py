@@ -38,6 +38,7 @@ from streamhouse.spark.lake.base import (
     check_commit,
     check_owner,
     described,
+    last_epoch,
 )
 from streamhouse.spark.lake.files import NO_VALUE
 from streamhouse.spark.lake.folder_reader import FolderReader
@@ -104,15 +105,16 @@ class ParquetLake:
         return None if found is None else found.get("covers") or None
 
     def fence(self, progress: Progress) -> None:
-        check_owner(progress, epoch=self._epoch(progress.query_id))
-        self._note(f"epoch-{progress.query_id}", {"epoch": progress.epoch})
+        check_owner(progress, epoch=self._epoch(progress))
+        for name in progress.fenced:
+            self._note(f"epoch-{name}", {"epoch": progress.epoch})
 
-    def _epoch(self, query_id: str) -> int | None:
-        found = self._noted(f"epoch-{query_id}")
-        return None if found is None else int(found["epoch"])
+    def _epoch(self, progress: Progress) -> int | None:
+        found = [self._noted(f"epoch-{name}") for name in progress.fenced]
+        return last_epoch(None if each is None else int(each["epoch"]) for each in found)
 
     def begin(self, progress: Progress) -> FilePlan:
-        check_owner(progress, epoch=self._epoch(progress.query_id))
+        check_owner(progress, epoch=self._epoch(progress))
         begun = self._noted(f"begun-{progress.query_id}")
         begins = begins_of(progress)
         if begun is not None and begun["batch"] == progress.batch_id:
@@ -175,7 +177,7 @@ class ParquetLake:
         """Whatever tasks left that Spark tried again goes; then the micro-batch is done."""
         if removed:
             raise Rejected(f"rows in Parquet files don't change; table={self._name} do=format iceberg or delta")
-        epoch, batch = self._epoch(progress.query_id), self.last_batch(progress.query_id)
+        epoch, batch = self._epoch(progress), self.last_batch(progress.query_id)
         check_commit(progress, epoch=epoch, batch=batch, is_rewrite=is_rewrite)
         begins, kept = begins_of(progress), {within(each.path) for each in written}
         folders = {each.path.rsplit("/", 1)[0] for each in written}

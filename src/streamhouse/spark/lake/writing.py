@@ -81,6 +81,7 @@ class Step:
             covers="" if offsets is None else offsets.covers,
             epoch=self.writing.epoch,
             pipeline=self.writing.pipeline,
+            lineage=self.writing.lineage,
         )
 
     def write(self, frame: DataFrame, batch_id: int) -> None:

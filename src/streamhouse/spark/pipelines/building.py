@@ -158,6 +158,7 @@ class Builder:
             pipeline=job.name,
             epoch=job.epoch,
             query_id=job.query_id,
+            lineage=job.lineage,
             checkpoint=path,
             mode=mode,
             fmt=options.fmt,

@@ -17,7 +17,8 @@ from streamhouse.model.pipeline import GENERATION, Kind, Shape, Wish
 class Job:
     """`last_batch`: the micro-batch that this generation was last heard of at, wherever it ran.
 
-    `late_rows`: how many rows of this generation a watermark has left out so far.
+    `late_rows`: how many rows of this generation a watermark has left out so far. `lineage` names the pipeline through
+    all of its generations: a restart keeps it, a pipeline that is dropped and created again has another one.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Job:
     shape: Shape | None = None
     last_batch: int | None = None
     late_rows: int = 0
+    lineage: str = ""
 
     @property
     def options(self) -> PipelineOptions:
@@ -83,6 +85,7 @@ def job_of(told: Mapping[str, Any], *, epoch: int) -> Job:
         shape=None if shape is None else Shape(**{name: _frozen(value) for name, value in shape.items()}),
         last_batch=status.get("batch_id") if is_its_own else None,
         late_rows=(status.get("late_rows") or 0) if is_its_own else 0,
+        lineage=f"{told['name']}@{told['created_at_ms']}" if "created_at_ms" in told else "",
     )
 
 

@@ -184,6 +184,7 @@ class _Step:
             batch_id=batch_id,
             epoch=self.writing.epoch,
             covers=covers,
+            lineage=self.writing.lineage,
         )
 
     def write(self, frame: DataFrame, batch_id: int) -> None:

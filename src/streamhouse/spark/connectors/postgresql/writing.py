@@ -92,13 +92,22 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """Which micro-batch of which query, and in whose hands; `covers` is what it is made of (`model.replay`)."""
+    """Which micro-batch of which query, and in whose hands; `covers` is what it is made of (`model.replay`).
+
+    `lineage` names the pipeline through its restarts, each of which has another query.
+    """
 
     pipeline: str
     query_id: str
     batch_id: int
     epoch: int
     covers: str | None = None
+    lineage: str = ""
+
+    @property
+    def fenced(self) -> tuple[str, ...]:
+        """The rows of progress that have the owner's epoch, in the order in which they are locked."""
+        return (self.lineage, self.query_id) if self.lineage else (self.query_id,)
 
 
 # --- statements
@@ -201,13 +210,16 @@ async def take_over(target: Target, owner: MicroBatch) -> None:
         text.format(progress=target.progress) for text in (_BEGIN_QUERY, _FIND_EPOCH, _LOCK_QUERY, _RAISE_EPOCH)
     )
     async with opened(target.connection) as link:
-        _check_owner(owner, await link.fetchval(find, owner.query_id))
-        await link.execute(_END_WRITERS, _WRITER_LOCK, owner.query_id)
+        for name in owner.fenced:
+            _check_owner(owner, await link.fetchval(find, name))
+        for name in owner.fenced:
+            await link.execute(_END_WRITERS, _WRITER_LOCK, name)
         async with link.transaction():
-            await link.execute(begin, owner.query_id, owner.epoch, owner.pipeline)
-            row = await link.fetchrow(lock, owner.query_id)
-            _check_owner(owner, row["epoch"])
-            await link.execute(raise_, owner.query_id, owner.epoch)
+            for name in owner.fenced:
+                await link.execute(begin, name, owner.epoch, owner.pipeline)
+                row = await link.fetchrow(lock, name)
+                _check_owner(owner, row["epoch"])
+                await link.execute(raise_, name, owner.epoch)
 
 
 def _check_owner(this: MicroBatch, epoch: int | None) -> None:
@@ -242,11 +254,12 @@ async def _is_next(link: Any, target: Target, this: MicroBatch) -> bool:
 
     Raises `PipelineMoved` for who has lost the pipeline, `CheckpointMismatch` for another batch of a written number.
     """
-    await link.execute(_LOCK_WRITER, _WRITER_LOCK, this.query_id)
     begin, lock = (text.format(progress=target.progress) for text in (_BEGIN_QUERY, _LOCK_QUERY))
-    await link.execute(begin, this.query_id, this.epoch, this.pipeline)
-    row = await link.fetchrow(lock, this.query_id)
-    _check_owner(this, row["epoch"])
+    for name in this.fenced:
+        await link.execute(_LOCK_WRITER, _WRITER_LOCK, name)
+        await link.execute(begin, name, this.epoch, this.pipeline)
+        row = await link.fetchrow(lock, name)  # the last one is the query's own
+        _check_owner(this, row["epoch"])
     last, known = row["batch_id"], row["covers"]
     return not is_replay(target.told, batch=this.batch_id, covers=this.covers, last=last, last_covers=known)
 
