@@ -97,7 +97,7 @@ types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 
 # Dozens of Sparks are started by tests: with their classes in an archive, each needs about half the time.
-$(CLASSES): $(STAMP) tests/spark/archive.py tests/short_life.py
+$(CLASSES): $(STAMP) tests/spark/archive.py tests/support/java_options.py
 	$(BIN)/python -m tests.spark.archive
 
 .PHONY: test-fast

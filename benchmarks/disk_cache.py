@@ -34,7 +34,7 @@ from streamhouse.format.records import Record, build_batch
 from streamhouse.format.segment import BlockEntry, RunInput, decode_block, decode_run_index, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.stores.objects.open import open_object_store
-from tests.seaweed import RealS3
+from tests.support.s3 import RealS3
 
 BUCKET = "benchmark"
 KEY = "segments/one"

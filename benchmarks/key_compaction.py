@@ -25,7 +25,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 from benchmarks.maintenance import Plan, ask, gets_of, run_job
 from streamhouse.spark.maintenance import compacting
 from streamhouse.spark.maintenance.compacting import Compacted
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 TOPIC: Final = "accounts"
 FLAGS: Final = ("--set", "flush.age_s=1", "--set", "compaction.merge_runs=0", "--set", "compaction.interval_s=1h")

@@ -26,7 +26,7 @@ from benchmarks.process import cpu_s
 from streamhouse.spark.maintenance import merging
 from streamhouse.spark.maintenance.jobs import Done, SparkTasks
 from streamhouse.spark.maintenance.starting import start_session
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 TOPIC: Final = "pieces"
 FLAGS: Final = ("--set", "flush.age_s=0.005", "--set", "flush.check_s=0.01", "--set", "compaction.merge_runs=0")

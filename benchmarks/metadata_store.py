@@ -24,7 +24,7 @@ from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.base import MetadataStore, NewSession
 from streamhouse.stores.metadata.open import open_metadata_store
-from tests.postgres import RealPostgres, find_binaries
+from tests.support.postgres import RealPostgres, find_binaries
 
 PARTITIONS = 1000
 TOPIC = TopicId(uuid.UUID(int=1))

@@ -40,7 +40,7 @@ from streamhouse.model.topic import Topic, TopicConfig, parse_topic_config
 from streamhouse.stores.metadata.base import MetadataStore, NewSession
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.memory import MemoryObjectStore
-from tests.postgres import RealPostgres, find_binaries
+from tests.support.postgres import RealPostgres, find_binaries
 
 FOLDER: Final = results.FOLDER / "segments"
 FEW: Final = 1000

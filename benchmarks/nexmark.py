@@ -39,7 +39,7 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.format.statements import CreatePipeline, CreateTable, CreateView, Statement, parse
 from streamhouse.spark.pipelines.building import Builder
 from streamhouse.spark.pipelines.jobs import job_of
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "examples/nexmark"
 ALL: Final = ",".join(

@@ -28,8 +28,8 @@ from prometheus_client import CollectorRegistry
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
-from tests.fake_s3 import FakeS3
-from tests.seaweed import RealS3
+from tests.support.fake_s3 import FakeS3
+from tests.support.s3 import RealS3
 
 SIZES = {"1 KiB": 1 << 10, "64 KiB": 1 << 16, "1 MiB": 1 << 20, "4 MiB": 4 << 20, "64 MiB": 64 << 20}
 PIECE_BYTES = 1 << 20

@@ -34,7 +34,7 @@ from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.stores.objects.base import Buffers, ObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.stores.objects.open import open_object_store
-from tests.seaweed import RealS3
+from tests.support.s3 import RealS3
 
 PARTITIONS = [PartitionId(TopicId(uuid.UUID(int=1)), number) for number in range(1000)]
 # name, appenders, bytes of a batch, seconds between the appends of one appender

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from streamhouse import Client, SyncClient
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 VALUE = b"x" * 100
 PARTITIONS = 3

@@ -29,7 +29,7 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.spark.replaying import copying, restoring
 from streamhouse.spark.replaying.copying import CopyAsked
 from streamhouse.spark.replaying.restoring import RestoreAsked
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 PARTITIONS: Final = 4
 SOURCE: Final = "source"

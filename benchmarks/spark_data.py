@@ -2,7 +2,7 @@
 
 Data path   **spark_data** -> an agent or a Kafka broker -> `spark_read`
 Owns        what the records look like, how many there are, and how they come into a broker
-Leaves      brokers to `peer` and `tests.live`, measuring to `spark_read`
+Leaves      brokers to `peer` and `tests.support.agent`, measuring to `spark_read`
 
 Values are words of a small vocabulary between random hex digits, as `batches` has them. There those of one batch come
 again and again, which a broker doesn't see; Parquet would put each of them into its file once.

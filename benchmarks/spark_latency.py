@@ -28,7 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamhouse.spark
 from streamhouse.client.sync import SyncClient
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 LIMIT_S: Final = 60
 PROGRESSES: Final = 10_000

@@ -37,8 +37,8 @@ from benchmarks.results import Run, Sample
 from benchmarks.script import Frame, add_flags, show
 from benchmarks.spark_data import TOPIC, Records, fill
 from streamhouse.dev.s3 import find_weed
-from tests.live import LiveAgent
-from tests.seaweed import RealS3
+from tests.support.agent import LiveAgent
+from tests.support.s3 import RealS3
 
 FOLDER: Final = results.FOLDER / "spark"
 CORES: Final = 2

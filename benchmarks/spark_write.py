@@ -31,7 +31,7 @@ from benchmarks.raw_client import Connection, create_topic
 from benchmarks.results import Run, Sample
 from benchmarks.script import Frame, add_flags, load_at_the_end, show
 from streamhouse.client.sync import SyncClient
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 RESULTS: Final = results.FOLDER / "spark-write"
 CORES: Final = 2

@@ -6,9 +6,9 @@ import sys
 import pytest
 from hypothesis import settings
 
-from tests.reaping import begin_run
-from tests.sharing import long_first
-from tests.short_life import spark_options
+from tests.support.java_options import spark_options
+from tests.support.lanes import long_first
+from tests.support.processes import begin_run
 
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 
 def test_a_second_agent_on_the_same_metadata_store_is_refused_and_harms_nobody(tmp_path: Path) -> None:

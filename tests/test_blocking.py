@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import blocking_watch, live
-from tests.live import LiveAgent
 from tests.spark.maintenance.support import ask, consumed, create, trickle
+from tests.support import agent as live
+from tests.support import blocking_watch
+from tests.support.agent import LiveAgent
 
 BUSY = (
     *("--set", "flush.age_s=0.05", "--set", "flush.check_s=0.02", "--set", "retention.check_s=0.1"),

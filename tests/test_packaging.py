@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors.installation import DISTRIBUTION, install_command
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 SERVER_PARTS = ("asyncpg", "grpc", "obstore", "starlette", "uvicorn", "uvloop", "prometheus_client", "pyspark")
 WITHOUT_SERVER = f"""

@@ -28,7 +28,7 @@ from streamhouse.dev.postgres import find_binaries as find_postgres
 from streamhouse.dev.processes import LOOPBACK, Reservation, StopSignals
 from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
 from tests.chaos.bucket import Bucket, named_bucket
-from tests.tunnel import Tunnel
+from tests.support.proxies.tunnel import Tunnel
 
 BUCKET: Final = "chaos"
 READY_TIMEOUT_S: Final = 60.0

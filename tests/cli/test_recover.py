@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.live import LiveAgent, _clean_environment
+from tests.support.agent import LiveAgent, _clean_environment
 
 LIMIT_S = 60
 

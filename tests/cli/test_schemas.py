@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from streamhouse.cli.main import app
 from streamhouse.cli.schema_files import parse_ref, parse_reference, read_schema
 from streamhouse.client.types import SchemaRef, SchemaReference
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 ORDER = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
 WIDER = ORDER.replace("]", ', {"name": "who", "type": "string"}]')

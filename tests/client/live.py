@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 _NUMBERS = itertools.count()
 

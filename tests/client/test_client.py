@@ -27,7 +27,7 @@ from streamhouse.errors import (
 )
 from tests.client.live import agent as agent
 from tests.client.live import topic as topic
-from tests.live import LiveAgent, free_port
+from tests.support.agent import LiveAgent, free_port
 
 ORDER = NewSchema(text='{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}')
 KINDS = [

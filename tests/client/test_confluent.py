@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from streamhouse import Client, NewSchema
 from tests.client.live import agent as agent
 from tests.client.live import topic as topic
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 AVRO = """{"type": "record", "name": "Order", "fields": [
     {"name": "id", "type": "long"},

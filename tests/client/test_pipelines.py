@@ -22,7 +22,7 @@ from streamhouse.model.pipeline import Definition, Kind, Phase, PipelineName, Sh
 from streamhouse.model.table import Column, Connector, Table
 from tests.client.live import agent as agent
 from tests.client.live import topic as topic
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 from tests.wire.http.fake_worker import fake_worker
 
 

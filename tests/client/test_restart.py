@@ -9,7 +9,7 @@ import pytest
 from streamhouse import Client
 from streamhouse.client.types import Place
 from streamhouse.errors import Unavailable
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 RECORDS = 3_000
 

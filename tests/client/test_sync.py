@@ -22,7 +22,7 @@ from streamhouse.client.types import Place
 from streamhouse.errors import InvalidPartitions, Rejected, Unavailable, UnknownTopic
 from tests.client.live import agent as agent
 from tests.client.live import topic as topic
-from tests.live import LiveAgent, free_port
+from tests.support.agent import LiveAgent, free_port
 
 PAIRS: list[tuple[type[Any], type[Any], set[str]]] = [
     (Client, SyncClient, set()),

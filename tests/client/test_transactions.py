@@ -12,7 +12,7 @@ from streamhouse.client.types import TransactionPlace
 from streamhouse.errors import TransactionalIdNotFound
 from tests.client.live import agent as agent
 from tests.client.live import topic as topic
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 PATIENCE_S = 20.0
 

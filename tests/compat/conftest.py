@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 START_S = 30.0
 CACHE = Path(__file__).parents[2] / ".cache" / "kafkajs"

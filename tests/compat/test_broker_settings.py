@@ -25,7 +25,7 @@ with warnings.catch_warnings():
     import kafka.admin
 
 from tests.compat.clients import PATIENCE_S
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 api: Any = confluent_kafka.admin  # whose types are not all exported
 SET, DELETE = api.AlterConfigOpType.SET, api.AlterConfigOpType.DELETE

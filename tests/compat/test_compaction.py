@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from tests.compat.clients import PATIENCE_S, AioKafka, Confluent, KafkaClient, KafkaPython, Read, Sent, _read
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 api: Any = confluent_kafka.admin  # whose types are not all exported
 

@@ -15,7 +15,7 @@ import confluent_kafka
 import pytest
 
 from tests.compat.clients import PATIENCE_S, Confluent, Sent
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 PARTITIONS = 12
 SIZES = (10, 50, 15, 50, *[20, 21] * 6, 3)

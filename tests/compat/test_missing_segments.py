@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.compat.clients import PATIENCE_S
 from tests.compat.conftest import COMMAND
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 CORRUPT_MESSAGE = "INVALID_MSG"
 """As librdkafka calls it."""

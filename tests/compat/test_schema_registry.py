@@ -22,7 +22,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from tests.compat.clients import PATIENCE_S
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 ORDER = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
 ORDER_WITH_NOTE = (

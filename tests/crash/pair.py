@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.crash.trap import Trap
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 PARTITIONS = 16
 """So many that each of the two leads some of them."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.crash.load import Ledger, LoadProducer, check, read_everything
 from tests.crash.test_kill import BUSY, create_topic
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 

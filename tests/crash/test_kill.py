@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.crash.load import PARTITIONS, TOPIC, Ledger, LoadProducer, check, read_everything
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(1200)]
 

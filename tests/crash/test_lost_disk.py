@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.crash.load import PARTITIONS, TOPIC, Ledger, LoadProducer, read_everything
-from tests.live import LiveAgent
-from tests.postgres import RealPostgres, find_binaries
-from tests.seaweed import RealS3
+from tests.support.agent import LiveAgent
+from tests.support.postgres import RealPostgres, find_binaries
+from tests.support.s3 import RealS3
 
 pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.s3, pytest.mark.timeout(300)]
 

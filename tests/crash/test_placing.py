@@ -19,8 +19,8 @@ from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
 from tests.broker.placing.support import QUERY, written
-from tests.live import LiveAgent
 from tests.stores.postgres.conftest import databases, empty_database
+from tests.support.agent import LiveAgent
 from tests.wire.http.test_commits import body_of
 
 __all__ = ["databases", "empty_database"]

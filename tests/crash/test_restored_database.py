@@ -14,8 +14,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from streamhouse.dev.postgres import USER
 from tests.crash.pair import SETTINGS
-from tests.live import LiveAgent, _clean_environment
-from tests.postgres import RealPostgres, find_binaries
+from tests.support.agent import LiveAgent, _clean_environment
+from tests.support.postgres import RealPostgres, find_binaries
 
 pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(300)]
 

@@ -13,8 +13,8 @@ from confluent_kafka.cimpl import NewTopic
 from streamhouse.wire.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.compat.test_transactions import COMMITTED, committed, read
 from tests.crash.pair import PARTITIONS, SETTINGS
-from tests.live import LiveAgent
 from tests.stores.postgres.conftest import databases, empty_database
+from tests.support.agent import LiveAgent
 from tests.wire.kafka.talk import Client
 
 __all__ = ["databases", "empty_database"]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from tests.live import free_port
+from tests.support.agent import free_port
 
 
 class Trap:

@@ -13,7 +13,7 @@ import pytest
 
 from streamhouse.dev.postgres import PostgresServer, _copied, find_binaries
 from streamhouse.errors import ChildFailed, Misconfigured
-from tests.live import free_port
+from tests.support.agent import free_port
 
 BUSY = 'echo "FATAL:  pre-existing shared memory block (key 1, ID 2) is still in use"; exit 1'
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.fuzz.frames import corpus, mutated
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 CONNECTIONS = 8
 FRAMES_A_CONNECTION = 50

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kafka_jars import PeerUnavailable, java, kafka_tool_jars
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 180.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from tests.java.conftest import TIMEOUT_S, Java
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 CONFIGS = "kafka.admin.ConfigCommand"
 GROUPS = "consumer.group.ConsumerGroupCommand"

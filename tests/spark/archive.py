@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, window
 
 from streamhouse.spark.java import java_home
-from tests.short_life import ARCHIVE, BRIEF
+from tests.support.java_options import ARCHIVE, BRIEF
 
 PATIENCE_S = 300.0
 STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

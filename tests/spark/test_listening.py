@@ -11,8 +11,8 @@ from streamhouse.spark.fields import record_schema
 from streamhouse.spark.options import read_options
 from streamhouse.spark.stream import Driver, StreamReader
 from streamhouse.spark.tasks import Output
-from tests.live import LiveAgent
 from tests.spark.conftest import send
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,7 @@ from streamhouse.spark.pipelines.building import Builder
 from streamhouse.spark.pipelines.jobs import Job, job_of
 from streamhouse.spark.sql.binding import bind
 from streamhouse.spark.sql.catalogue import Catalogue
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

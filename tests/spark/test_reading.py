@@ -27,9 +27,9 @@ from streamhouse.spark.planning import plan_batch
 from streamhouse.spark.pushing import NOTHING
 from streamhouse.spark.reading import Task, read_split
 from streamhouse.stores.objects.base import Refused
-from tests.live import LiveAgent
-from tests.seaweed import RealS3
 from tests.spark.conftest import BUCKET, LAZY, client_of, send
+from tests.support.agent import LiveAgent
+from tests.support.s3 import RealS3
 
 pytestmark = pytest.mark.spark
 

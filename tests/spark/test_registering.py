@@ -9,7 +9,7 @@ import pytest
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.spark.java import java_home
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

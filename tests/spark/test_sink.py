@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.client.sync import SyncClient
 from streamhouse.client.types import Record
 from streamhouse.format.partitioning import partition_for
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

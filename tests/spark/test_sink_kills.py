@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from streamhouse.client.sync import SyncClient
-from tests.live import LiveAgent
 from tests.spark import sink_driver
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

@@ -19,9 +19,9 @@ from streamhouse.spark.segment_merge import plan_merge
 from streamhouse.spark.sink import BatchWriter, Destination, Written, batch_writer, place, stream_writer
 from streamhouse.spark.write_options import Identity, WriteOptions
 from streamhouse.stores.objects.base import Refused
-from tests.live import LiveAgent
-from tests.seaweed import RealS3
 from tests.spark.conftest import BUCKET
+from tests.support.agent import LiveAgent
+from tests.support.s3 import RealS3
 
 VALUES = StructType().add("value", StringType())
 

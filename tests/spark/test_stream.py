@@ -16,8 +16,8 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.spark.options import read_options
 from streamhouse.spark.stream import Driver, StreamReader
 from streamhouse.spark.tasks import Output
-from tests.live import LiveAgent
 from tests.spark.conftest import LAZY, client_of, send
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

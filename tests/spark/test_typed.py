@@ -29,8 +29,8 @@ from streamhouse.spark.typed import (
     latest_schema,
     typed_schema,
 )
-from tests.live import LiveAgent
 from tests.spark.conftest import Read
+from tests.support.agent import LiveAgent
 
 PLACE = TopicPartition("orders", 3)
 AVRO = {

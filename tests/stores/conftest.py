@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from tests.seaweed import RealS3
+from tests.support.s3 import RealS3
 
 BUCKET: Final = "records"
 

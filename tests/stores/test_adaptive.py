@@ -17,7 +17,7 @@ from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.stores.objects.open import open_object_store
 from tests.contracts.clocks import ManualClock, seeded_ids
 from tests.contracts.object_store import ObjectStoreContract
-from tests.fake_s3 import FakeS3
+from tests.support.fake_s3 import FakeS3
 
 
 class TestAdaptiveStore(ObjectStoreContract):

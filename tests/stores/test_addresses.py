@@ -9,7 +9,7 @@ from streamhouse.stores.objects.addresses import advise, canonical
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
 from tests.contracts.object_store import keys_below
-from tests.fake_s3 import FakeS3
+from tests.support.fake_s3 import FakeS3
 
 R2 = "AWS_REGION=auto AWS_ENDPOINT_URL=https://{}.r2.cloudflarestorage.com"
 

@@ -16,14 +16,14 @@ from streamhouse.errors import Misconfigured
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.prove import prove_store
-from tests.certificates import ServiceAccount
 from tests.contracts.bucket import BucketContract
 from tests.contracts.object_store import keys_below
-from tests.google_front import TOKEN, GoogleFront
-from tests.live import LiveAgent
-from tests.seaweed import RealS3
 from tests.stores.conftest import BUCKET
 from tests.stores.records import RECORDS, consume, produce, values
+from tests.support.agent import LiveAgent
+from tests.support.proxies.google_storage import TOKEN, GoogleFront
+from tests.support.s3 import RealS3
+from tests.support.tls import ServiceAccount
 
 pytestmark = pytest.mark.s3
 

@@ -23,8 +23,8 @@ from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.prove import prove_store
 from tests.contracts.bucket import BucketContract
 from tests.contracts.object_store import keys_below
-from tests.live import LiveAgent
 from tests.stores.records import RECORDS, consume, produce, values
+from tests.support.agent import LiveAgent
 
 VARIABLE = "STREAMHOUSE_TEST_STORE"
 URL = os.environ.get(VARIABLE, "").rstrip("/")

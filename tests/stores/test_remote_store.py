@@ -21,7 +21,7 @@ from streamhouse.stores.objects.prove import prove_store
 from streamhouse.stores.objects.remote import RemoteObjectStore
 from streamhouse.stores.objects.remote_open import open_remote
 from tests.contracts.object_store import ObjectStoreContract, keys_below
-from tests.fake_s3 import FakeS3
+from tests.support.fake_s3 import FakeS3
 
 QUICK = StoreSettings(request_timeout_s=10, retry_wait_s=0.01, retry_wait_max_s=0.02, pause_s=0.01, pause_max_s=0.02)
 IMPATIENT = StoreSettings(request_timeout_s=0.3, max_retries=1, retry_wait_s=0.01)

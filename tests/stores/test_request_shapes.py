@@ -21,12 +21,12 @@ from streamhouse.stores.objects.base import ObjectExists, ObjectStore
 from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.prove import prove_store
 from tests.contracts.object_store import keys_below
-from tests.fake_s3 import FakeS3
-from tests.http_front import HttpFront, Recorder, Reply, Request
-from tests.live import LiveAgent
-from tests.seaweed import RealS3
 from tests.stores.conftest import BUCKET
 from tests.stores.records import RECORDS, consume, produce, values
+from tests.support.agent import LiveAgent
+from tests.support.fake_s3 import FakeS3
+from tests.support.proxies.http import HttpFront, Recorder, Reply, Request
+from tests.support.s3 import RealS3
 
 pytestmark = pytest.mark.s3
 

@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.stores.objects.open import open_object_store
 from tests.contracts.object_store import keys_below
-from tests.live import LiveAgent
-from tests.seaweed import RealS3
 from tests.stores.conftest import BUCKET
 from tests.stores.records import RECORDS, consume, produce, values
+from tests.support.agent import LiveAgent
+from tests.support.s3 import RealS3
 
 pytestmark = pytest.mark.s3
 

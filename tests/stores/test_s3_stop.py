@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.live import LiveAgent
-from tests.seaweed import RealS3
 from tests.stores.conftest import BUCKET
 from tests.stores.records import RECORDS, consume, produce, values
-from tests.tunnel import Tunnel
+from tests.support.agent import LiveAgent
+from tests.support.proxies.tunnel import Tunnel
+from tests.support.s3 import RealS3
 
 pytestmark = pytest.mark.s3
 

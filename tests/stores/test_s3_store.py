@@ -17,8 +17,8 @@ from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.prove import prove_store
 from tests.contracts.bucket import BucketContract
 from tests.contracts.object_store import keys_below
-from tests.seaweed import RealS3
 from tests.stores.conftest import BUCKET
+from tests.support.s3 import RealS3
 
 pytestmark = pytest.mark.s3
 

@@ -13,12 +13,12 @@ from streamhouse.errors import Misconfigured
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.prove import prove_store
-from tests.certificates import Authority
-from tests.google_front import TOKEN, GoogleFront
-from tests.http_front import HttpFront, Recorder, Reply, Request
-from tests.live import LiveAgent
-from tests.seaweed import RealS3
 from tests.stores.conftest import BUCKET
+from tests.support.agent import LiveAgent
+from tests.support.proxies.google_storage import TOKEN, GoogleFront
+from tests.support.proxies.http import HttpFront, Recorder, Reply, Request
+from tests.support.s3 import RealS3
+from tests.support.tls import Authority
 
 pytestmark = pytest.mark.s3
 

@@ -23,7 +23,7 @@ from streamhouse.stores.objects.open import open_object_store
 from tests.broker.wal.object_support import ALIVE, DEAD
 from tests.broker.wal.support import entry, flushed
 from tests.contracts.wal import WalContract
-from tests.seaweed import RealS3
+from tests.support.s3 import RealS3
 
 pytestmark = pytest.mark.s3
 

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.postgres import RealPostgres, find_binaries
 from tests.spark.conftest import PASSWORD
+from tests.support.postgres import RealPostgres, find_binaries
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 

@@ -28,10 +28,10 @@ from streamhouse.spark.connectors.postgresql.writing import (
     take_over,
     write_batch,
 )
-from tests.postgres import RealPostgres
 from tests.spark.conftest import PASSWORD
 from tests.spark.connectors.conftest import Ask
 from tests.spark.connectors.killed_writer import TARGET, rows
+from tests.support.postgres import RealPostgres
 
 pytestmark = pytest.mark.postgres
 

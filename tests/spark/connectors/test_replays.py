@@ -19,8 +19,8 @@ from streamhouse.errors import CheckpointMismatch
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading, Writing
-from tests.live import LiveAgent
 from tests.spark.connectors.conftest import Ask, Lines
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

@@ -20,8 +20,8 @@ from streamhouse.spark.connectors.output_modes import check_plan, unsupported
 from streamhouse.spark.connectors.view import key_of, mode_of, parted
 from streamhouse.spark.connectors.view_plan import view_key
 from streamhouse.spark.jvm import plain_query
-from tests.live import LiveAgent
 from tests.spark.connectors.conftest import Lines
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

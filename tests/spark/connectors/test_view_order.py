@@ -23,10 +23,10 @@ from streamhouse.spark.pipelines.jobs import job_of
 from streamhouse.spark.pipelines.recomputing import ticks
 from streamhouse.spark.sql.binding import bind
 from streamhouse.spark.sql.catalogue import Catalogue
-from tests.live import LiveAgent
 from tests.spark.connectors import test_view
 from tests.spark.connectors.test_view import Kept
 from tests.spark.sql.fakes import FakeDoor
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

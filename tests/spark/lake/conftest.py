@@ -22,7 +22,7 @@ from streamhouse.spark.lake.options import open_lake, options_of
 from streamhouse.spark.lake.writing import Step
 from streamhouse.spark.pipelines.building import Builder
 from streamhouse.spark.pipelines.jobs import Job, job_of
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 QUERY_ID = "11111111-2222-3333-4444-555555555555"
 NEXT_QUERY_ID = "66666666-7777-8888-9999-000000000000"

@@ -16,8 +16,8 @@ from streamhouse.client.types import NewSchema, Record
 from streamhouse.model.table import Connector
 from streamhouse.spark.pipelines.building import Builder
 from streamhouse.spark.pipelines.dead_letters import NO_KEY
-from tests.live import LiveAgent
 from tests.spark.lake.conftest import Engines, Make, Written, job, run
+from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

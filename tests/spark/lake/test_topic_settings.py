@@ -22,9 +22,9 @@ from streamhouse.clock import Ids, SystemClock
 from streamhouse.spark.lake.following import Following
 from streamhouse.spark.lake.topic_columns import topic_columns
 from streamhouse.spark.pipelines.building import Builder
-from tests.live import LiveAgent
 from tests.spark.lake.conftest import job, run
 from tests.spark.pipelines.live import LiveSupervisor, until
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

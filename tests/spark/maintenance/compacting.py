@@ -19,8 +19,8 @@ from streamhouse.spark.maintenance.rewriting import Costs
 from streamhouse.spark.maintenance.surviving import Bounds, KeyTask, Survivors
 from streamhouse.spark.plan import Split
 from streamhouse.spark.reading import Task
-from tests.live import LiveAgent
 from tests.spark.maintenance.support import QUICK, ask, plan
+from tests.support.agent import LiveAgent
 
 STILL = (*QUICK, "--set", "compaction.interval_s=1h")
 """Agents leave compaction to jobs."""

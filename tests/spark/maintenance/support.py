@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndTimestamp
 
 from streamhouse.spark.maintenance.agents import MaintenancePlan, joined
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 QUICK = ("--set", "flush.age_s=0.005", "--set", "flush.check_s=0.01", "--set", "compaction.merge_runs=0")
 """Every record is soon in an object of its own, and stays there."""

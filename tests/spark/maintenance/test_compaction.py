@@ -11,7 +11,6 @@ from streamhouse.spark.maintenance import compacting, merging, passes
 from streamhouse.spark.maintenance.compacting import Compacted, compact
 from streamhouse.spark.maintenance.jobs import Progress
 from streamhouse.spark.maintenance.surviving import Bounds
-from tests.live import LiveAgent
 from tests.spark.maintenance.compacting import (
     DAY_MS,
     STILL,
@@ -29,6 +28,7 @@ from tests.spark.maintenance.compacting import (
     read_all,
 )
 from tests.spark.maintenance.support import HereTasks, ask, run_count
+from tests.support.agent import LiveAgent
 
 KEYS = [f"k{number}" for number in range(6)]
 

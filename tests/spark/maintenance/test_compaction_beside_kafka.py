@@ -13,9 +13,9 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.kafka_jars import PeerUnavailable
 from benchmarks.kafka_peer import KafkaPeer
 from streamhouse.spark.maintenance.compacting import compact
-from tests.live import LiveAgent
 from tests.spark.maintenance.compacting import STILL, HereExecutors, Seen, read_all
 from tests.spark.maintenance.test_compaction_on_spark import updates, wait_flushed
+from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.timeout(300)]
 

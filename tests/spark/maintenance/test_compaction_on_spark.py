@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from streamhouse.spark.maintenance import compacting, merging, passes
 from streamhouse.spark.maintenance.jobs import Progress, SparkTasks
-from tests.live import LiveAgent
 from tests.spark.maintenance.compacting import (
     STILL,
     Seen,
@@ -31,6 +30,7 @@ from tests.spark.maintenance.compacting import (
     read_all,
 )
 from tests.spark.maintenance.support import HASTY, HereTasks, plan
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

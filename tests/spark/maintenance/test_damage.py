@@ -16,9 +16,9 @@ from streamhouse.spark.options import read_options
 from streamhouse.spark.planning import plan_batch
 from streamhouse.spark.pushing import NOTHING
 from streamhouse.spark.reading import Task, read_split
-from tests.live import LiveAgent
 from tests.spark.maintenance.compacting import HereExecutors
 from tests.spark.maintenance.support import QUICK, HereTasks, ask, create, plan, run_count, trickle
+from tests.support.agent import LiveAgent
 
 FLUSHES = 5
 

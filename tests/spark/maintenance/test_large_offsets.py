@@ -18,7 +18,6 @@ from streamhouse.spark.options import read_options
 from streamhouse.spark.planning import plan_batch
 from streamhouse.spark.pushing import NOTHING
 from streamhouse.spark.reading import Task, read_split
-from tests.live import LiveAgent
 from tests.spark.maintenance.compacting import HereExecutors
 from tests.spark.maintenance.support import (
     QUICK,
@@ -31,6 +30,7 @@ from tests.spark.maintenance.support import (
     run_count,
     trickle,
 )
+from tests.support.agent import LiveAgent
 
 STARTS = [2**31 - 2, 2**32 - 2, 2**53 - 2, 2**62 + 1]
 """Where the partitions begin: each but the last passes an edge after two records."""

@@ -18,7 +18,6 @@ from streamhouse.spark.maintenance import merging
 from streamhouse.spark.maintenance.agents import PATIENCE_S, Maintainers
 from streamhouse.spark.maintenance.jobs import Done, Progress
 from streamhouse.spark.maintenance.merging import BY_POLICY, MergePolicy
-from tests.live import LiveAgent
 from tests.spark.maintenance.support import (
     HASTY,
     QUICK,
@@ -33,6 +32,7 @@ from tests.spark.maintenance.support import (
     run_count,
     trickle,
 )
+from tests.support.agent import LiveAgent
 
 
 @pytest.fixture(scope="module")

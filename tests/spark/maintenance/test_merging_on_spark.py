@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from streamhouse.spark.maintenance import merging
 from streamhouse.spark.maintenance.jobs import SparkTasks
-from tests.live import LiveAgent
 from tests.spark.maintenance.support import HASTY, QUICK, Seen, consumed, create, objects_of, run_count, trickle
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

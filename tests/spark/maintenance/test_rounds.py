@@ -13,8 +13,8 @@ from streamhouse.spark.maintenance import merging
 from streamhouse.spark.maintenance.agents import Maintainers
 from streamhouse.spark.maintenance.rounds import Backlog, Job, JobPlan, Kind, Rounds, backlog_of, jobs_for
 from streamhouse.spark.maintenance.turns import Turns
-from tests.live import LiveAgent
 from tests.spark.maintenance.support import QUICK, HereTasks, create, plan, run_count, trickle
+from tests.support.agent import LiveAgent
 
 SETTINGS = MaintenanceSettings(every_s=0.2, merge_at_runs=20, turn_s=30)
 

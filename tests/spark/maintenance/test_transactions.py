@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from streamhouse.cli.main import app
 from streamhouse.spark.maintenance.agents import MaintenancePlan
 from streamhouse.spark.maintenance.compacting import compact
-from tests.live import LiveAgent
 from tests.spark.maintenance.compacting import (
     DAY_MS,
     STILL,
@@ -23,6 +22,7 @@ from tests.spark.maintenance.compacting import (
 )
 from tests.spark.maintenance.support import QUICK, ask, plan
 from tests.spark.maintenance.transactions import ABORTED, FINAL, transaction, transactional, wait_until, write_history
+from tests.support.agent import LiveAgent
 
 BUSY = (*QUICK, "--set", "compaction.interval_s=0.1")
 """The agent compacts by itself, all the time."""

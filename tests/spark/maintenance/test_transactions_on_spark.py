@@ -12,11 +12,11 @@ from streamhouse.cli.main import app
 from streamhouse.spark.maintenance import compacting, surviving
 from streamhouse.spark.maintenance.jobs import SparkTasks
 from streamhouse.spark.pipelines.building import Builder
-from tests.live import LiveAgent
 from tests.spark.lake.conftest import job, run
 from tests.spark.maintenance.compacting import STILL, create, final, read_all
 from tests.spark.maintenance.support import ask
 from tests.spark.maintenance.transactions import ABORTED, FINAL, transaction, transactional, write_history
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import Producer
 
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 TIMEOUT_S = 30
 Pair = tuple[str, str | None]

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from streamhouse.cli.main import app
 from streamhouse.client.sync import SyncClient
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 TIMEOUT_S = 150.0
 STOP_TIMEOUT_S = 60.0

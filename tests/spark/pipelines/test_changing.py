@@ -16,7 +16,7 @@ from streamhouse.spark.pipelines.applying import Applier, Outcome, Validated, re
 from streamhouse.spark.sql.answering import checked_view
 from streamhouse.spark.sql.catalogue import Catalogue
 from streamhouse.spark.sql.validating import validate
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

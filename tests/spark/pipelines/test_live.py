@@ -14,9 +14,9 @@ import pyarrow.parquet
 import pytest
 
 from streamhouse.client.sync import SyncClient
-from tests.live import LiveAgent
-from tests.postgres import RealPostgres, find_binaries
 from tests.spark.pipelines.live import LiveSupervisor, Pipelines, owner_of, until
+from tests.support.agent import LiveAgent
+from tests.support.postgres import RealPostgres, find_binaries
 
 # They tell one story, in order: not for several processes.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]

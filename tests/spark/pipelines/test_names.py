@@ -15,8 +15,8 @@ from streamhouse.spark.pipelines.building import Builder
 from streamhouse.spark.pipelines.defining import changes_of
 from streamhouse.spark.sql.binding import bind
 from streamhouse.spark.sql.catalogue import Catalogue
-from tests.live import LiveAgent
 from tests.spark.lake.conftest import job, run
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

@@ -21,7 +21,7 @@ from streamhouse.spark.pipelines.agents import SupervisorAgents
 from streamhouse.spark.pipelines.caring import Patience
 from streamhouse.spark.pipelines.children import Child, ChildPlan, OnEvent, start_child
 from streamhouse.spark.pipelines.supervisor import Supervisor
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 TTL_S = 3
 TIMEOUT_S = 60.0

@@ -17,7 +17,7 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.spark.pipelines.building import Builder
 from streamhouse.spark.pipelines.checkpoints import checkpoint_path
 from streamhouse.spark.pipelines.jobs import Job, job_of
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

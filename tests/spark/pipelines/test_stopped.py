@@ -14,8 +14,8 @@ import pytest
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.lake.options import open_lake, options_of
-from tests.live import LiveAgent
 from tests.spark.pipelines.live import LiveSupervisor, Pipelines, below, owner_of, until
+from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

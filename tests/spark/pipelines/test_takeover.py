@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from streamhouse.client.sync import SyncClient
-from tests.live import LiveAgent
 from tests.spark.pipelines.live import LiveSupervisor, Pipelines, owner_of, until
+from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

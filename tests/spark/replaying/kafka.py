@@ -5,7 +5,7 @@ from uuid import uuid4
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from streamhouse.client.sync import SyncClient
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 TIME_MS = 1_700_000_000_000
 

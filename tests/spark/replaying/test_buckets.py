@@ -17,10 +17,10 @@ from streamhouse.spark.lake.places import delta_options, iceberg_properties, ope
 from streamhouse.spark.replaying import restoring
 from streamhouse.spark.replaying.restoring import RestoreAsked
 from streamhouse.spark.replaying.tables import Kind, Reference, find_kind, open_source
-from tests.live import LiveAgent, free_port
-from tests.seaweed import RealS3
 from tests.spark.conftest import BUCKET
 from tests.spark.replaying.kafka import named
+from tests.support.agent import LiveAgent, free_port
+from tests.support.s3 import RealS3
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 

@@ -12,10 +12,10 @@ import pytest
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.spark.java import java_home
-from tests.live import LiveAgent
 from tests.spark.replaying import killed_copy
 from tests.spark.replaying.kafka import fill, named, records_of
 from tests.spark.replaying.test_copying import Copy, copy, loop
+from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 __all__ = ["copy", "loop"]

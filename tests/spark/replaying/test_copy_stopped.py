@@ -13,8 +13,8 @@ import pytest
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.spark.java import java_home
-from tests.live import LiveAgent
 from tests.spark.replaying.kafka import fill, named, records_of
+from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

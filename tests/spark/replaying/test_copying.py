@@ -13,8 +13,8 @@ from streamhouse.spark.maintenance.jobs import Progress
 from streamhouse.spark.replaying import copying
 from streamhouse.spark.replaying.copying import CopyAsked, CopyPlan, step_offsets
 from streamhouse.spark.replaying.jobs import Replayed
-from tests.live import LiveAgent
 from tests.spark.replaying.kafka import TIME_MS, fill, named, records_of
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

@@ -20,8 +20,8 @@ from streamhouse.errors import Misconfigured
 from streamhouse.spark.replaying import restoring
 from streamhouse.spark.replaying.jobs import Replayed
 from streamhouse.spark.replaying.restoring import RestoreAsked, step_pieces
-from tests.live import LiveAgent
 from tests.spark.replaying.kafka import fill, named, records_of
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

@@ -14,8 +14,8 @@ from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.sql.asking import SAMPLE_RECORDS, AgentsDoor
 from streamhouse.spark.sql.binding import bind
 from streamhouse.spark.sql.catalogue import Catalogue
-from tests.live import LiveAgent
 from tests.spark.sql.fakes import columns
+from tests.support.agent import LiveAgent
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}, "required": ["id"]}
 

@@ -15,8 +15,8 @@ from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.sql.asking import AgentsDoor
 from streamhouse.spark.sql.binding import Bound, bind, check
 from streamhouse.spark.sql.catalogue import Catalogue
-from tests.live import LiveAgent
 from tests.spark.sql.fakes import FakeDoor, columns, topic
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

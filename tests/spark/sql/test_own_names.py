@@ -18,8 +18,8 @@ from streamhouse.spark.sql.asking import AgentsDoor
 from streamhouse.spark.sql.binding import bind
 from streamhouse.spark.sql.catalogue import Catalogue
 from streamhouse.spark.sql.validating import validate
-from tests.live import LiveAgent
 from tests.spark.conftest import Read
+from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from pyarrow import parquet
 from streamhouse.client.sync import SyncClient
 from streamhouse.spark.sql.homes import Worker, home_of
 from streamhouse.spark.sql.starting import authorization, ensure_worker, find_worker, stop_worker
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 ROWS = 200

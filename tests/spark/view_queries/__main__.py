@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 import streamhouse.spark
 from streamhouse.spark.java import java_home
-from tests.short_life import spark_options
 from tests.spark.view_queries.oracle import judge
+from tests.support.java_options import spark_options
 
 
 def main() -> int:

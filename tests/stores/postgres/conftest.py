@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
-from tests.postgres import BY_HAND, CLOCK, VARIABLE, Databases, RealPostgres, find_binaries
+from tests.support.postgres import BY_HAND, CLOCK, VARIABLE, Databases, RealPostgres, find_binaries
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from streamhouse.stores.metadata.postgres.announcements import change_of, payloa
 from streamhouse.stores.metadata.postgres.connection import PostgresSettings
 from tests.contracts.metadata_changes import EVERYTHING, SESSIONS, Ear, leases, listening, topics
 from tests.contracts.metadata_scene import ALICE, BOB, ORDERS, lead, new_session, part, topic
-from tests.postgres import RealPostgres
 from tests.stores.postgres.conftest import start_postgres
-from tests.tunnel import Tunnel
+from tests.support.postgres import RealPostgres
+from tests.support.proxies.tunnel import Tunnel
 
 pytestmark = pytest.mark.postgres
 

@@ -13,9 +13,9 @@ from streamhouse.stores.metadata.postgres.connection import PostgresSettings
 from streamhouse.stores.metadata.postgres.failures import translate
 from streamhouse.stores.metadata.transaction import Transaction
 from tests.contracts.metadata_scene import ALICE, BOB, commit_of, lead, new_session, part, run_of, spans, topic
-from tests.postgres import RealPostgres
 from tests.stores.postgres.conftest import start_postgres
-from tests.tunnel import Tunnel
+from tests.support.postgres import RealPostgres
+from tests.support.proxies.tunnel import Tunnel
 
 pytestmark = pytest.mark.postgres
 

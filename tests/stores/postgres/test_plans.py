@@ -22,7 +22,7 @@ from streamhouse.stores.metadata.rows import (
     text_list,
 )
 from tests.contracts.metadata_scene import ALICE, ORDERS, commit_of, new_session, part, run_of, topic
-from tests.postgres import Databases
+from tests.support.postgres import Databases
 
 pytestmark = pytest.mark.postgres
 

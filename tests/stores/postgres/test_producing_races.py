@@ -13,7 +13,7 @@ from streamhouse.stores.metadata.postgres import PostgresMetadataStore
 from tests.contracts.metadata_groups import SHARDS, commit, committed, group, offsets, put, shard
 from tests.contracts.metadata_producing import begin, end, init, pend, undecided
 from tests.contracts.metadata_scene import ALICE, BOB, CLICKS, lead, new_session, part, topic
-from tests.postgres import DatabaseClock
+from tests.support.postgres import DatabaseClock
 
 pytestmark = pytest.mark.postgres
 

@@ -18,7 +18,7 @@ from streamhouse.stores.metadata.postgres.url import parse_url
 from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings
 from tests.contracts.metadata_producing import begin, end
 from tests.contracts.metadata_scene import part, topic
-from tests.postgres import Databases, database_of
+from tests.support.postgres import Databases, database_of
 
 pytestmark = pytest.mark.postgres
 

@@ -9,7 +9,7 @@ from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
 from tests.contracts.metadata_store import MetadataStoreContract
-from tests.postgres import DatabaseClock
+from tests.support.postgres import DatabaseClock
 
 pytestmark = pytest.mark.postgres
 

@@ -22,9 +22,9 @@ from streamhouse.stores.metadata.postgres.failures import explain_start
 from streamhouse.stores.metadata.postgres.schema import prepare_schema
 from streamhouse.stores.metadata.waiting import PAUSE_MAX_S, patiently
 from tests.contracts.clocks import ManualClock, seeded_ids
-from tests.live import START_TIMEOUT_S, LiveAgent
-from tests.postgres import RealPostgres
 from tests.stores.postgres.conftest import start_postgres
+from tests.support.agent import START_TIMEOUT_S, LiveAgent
+from tests.support.postgres import RealPostgres
 
 pytestmark = pytest.mark.postgres
 

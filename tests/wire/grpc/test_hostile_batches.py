@@ -18,7 +18,7 @@ from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.format.hostile import MANY_HEADERS, MANY_RECORDS, ONE_VALUE, hostile_batch
-from tests.live import LiveAgent
+from tests.support.agent import LiveAgent
 from tests.wire.grpc.conftest import Connect, StartAgent
 from tests.wire.grpc.talk import Client as GrpcClient
 from tests.wire.grpc.talk import Refused

@@ -8,7 +8,7 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from tests.broker.support import World
-from tests.live import free_port
+from tests.support.agent import free_port
 from tests.wire.http.conftest import Site, StartSite
 from tests.wire.http.fake_worker import ANSWER, FakeWorker, fake_worker
 

@@ -23,7 +23,7 @@ from streamhouse.config import (
     WalSettings,
 )
 from streamhouse.model.record import Acks, NewRecord
-from tests.postgres import RealPostgres, find_binaries
+from tests.support.postgres import RealPostgres, find_binaries
 from tests.wire.kafka.talk import until
 from tests.wire.kafka.team import read_all, receipts
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from streamhouse.format.statements import parse
-from tests.live import LiveAgent
-from tests.reaping import marked
+from tests.support.agent import LiveAgent
+from tests.support.processes import marked
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     *sorted(ROOT.glob("[!R]*.md")),

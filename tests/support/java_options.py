@@ -8,7 +8,7 @@ Leaves      the archive to `tests.spark.archive`; whether it fits to Java, which
 from pathlib import Path
 from typing import Final
 
-ARCHIVE: Final = Path(__file__).parent.parent / ".cache" / "spark-classes.jsa"
+ARCHIVE: Final = Path(__file__).parents[2] / ".cache" / "spark-classes.jsa"
 BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Hardly a query of a test runs twice: compiling it well takes longer than running it, about half of Spark's time."""
 

@@ -3,8 +3,8 @@
     async with GoogleFront(server) as google:           # `server`: a `RealS3` with the bucket
         environment = {"GOOGLE_BASE_URL": google.endpoint, "GOOGLE_BEARER_TOKEN": TOKEN}
 
-By hand, for `make test-store`: `python -m tests.google_front FOLDER` starts both servers, prints what to export, and
-ends with SIGTERM or Ctrl-C.
+By hand, for `make test-store`: `python -m tests.support.proxies.google_storage FOLDER` starts both servers, prints the
+variables to export, and ends with SIGTERM or Ctrl-C.
 
 Bytes, ranges, races and durability are the S3 server's. The language is Google's, as its reference has it: bearer
 tokens, `x-goog-if-generation-match`, generations, error bodies, deletes of what isn't there, no create-only by
@@ -30,8 +30,8 @@ from urllib.parse import quote, urlencode
 from xml.sax.saxutils import escape
 
 from streamhouse.dev.s3 import S3Server
-from tests.http_front import HttpFront, Reply, Request
-from tests.seaweed import RealS3
+from tests.support.proxies.http import HttpFront, Reply, Request
+from tests.support.s3 import RealS3
 
 TOKEN: Final = "ya29.a-token-of-the-machine"
 EMULATOR_TOKEN: Final = "emulator"

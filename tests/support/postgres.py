@@ -19,7 +19,7 @@ import asyncpg
 
 from streamhouse.dev.postgres import USER, PostgresServer, find_binaries
 from tests.contracts.clocks import ManualClock
-from tests.live import free_port
+from tests.support.agent import free_port
 
 __all__ = ["BY_HAND", "CLOCK", "VARIABLE", "DatabaseClock", "Databases", "RealPostgres", "database_of", "find_binaries"]
 

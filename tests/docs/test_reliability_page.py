@@ -10,7 +10,7 @@ from tests.simulation.placing_mutations import PLACING_MUTATIONS
 from tests.simulation.team_mutations import TEAM_MUTATIONS
 from tests.simulation.transaction_mutations import TRANSACTION_MUTATIONS
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reliability.md").read_text()
 
 

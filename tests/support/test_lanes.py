@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sharing import LONG, long_first, share_sizes
+from tests.support.lanes import LONG, long_first, share_sizes
 
 
 @dataclass(frozen=True)

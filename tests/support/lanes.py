@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
 
 LONG: Final = (
-    "tests/test_docs.py::test_a_pages_commands_run",
+    "tests/docs/test_pages.py::test_a_pages_commands_run",
     "tests/spark/replaying/test_copy_",
     "tests/spark/test_sink_kills.py",
     "tests/spark/test_example.py",

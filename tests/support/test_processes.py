@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reaping import bearers, marked
+from tests.support.processes import bearers, marked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="environments of processes are read on Linux only")
 
@@ -25,7 +25,7 @@ ESCAPES = {
 }
 RUN = """
 import subprocess, sys
-from tests.reaping import begin_run
+from tests.support.processes import begin_run
 begin_run()
 subprocess.Popen(["setsid", "sh", "-c", "echo $$ > pid.new; mv pid.new pid; exec sleep 1000"])
 sys.stdin.read()
@@ -57,7 +57,7 @@ def wait_until_gone(pid: int) -> None:
 
 @pytest.mark.parametrize("script", ESCAPES.values(), ids=ESCAPES)
 def test_what_a_test_started_is_gone_after_it(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.reaping.GRACE_S", 1.0)
+    monkeypatch.setattr("tests.support.processes.GRACE_S", 1.0)
     with marked(os.environ) as environment:
         subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, check=True, timeout=LIMIT_S)
         pid = pid_in(tmp_path)
@@ -79,7 +79,7 @@ def test_what_a_run_started_is_gone_when_it_was_cut_off(sign: signal.Signals, tm
     with subprocess.Popen(
         [sys.executable, "-c", RUN],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stdin=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as run:
