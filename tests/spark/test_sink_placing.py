@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,8 +15,9 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.clock import Ids
 from streamhouse.errors import CommitRefused, Misconfigured, Unavailable, UnknownTopic
 from streamhouse.model.placing import QueryId
+from streamhouse.spark import sink
 from streamhouse.spark.placing import FRESH_S, Commit, Placed, PlacingAgents, RunRow, SegmentRow
-from streamhouse.spark.segment_merge import plan_merge
+from streamhouse.spark.segment_merge import MAX_MERGED_BYTES, plan_merge
 from streamhouse.spark.sink import BatchWriter, Destination, Written, batch_writer, place, stream_writer
 from streamhouse.spark.write_options import Identity, WriteOptions
 from streamhouse.stores.objects.base import Refused
@@ -302,14 +304,20 @@ def keyed(destination: Destination, task: int, of: Identity) -> Written:
     return destination.write(iter([pa.record_batch(columns)]), of)
 
 
-def test_a_commit_of_more_runs_than_agents_take_is_merged_before_it_is_asked_for(strict_agent: LiveAgent) -> None:
-    schema = StructType().add("key", StringType()).add("value", StringType())
+@pytest.mark.parametrize("max_bytes", [MAX_MERGED_BYTES, 2500])
+def test_a_commit_of_more_runs_than_agents_take_is_merged_before_it_is_asked_for(
+    strict_agent: LiveAgent, monkeypatch: pytest.MonkeyPatch, max_bytes: int
+) -> None:
+    """2,500 bytes are more than the runs of a partition have, and less than two segments."""
+    monkeypatch.setattr(sink, "plan_merge", partial(plan_merge, max_bytes=max_bytes))
+    schema, topic = StructType().add("key", StringType()).add("value", StringType()), f"many-{max_bytes}"
     with SyncClient(strict_agent.http) as client:
-        client.topics.create("many", partitions=4)
-        options = WriteOptions(agents=strict_agent.http, topic="many", commit_timeout_s=10)
+        client.topics.create(topic, partitions=4)
+        options = WriteOptions(agents=strict_agent.http, topic=topic, commit_timeout_s=10)
         destination, of = Destination.find(options, schema, overwrite=False), identity()
         written = [keyed(destination, task, of) for task in range(5)]
         assert sum(len(segment.runs) for message in written for segment in message.segments) == 20
+        assert min(2 * segment.size_bytes for message in written for segment in message.segments) > 2500
         placed = place(options, written)
         assert placed is not None
         assert len(placed.placed) == 4
@@ -317,7 +325,7 @@ def test_a_commit_of_more_runs_than_agents_take_is_merged_before_it_is_asked_for
         assert again is not None
         assert again.replayed
         by_key: dict[str, list[int]] = {}
-        for record in client.consume("many", until="end"):
+        for record in client.consume(topic, until="end"):
             by_key.setdefault((record.key or b"").decode(), []).append(int(record.text()))
     assert sorted(number for numbers in by_key.values() for number in numbers) == list(range(200))
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
@@ -343,5 +351,23 @@ def test_segments_are_merged_no_further_than_need_be() -> None:
     small = [segment(number, 1 << 20) for number in range(64)]
     assert [len(group) for group in plan_merge(small, max_runs=40)] == [16] * 4
     assert [len(group) for group in plan_merge(small, max_runs=20)] == [32] * 2
+    large = [segment(number, 1 << 28) for number in range(4)]
+    assert [len(part.runs) for group in plan_merge(large, max_runs=10) for part in group] == [10] * 4
     with pytest.raises(CommitRefused, match="maxOffsetsPerTrigger"):
-        plan_merge([segment(number, 1 << 28) for number in range(4)], max_runs=39)
+        plan_merge(large, max_runs=9)
+
+
+def test_runs_of_a_partition_become_one_where_segments_are_too_large_to_be_merged_whole() -> None:
+    """Ten partitions of 10 bytes in each of four segments of 1,000; 45 bytes become one segment at most."""
+
+    def segment(number: int) -> SegmentRow:
+        runs = tuple(RunRow("t", each, 1, 0, 1, 10 * each, 10, 100 + each, 1, 0) for each in range(10))
+        return SegmentRow(f"s{number}", 1000, 0, runs)
+
+    segments = [segment(number) for number in range(4)]
+    groups = plan_merge(segments, max_runs=10, max_bytes=45)
+    assert [[part.runs[0].partition for part in group] for group in groups] == [[each] * 4 for each in range(10)]
+    cut = plan_merge(segments, max_runs=20, max_bytes=25)
+    assert [[part.segment.key for part in group] for group in cut] == [["s0", "s1"], ["s2", "s3"]] * 10
+    with pytest.raises(CommitRefused, match="runs=20 limit=19"):
+        plan_merge(segments, max_runs=19, max_bytes=25)

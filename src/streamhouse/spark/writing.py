@@ -87,6 +87,7 @@ class TaskWriter:
         self._ids = ids
         self._max_partitions = max_partitions
         self._runs: dict[TopicPartition, _Run] = {}
+        self._names: set[TopicPartition] = set()
         self._run_bytes = 0
         self._turns: dict[str, int] = {}
         self._under_way: Future[None] | None = None
@@ -137,6 +138,7 @@ class TaskWriter:
         run = self._runs.get(name)
         if run is None:
             run = self._runs[name] = _Run(target, made.partition)
+            self._names.add(name)
             self._check_partitions()
         batch = smaller(made, self._options.codec, base_offset=run.end, append_time_ms=append_time_ms)
         if len(batch) > target.config.max_message_bytes:
@@ -151,9 +153,9 @@ class TaskWriter:
 
     def _check_partitions(self) -> None:
         """Every partition is a run at least: whatever is merged, such a commit would be refused."""
-        if self._max_partitions is not None and len(self._runs) > self._max_partitions:
+        if self._max_partitions is not None and len(self._names) > self._max_partitions:
             raise CommitRefused(
-                f"the commit would be too large; partitions={len(self._runs)} limit={self._max_partitions}"
+                f"the commit would be too large; partitions={len(self._names)} limit={self._max_partitions}"
                 " setting=placing.max_runs do=raise the setting, or write to fewer partitions at once"
             )
 
