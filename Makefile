@@ -197,9 +197,10 @@ messages: $(STAMP) ## regenerate the Kafka message classes from Kafka's definiti
 	$(BIN)/python -m tools.generate_grpc
 
 .PHONY: docs
-docs: $(STAMP) ## regenerate docs/protocol-support.md and docs/topic-settings.md from the code
+docs: $(STAMP) ## regenerate the generated pages of docs/, then build the site that agents serve at /docs and wheels contain
 	$(BIN)/python -m tools.protocol_support
 	$(BIN)/python -m tools.topic_settings
+	$(BIN)/python -m tools.docs_site
 
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
 
@@ -216,3 +217,4 @@ clean: ## remove .venv and everything that tools left behind (never ./data or ./
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .cache
 	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.so' -delete
+	rm -rf src/streamhouse/wire/http/site

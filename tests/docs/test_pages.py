@@ -9,13 +9,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from streamhouse.format.statements import parse
 from tests.support.agent import LiveAgent
 from tests.support.processes import marked
+from tools.docs_site.staging import HOME, navigation, pages
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -149,6 +150,57 @@ def test_a_page_names_only_targets_that_exist(page: Path) -> None:
 def test_a_pages_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+HEADING = re.compile(r"^#{1,4} +(.+?) *$", re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings, as GitHub and the site make them."""
+    found: list[str] = []
+    for heading in HEADING.findall(FENCED.sub("", page.read_text())):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        name = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        found.append(f"{name}-{found.count(name)}" if name in found else name)
+    return set(found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_pages_anchors_exist(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*\.md)?#([^)]+)\)", FENCED.sub("", page.read_text()))
+    assert [(path, name) for path, name in links if name not in anchors(page.parent / path if path else page)] == []
+
+
+def test_the_site_has_every_page_in_its_navigation() -> None:
+    names = pages()
+    listed = {HOME}
+    for page, name in names.items():
+        if name.endswith(HOME):
+            folder = PurePosixPath(name).parent
+            entries = re.findall(r"^(\S+\.md)$", navigation((ROOT / page).read_text(), page, names), re.MULTILINE)
+            listed |= {(folder / entry).as_posix() for entry in entries}
+    assert listed == set(names.values())
+
+
+def test_the_navigation_goes_from_trying_to_changing() -> None:
+    groups = re.findall(r"^:caption: (.*)$", navigation((ROOT / "README.md").read_text(), "README.md", pages()), re.M)
+    assert groups == ["Try it", "Use it", "Run it", "Understand it", "Change it"]
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """The tests above look for what is most often wrong; Sphinx finds the rest."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.docs_site", str(tmp_path / "site")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "site" / "index.html").exists()
 
 
 SQL = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -60,7 +60,7 @@ async def seen(page: Page, count: int) -> list[Any]:
 async def test_event_source_tails_a_topic(start_site: StartSite, page: Page) -> None:
     site = await with_topic(await start_site())
     await publish(site, "before")
-    await page.goto(f"http://127.0.0.1:{site.port}/docs")
+    await page.goto(f"http://127.0.0.1:{site.port}/docs/api")
     await page.evaluate(TAIL)
     await publish(site, "first", {"second": 2})
     assert await seen(page, 2) == ["first", {"second": 2}]
@@ -70,7 +70,7 @@ async def test_event_source_tails_a_topic(start_site: StartSite, page: Page) -> 
 
 async def test_event_source_goes_on_where_it_was_when_its_stream_breaks(start_site: StartSite, page: Page) -> None:
     site = await with_topic(await start_site(reconnect_s=0.2, max_streams=1))
-    await page.goto(f"http://127.0.0.1:{site.port}/docs")
+    await page.goto(f"http://127.0.0.1:{site.port}/docs/api")
     await page.evaluate(TAIL)
     await publish(site, 1, 2, 3)
     await seen(page, 3)
@@ -94,7 +94,7 @@ async def break_streams(site: Site) -> None:
 
 async def test_the_page_shows_and_tries_operations(start_site: StartSite, page: Page) -> None:
     site = await with_topic(await start_site())
-    await page.goto(f"http://127.0.0.1:{site.port}/docs#publish_records")
+    await page.goto(f"http://127.0.0.1:{site.port}/docs/api#publish_records")
     await page.click("#publish_records .send")
     await page.wait_for_selector("#publish_records .status.good")
     assert (await page.inner_text("#publish_records .status")).startswith("200")

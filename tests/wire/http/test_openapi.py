@@ -73,7 +73,7 @@ def test_parameters_say_what_they_are(document: dict[str, Any]) -> None:
 
 
 async def test_the_page_needs_nothing_from_elsewhere(http: httpx.AsyncClient) -> None:
-    page = await http.get("/docs")
+    page = await http.get("/docs/api")
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     for text in [page.text, *[(await http.get(f"/docs/docs.{kind}")).text for kind in ("css", "js")]]:

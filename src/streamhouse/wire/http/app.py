@@ -10,6 +10,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
@@ -46,6 +47,7 @@ from streamhouse.wire.http.routes import (
     transactions,
     views,
 )
+from streamhouse.wire.http.site import Site
 
 
 def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "", grpc: str | None = None) -> Gate:
@@ -76,10 +78,15 @@ def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "
         *damaged_logs.operations(broker),
         *health.operations(broker, registry),
     ]
-    declared += documents.operations(declared)
+    site = Site()
+    declared += documents.operations(declared, site)
     declared += holds.operations(broker)  # not in the document: agents alone need it
     app = Starlette(
-        routes=[*make_routes(declared, bodies), *schemas.routes(broker, bodies, cluster_id=cluster_id)],
+        routes=[
+            *make_routes(declared, bodies),
+            Route("/docs/{page:path}", site),
+            *schemas.routes(broker, bodies, cluster_id=cluster_id),
+        ],
         exception_handlers={StreamhouseError: on_error, HTTPException: on_http_error, Exception: on_defect},
     )
     app.router.redirect_slashes = False

@@ -127,7 +127,8 @@ class Operation(Generic[Q, B]):
     also_answer: type[msgspec.Struct] | None = None
     """What JSON may be instead."""
     other_answers: Sequence[Media] = ()
-    other_statuses: Mapping[int, type[msgspec.Struct]] = field(default_factory=dict)
+    other_statuses: Mapping[int, type[msgspec.Struct] | None] = field(default_factory=dict)
+    """None: without a body."""
     answer_headers: Mapping[str, str] = field(default_factory=dict)
     problems: Sequence[int] = ()
 
