@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from streamhouse.errors import CheckpointLost, Internal
-from streamhouse.spark.pipelines.checkpoints import Before, checkpoint_path, prepare
+from streamhouse.errors import CheckpointLost, Internal, Misconfigured
+from streamhouse.spark.pipelines.checkpoints import Before, check_versions, checkpoint_path, prepare
 
 QUERY = "6a1f5d1e-0000-4000-8000-000000000001"
 OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"offsets":{"orders":{"0":17}}}'
@@ -76,3 +76,26 @@ def test_what_cannot_be_put_back_is_said_with_what_to_do(state: tuple[str, ...],
 
 def test_every_generation_has_a_folder_of_its_own() -> None:
     assert checkpoint_path("/data/checkpoints/", "copies", QUERY, 2) == f"/data/checkpoints/copies-{QUERY}/2"
+
+
+def test_the_state_of_a_join_has_versions_from_its_beginning() -> None:
+    folder = MemoryFolder()
+    check_versions(folder, ("join",), name="v")
+    prepare(folder, query_id=QUERY, state=("join",), before=Before())
+    folder.write("offsets/0", OFFSETS)
+    check_versions(folder, ("join",), name="v")
+    assert folder.read("versions") == "1"
+
+
+def test_the_state_of_a_join_without_versions_is_refused_with_what_to_do() -> None:
+    folder = MemoryFolder({"metadata": json.dumps({"id": QUERY}), "offsets/0": OFFSETS})
+    with pytest.raises(Misconfigured, match="do=begin anew: streamhouse pipelines restart v --from earliest"):
+        check_versions(folder, ("join",), name="v")
+    check_versions(folder, (), name="v")
+    assert folder.read("versions") is None
+
+
+def test_a_join_that_has_read_nothing_may_have_versions() -> None:
+    folder = MemoryFolder({"metadata": json.dumps({"id": QUERY})})
+    check_versions(folder, ("join",), name="v")
+    assert folder.read("versions") == "1"

@@ -27,7 +27,7 @@ from streamhouse.spark.connectors.view import needs_versions, write_again
 from streamhouse.spark.connectors.view_plan import key_of
 from streamhouse.spark.lake.options import options_of
 from streamhouse.spark.pipelines.checkpoint_query import check_query
-from streamhouse.spark.pipelines.checkpoints import Before, HadoopFolder, can_have_versions, checkpoint_path, prepare
+from streamhouse.spark.pipelines.checkpoints import Before, HadoopFolder, check_versions, checkpoint_path, prepare
 from streamhouse.spark.pipelines.dead_letters import dead_letter_streams
 from streamhouse.spark.pipelines.growing import Growing, check_known, grown_catalogue
 from streamhouse.spark.pipelines.jobs import Job
@@ -89,7 +89,8 @@ class Builder:
         code = job.text if job.kind is Kind.PYTHON else None
         shape = shape_of(bound.frame, bound.reads, rows=rows_of(job, bound.frame), code=code)
         if job.kind is Kind.VIEW and needs_versions(bound.frame, job.key):
-            bound = self._bound(job, catalogue, replace(reading, with_versions=can_have_versions(folder, shape.state)))
+            check_versions(folder, shape.state, name=job.name)
+            bound = self._bound(job, catalogue, replace(reading, with_versions=True))
         table = self._target(job, catalogue, bound.frame, options)
         note = prepare(folder, query_id=job.query_id, state=shape.state, before=self._before(job, table))
         _check_query(folder, job, shape)

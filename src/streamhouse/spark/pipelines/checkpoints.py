@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from pyspark.sql import SparkSession
 
-from streamhouse.errors import CheckpointLost, Internal
+from streamhouse.errors import CheckpointLost, Internal, Misconfigured
 from streamhouse.spark.checkpoint_sync import write_synced
 from streamhouse.spark.connectors.folders import is_local, read_text
 from streamhouse.spark.progress import OFFSETS, local_folder
@@ -69,13 +69,17 @@ def prepare(folder: Folder, *, query_id: str, state: Sequence[str], before: Befo
     return told
 
 
-def can_have_versions(folder: Folder, state: Sequence[str]) -> bool:
-    """Whether rows may come with the versions of records: the state of a join has them from its beginning, or never."""
-    if not state:
-        return True
-    if folder.read(METADATA) is None:
-        folder.write(VERSIONS, "1")
-    return folder.read(VERSIONS) is not None
+def check_versions(folder: Folder, state: Sequence[str], *, name: str) -> None:
+    """The state of a join has the versions of records from its beginning, or never: then nothing tells which of two
+    rows of a key is newer. Raises `Misconfigured` for a checkpoint of an earlier release, which had none."""
+    if not state or folder.read(VERSIONS) is not None:
+        return
+    if folder.read(METADATA) is not None and folder.read(f"{OFFSETS}/0") is not None:
+        raise Misconfigured(
+            "the state of its join is from a release that didn't keep which record is the newest of a key;"
+            f" do=begin anew: streamhouse pipelines restart {name} --from earliest"
+        )
+    folder.write(VERSIONS, "1")
 
 
 def _put_back(folder: Folder, state: Sequence[str], before: Before) -> str:
