@@ -5,11 +5,14 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import structs
 
+from streamhouse.clock import SystemClock
 from streamhouse.config import ClusterSettings
 from streamhouse.model.lease import Address
 from streamhouse.wire.kafka.client_software import ClientSoftware
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
+from streamhouse.wire.kafka.server import OUTDATED_S
 from tests.wire.kafka.talk import Client, until
 from tests.wire.kafka.team import SETTINGS, Member, Team, a_team
 
@@ -102,3 +105,44 @@ async def test_when_the_agent_is_back_connections_that_were_made_elsewhere_for_i
         assert (await listed(client))[two] == back.address
         await client.close()
     await back.stop()
+
+
+async def test_librdkafkas_admin_which_asks_who_is_there_when_it_connects_has_to_connect_again(team: Team) -> None:
+    """It called every agent, and waits for one that is gone."""
+    living, dead = team.members
+    waits, java, old = [await a_client(living, each) for each in (PYTHON, JAVA, OLD_LIBRDKAFKA)]
+    other = await a_client(living, LIBRDKAFKA)
+    for client in (waits, java, old, other):
+        await client.call(ListGroupsRequest(), ListGroupsResponse, 4)
+    await listed(other)  # which isn't asked of every agent
+    living.server.close_outdated()
+    await dead.kill()
+    await until(lambda: len(living.broker.agents()) == 1)
+    living.server.close_outdated()
+    await waits.call(ListGroupsRequest(), ListGroupsResponse, 4)  # not at once: other agents may not know yet
+    new = await a_client(living, PYTHON)
+    await new.call(ListGroupsRequest(), ListGroupsResponse, 4)
+    clock = SystemClock()
+    silent_since = clock.monotonic()
+    await until(lambda: clock.monotonic() > silent_since + OUTDATED_S)
+    await java.call(ListGroupsRequest(), ListGroupsResponse, 4)
+    living.server.close_outdated()
+    assert await waits.is_closed()
+    for client in (java, old, other, new):
+        assert living.broker.node_id in await listed(client)
+        await client.close()
+    await waits.close()
+
+
+async def test_a_client_that_goes_on_to_call_is_not_cut_off(team: Team) -> None:
+    living, dead = team.members
+    busy = await a_client(living, LIBRDKAFKA)
+    await dead.kill()
+    await until(lambda: len(living.broker.agents()) == 1)
+    since = living.broker.departures()[0]
+    clock = SystemClock()
+    await until(lambda: clock.monotonic() > since + OUTDATED_S)
+    await busy.call(ListGroupsRequest(), ListGroupsResponse, 4)
+    living.server.close_outdated()
+    await busy.call(ListGroupsRequest(), ListGroupsResponse, 4)
+    await busy.close()

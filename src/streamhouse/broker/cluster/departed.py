@@ -102,6 +102,12 @@ class Departed:
             if each.back_at is not None and each.back_at + MISDIRECTED_S <= now
         ]
 
+    def times(self) -> list[float]:
+        """When it was noticed that agents went whose ids lead to a living one."""
+        now = self._clock.monotonic()
+        noticed = [each.noticed_at for each in self._departures.values() if each.back_at is None]
+        return [at for at in noticed if now - at < self._redirected_s]
+
     def keeps_waiting(self, session: Session, *, now_ms: int) -> bool:
         """Whether clients may still shun this living agent's address, because somebody died there.
 

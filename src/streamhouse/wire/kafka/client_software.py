@@ -9,6 +9,9 @@ Kafka's Java client and librdkafka bind calls to a node id (listGroups, listTran
 each broker) and wait for that id until the call's deadline, 60 s, although it is gone from the metadata. While the id
 is listed with the address of a living agent, such a call is answered there.
 
+librdkafka's Admin, which knows no topics, asks who is there every five minutes, and whenever it connects. While it
+waits for a departed agent, the others close its connections, so that it connects and asks.
+
 librdkafka before 2.10 takes two ids with one address for the same broker and mixes up their partitions; about other
 libraries nothing is known. They get the address that the departed agent had.
 """
@@ -41,6 +44,11 @@ class ClientSoftware(NamedTuple):
     def keeps_connections(self) -> bool:
         """Whether a connection that was made for a node id stays in use when the id gets another address."""
         return self.name == JAVA
+
+    @property
+    def asks_when_it_connects(self) -> bool:
+        """Whether a client that knows no topics asks who is there only every few minutes, and when it connects."""
+        return self._librdkafka_version() >= LIBRDKAFKA_SINCE
 
     def _librdkafka_version(self) -> tuple[int, int]:
         """Wrappers of librdkafka have names of their own, and its version behind theirs."""

@@ -107,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         "_waits_for_turn",
         "_worker",
         "advertised",
+        "asks_every_agent",
         "host",
         "opened_at",
         "peer",
@@ -136,6 +137,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_lost = False
         self.opened_at = serving.clock.monotonic()
         self.software = UNNAMED
+        self.asks_every_agent = False
+        """Whether the last request was one that clients make to every agent."""
         self._vitals = Vitals(active_at=self.opened_at)
         self.advertised = Address("", 0)
         self.host = self.peer = ""
@@ -336,6 +339,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_lost and not exchange.api.outlives_client:
             return Begun(exchange, None, len(frame), at)
         self._kept_bytes = 0
+        self.asks_every_agent = exchange.api.goes_to_every_agent
         answer = await exchange.api.handle(self._context(exchange), exchange.request)
         is_kept = self._kept_bytes and self._serving.pinned.keep(frame, kept_bytes=self._kept_bytes)
         return Begun(exchange, answer, 0 if is_kept else len(frame), at)

@@ -35,6 +35,9 @@ CLOSE_TIMEOUT_S: Final = 1.0
 
 STOP_CHECK_S: Final = 0.01
 
+OUTDATED_S: Final = 1.0
+"""How long after an agent's departure all others should know of it; so long is a client silent that waits for it."""
+
 __all__ = ["KafkaServer", "handlers"]
 
 
@@ -136,6 +139,7 @@ class KafkaServer:
             await self._clock.sleep(interval_s)
             self.close_overdue()
             self.close_misdirected()
+            self.close_outdated()
             self._serving.pinned.release()
 
     def close_overdue(self) -> None:
@@ -157,5 +161,19 @@ class KafkaServer:
                 continue
             if any(first <= connection.opened_at <= last for first, last in times):
                 self._serving.metrics.closed("misdirected").inc()
+                connection.finish()
+                connection.close()
+
+    def close_outdated(self) -> None:
+        """Close connections of clients that may wait for an agent that is gone, and that ask who is there only when
+        they connect: such a client has called the others, and is silent on their connections while it waits."""
+        now = self._clock.monotonic()
+        times = [at for at in self._serving.broker.departures() if at <= now - OUTDATED_S]
+        for connection in self.connections if times else ():
+            vitals = connection.vitals()
+            if vitals.is_busy or now - vitals.active_at < OUTDATED_S or not connection.asks_every_agent:
+                continue
+            if connection.software.asks_when_it_connects and connection.opened_at <= max(times):
+                self._serving.metrics.closed("outdated").inc()
                 connection.finish()
                 connection.close()

@@ -22,6 +22,9 @@ R = TypeVar("R", bound=Request)
 OUTLIVING: Final = frozenset({0, 8, 13})
 """Produce, OffsetCommit and LeaveGroup: clients on their way out don't always wait for the answer."""
 
+TO_EVERY_AGENT: Final = frozenset({16})
+"""ListGroups: of the calls that clients make to every agent, the one that librdkafka has."""
+
 Handler = Callable[[Context, R], Awaitable[Answer]]
 
 
@@ -42,6 +45,10 @@ class Api:
     def outlives_client(self) -> bool:
         """Whether a request is done although its client has gone: it is for others, or for later."""
         return self.key in OUTLIVING
+
+    @property
+    def goes_to_every_agent(self) -> bool:
+        return self.key in TO_EVERY_AGENT
 
     def serves(self, version: int) -> bool:
         return self.first <= version <= self.last
