@@ -181,6 +181,10 @@ class Broker:
             for task in beside:
                 task.cancel()
         self.groups.release("the session is over")
+        if tenure.left_behind is None:
+            limit_s = self._settings.agent.close_timeout_s
+            sealing = self._succession.identity.seal(tenure.session.session_id)
+            await within(limit_s, sealing, clock=self._doors.clock, what="the session's last generation")
 
     async def _watch_identity(self, tenure: Tenure) -> None:
         is_its_turn = partial(self.cluster.does, "identity")
@@ -287,6 +291,10 @@ class Broker:
         """Times, by the monotonic clock, in which connections may have been made to the wrong agent: the one whose id
         led here is back."""
         return [] if self._doors.alone else self.cluster.departed.misdirected()
+
+    def departures(self) -> Sequence[float]:
+        """When agents went, by the monotonic clock, for whose ids clients may wait."""
+        return [] if self._doors.alone else self.cluster.departed.times()
 
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
         """Who leads the partitions of these topics, or will when the first request comes."""

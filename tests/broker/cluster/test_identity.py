@@ -162,6 +162,33 @@ async def test_a_generation_begins_when_objects_were_registered_and_not_in_an_id
     await world.stop(broker, task)
 
 
+async def test_a_copy_from_a_moment_before_a_clean_stop_is_refused(stores: Stores) -> None:
+    """The stop removes the log, so the copy would lack what was flushed after it, and give its offsets again."""
+    world = stores.world
+    await stores.use("newer", world.bucket)
+    broker = await world.start_with()
+    await produce(broker, batch(b"a"))
+    await current(broker).flusher.flush_all()
+    stores.back_up("newer", "older")
+    await produce(broker, batch(b"b"))
+    await world.stop(broker, world.run(broker))
+    await stores.use("older", world.bucket)
+    with pytest.raises(Misconfigured, match="older than the object store"):
+        await world.start()
+    await stores.use("newer", world.bucket)
+    assert await values_of(await world.start()) == {0: b"a", 1: b"b"}
+
+
+async def test_a_stop_ends_without_its_last_generation_when_the_object_store_does_not_answer(world: World) -> None:
+    broker = await world.start_with()
+    await produce(broker, batch(b"a"))
+    await current(broker).flusher.flush_all()
+    world.objects.refuse("put_new", 1000)
+    await world.stop(broker, world.run(broker))
+    assert broker.left_behind is None
+    assert (await world.sqlite.identity()).stored == 1
+
+
 async def test_old_generations_go_and_the_newest_is_always_there(world: World) -> None:
     for _ in range(KEPT + 4):
         broker = await world.start()

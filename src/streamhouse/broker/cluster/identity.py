@@ -97,6 +97,11 @@ class Identity:
             except Misconfigured as error:
                 return SessionLost(session_id, why=str(error))
 
+    async def seal(self, session_id: SessionId) -> None:
+        """Begin a generation behind all that the session registered: its log is gone, so a database from before that
+        would lack records, and must be refused."""
+        await self._begin_where_changed(session_id)
+
     async def _begin_where_changed(self, session_id: SessionId) -> None:
         newest = [each.key for each in await self._metadata.newest_objects(limit=1)]
         if newest != self._newest_object:
