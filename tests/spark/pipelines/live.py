@@ -36,10 +36,14 @@ class LiveSupervisor:
         environment: Mapping[str, str] | None = None,
         *,
         master: str = "local[2]",
+        checkpoints: str = "",
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self._master = master
         self.checkpoints = work / "checkpoints"
+        self._checkpoints = checkpoints or str(self.checkpoints)
+        self._settings = CONF + tuple(f"{name}={value}" for name, value in (settings or {}).items())
         self.log = work / f"{name}.log"
         self._agent = agent
         self._environment = environment or {}
@@ -61,8 +65,8 @@ class LiveSupervisor:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "streamhouse", "pipelines", "run", "--agents", self._agent.http]
-        command += ["--checkpoints", str(self.checkpoints), "--name", self.name, "--log", str(self.log)]
-        command += ["--master", self._master, *(part for setting in CONF for part in ("--conf", setting))]
+        command += ["--checkpoints", self._checkpoints, "--name", self.name, "--log", str(self.log)]
+        command += ["--master", self._master, *(part for setting in self._settings for part in ("--conf", setting))]
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **self._environment}
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
