@@ -6,6 +6,7 @@ import sys
 import pytest
 from hypothesis import settings
 
+from tests.support.durations import Durations
 from tests.support.java_options import spark_options
 from tests.support.lanes import long_first
 from tests.support.processes import begin_run
@@ -20,8 +21,9 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_options())
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     begin_run()
+    config.pluginmanager.register(Durations(), "durations")
 
 
 def pytest_xdist_auto_num_workers() -> int:
