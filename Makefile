@@ -100,17 +100,41 @@ types: $(STAMP) ## mypy --strict
 $(CLASSES): $(STAMP) tests/spark/archive.py tests/support/java_options.py
 	$(BIN)/python -m tests.spark.archive
 
-.PHONY: test-fast
-test-fast: $(STAMP) ## tests without real clients and without kills: seconds; ARGS='-k wal -x'
-	$(BIN)/pytest -n $(JOBS) -m 'not compat and not crash and not chaos and not java and not s3 and not postgres and not spark and not slow' $(ARGS)
+# What a run with every change leaves to `make nightly`; with nightly depth it is said otherwise.
+MARKS  ?= not java and not chaos and not slow
+# Lanes are cut off after half an hour. With ARGS='-k …' a lane may have nothing to run.
+PYTEST  = $(if $(shell command -v timeout),timeout --foreground --signal=INT --kill-after=30 $(LIMIT)) $(BIN)/pytest
+LIMIT  ?= $(if $(TEST_DEPTH),4h,30m)
+PICKED  = $(if $(ARGS),|| [ $$? = 5 ])
 
+.PHONY: test-fast
+test-fast: $(STAMP) ## unit tests, without the simulation: under a minute; ARGS='-k wal -x'
+	$(PYTEST) --lane unit -n $(JOBS) -m '$(MARKS) and not deep' $(ARGS)
+
+.PHONY: test-unit
+test-unit: $(STAMP) ## one of three lanes: tests that need neither a JVM nor a server
+	$(PYTEST) --lane unit -n $(JOBS) -m '$(MARKS)' $(ARGS) $(PICKED)
+
+.PHONY: test-spark
+test-spark: $(CLASSES) ## one of three lanes: topics in a real Spark on this machine
+	$(PYTEST) --lane spark -n 0 -m '$(MARKS)' $(ARGS) $(PICKED)
+
+.PHONY: test-services
+test-services: $(STAMP) ## one of three lanes: agents, PostgreSQL, S3 servers, real clients, kills
+	$(PYTEST) --lane services -n $(JOBS) -m '$(MARKS)' $(ARGS) $(PICKED)
+
+# The lanes run beside each other: one computes while another waits. Each prints what its tests cost.
 .PHONY: test
-test: $(STAMP) ## everything that must be green: lint, types, all tests that need no Java of yours
-	@$(MAKE) --no-print-directory --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) lint types $(CLASSES)
-	$(BIN)/pytest -n $(JOBS) -m 'not java and not chaos and not slow' $(ARGS)
+test: $(STAMP) ## everything that must be green: lint, types, and three lanes of tests side by side, without Java of yours
+	@$(MAKE) --no-print-directory --keep-going --jobs $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
+	  lint types test-unit test-spark test-services
 
 .PHONY: check
 check: test ## what CI runs
+
+.PHONY: nightly
+nightly: $(STAMP) ## what takes hours: deep seeds, slow tests, all pages, kills, chaos, Java; a summary at the end; STEPS='simulate fuzz'
+	$(BIN)/python -W ignore -m tests.support.nightly $(STEPS)
 
 .PHONY: test-compat
 test-compat: $(STAMP) ## real Kafka clients against a live agent
@@ -123,10 +147,6 @@ test-slow: $(STAMP) ## what takes minutes: other Sparks, killed supervisors, all
 .PHONY: test-java
 test-java: $(STAMP) ## Kafka's Java client and command-line tools against a live agent; needs Java 17, and Maven once
 	$(BIN)/pytest -m java $(ARGS)
-
-.PHONY: test-spark
-test-spark: $(CLASSES) ## topics in a real Spark on this machine, the example among them
-	$(BIN)/pytest -m spark $(ARGS)
 
 .PHONY: test-store
 test-store: $(STAMP) ## a bucket of yours: STREAMHOUSE_TEST_STORE=s3://bucket/prefix and its usual variables; cleans up behind itself

@@ -1,17 +1,19 @@
-"""For all tests: property tests say nothing about time, the machine may be busy; a Spark lives shortly."""
+"""For all tests: lanes, depth and durations; hypothesis without deadlines, since the machine may be busy."""
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.support.depth import base_seed, examples
 from tests.support.durations import Durations
 from tests.support.java_options import spark_options
-from tests.support.lanes import long_first
+from tests.support.lanes import LANES, lane_of, long_first
 from tests.support.processes import begin_run
 
-settings.register_profile("unhurried", deadline=None)
+settings.register_profile("unhurried", deadline=None, max_examples=examples(100))
 settings.load_profile("unhurried")
 
 # Read by `spark-submit`, whoever starts it: a fixture, a page's command, a supervisor, a driver that will be killed.
@@ -21,19 +23,31 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_options())
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lane", choices=LANES, help="collect the files of one lane only (tests/support/lanes.py)")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     begin_run()
-    config.pluginmanager.register(Durations(), "durations")
+    base_seed()  # workers of xdist inherit it
+    config.pluginmanager.register(Durations(config.getoption("--lane") or "last"), "durations")
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: half as many again as there are processors, since many tests wait: for agents, Sparks and kills."""
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    lane = config.getoption("--lane")
+    if lane is None or not collection_path.match("test_*.py"):
+        return None
+    return lane_of(collection_path, collection_path.read_text()) != lane or None
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """`-n auto`: as many as there are processors for tests that compute, half as many again where many tests wait."""
     processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return processors * 3 // 2
+    return processors if config.getoption("--lane") == "unit" else processors * 3 // 2
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After those that are not asked for have been left out."""
+    """After deselection."""
     if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
         items[:] = long_first(items, workers)

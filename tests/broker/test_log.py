@@ -16,6 +16,7 @@ from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.model.topic import parse_topic_config
 from tests.broker.support import MANY_BYTES, NOW_MS, ORDERS, ManualWal, batch, idempotent, settle
+from tests.support.depth import examples
 
 PARTITION = PartitionId(TopicId(uuid.UUID(int=1)), 0)
 
@@ -357,7 +358,7 @@ async def test_watchers_wake_on_the_high_watermark_and_on_the_end_and_not_on_an_
 STEPS = st.lists(st.sampled_from(["append", "commit", "flush", "retain", "fail"]), max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
 def test_start_flushed_end_high_watermark_and_next_offset_keep_their_order_and_never_go_back(steps: list[str]) -> None:
     asyncio.run(_walk(steps))

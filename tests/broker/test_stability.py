@@ -29,6 +29,7 @@ from streamhouse.model.topic import parse_topic_config
 from streamhouse.model.transaction import AbortedTransaction, Marker, ProducerIdentity
 from tests.broker.support import MANY_BYTES, NOW_MS, ORDERS, ManualWal, batch, idempotent, settle
 from tests.broker.test_log import PARTITION
+from tests.support.depth import examples
 
 
 def open_log(
@@ -477,7 +478,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(STEP, st.integers(0, 30), st.integers(1, 30)), max_size=50))
 def test_stable_and_void_is_what_a_simple_model_says_however_steps_interleave(
     steps: list[tuple[tuple[object, ...], int, int]],

@@ -23,6 +23,7 @@ from streamhouse.clock import SystemClock
 from streamhouse.errors import Internal, Rejected, Unavailable
 from streamhouse.model.record import NewRecord
 from tests.contracts.clocks import ManualClock
+from tests.support.depth import examples
 
 AWAY = Unavailable("away")
 REFUSED = Rejected("refused")
@@ -295,7 +296,7 @@ async def test_numbers_of_a_batch_that_may_have_been_stored_are_never_given_to_a
     st.sampled_from([0.2, 3.0, 30.0]),
     st.sampled_from([10, 30]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_record_is_lost_with_a_receipt_or_stored_twice_whatever_happens(
     mishaps: list[str], timeout_s: float, batch_bytes: int
 ) -> None:

@@ -14,10 +14,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.crash.load import PARTITIONS, TOPIC, Ledger, LoadProducer, check, read_everything
 from tests.support.agent import LiveAgent
+from tests.support.depth import scaled
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(1200)]
 
-ROUNDS = int(os.environ.get("CRASH_KILLS", "4"))
+ROUNDS = int(os.environ.get("CRASH_KILLS", "0")) or scaled(quick=2, nightly=20)
 SEED = int(os.environ.get("CRASH_SEED", "20261115"))
 # Small segments and files, so that flushes, truncations and registrations happen while the agent dies.
 BUSY = ("--set", "flush.segment_bytes=262144", "--set", "flush.age_s=0.3", "--set", "wal.file_bytes=1048576")

@@ -21,13 +21,14 @@ from streamhouse.stores.objects.open import open_object_store
 from tests.broker.placing.support import QUERY, written
 from tests.stores.postgres.conftest import databases, empty_database
 from tests.support.agent import LiveAgent
+from tests.support.depth import scaled
 from tests.wire.http.test_commits import body_of
 
 __all__ = ["databases", "empty_database"]
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
-AGENTS, PARTITIONS, KILLS = 3, 4, 4
+AGENTS, PARTITIONS, KILLS = 3, 4, scaled(quick=2, nightly=8)
 NAMES = [TopicPartition("orders", number) for number in range(PARTITIONS)]
 FLAGS = ("wal.kind=object", "lease.ttl_s=3", "lease.takeover_s=1", "lease.renew_s=0.5", "lease.margin_s=0.3")
 

@@ -34,6 +34,7 @@ from streamhouse.format.partitioning import partition_for
 from streamhouse.format.record_walk import Flaw
 from streamhouse.format.records import decode_batch, encode_batch, validate_records
 from streamhouse.model.record import Header, NewRecord, StoredRecord
+from tests.support.depth import examples
 
 Encode = Callable[[RecordColumns, Buffer, int, int, int], EncodedColumns]
 Choose = Callable[[int, BytesColumn | None, NumberColumn | None, int, int], RowPartitions]
@@ -144,7 +145,7 @@ def test_c_and_python_make_the_same_batches(
 
 
 @needs_c
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(seed=st.integers(0, 2**32))
 def test_c_and_python_agree_about_damaged_columns(seed: int) -> None:
     chance = random.Random(seed)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.hostility import endure
+from tests.support.depth import scaled
 
-FRAMES = 20_000
+FRAMES = scaled(quick=5_000, nightly=100_000)
 
 
 @pytest.mark.timeout(300)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from streamhouse.schemas import avro
 from tests.schemas.test_avro_texts import a_field, record
+from tests.support.depth import examples
 
 
 def verdict(reader: object, writer: object) -> list[tuple[str, str]]:
@@ -189,7 +190,7 @@ def schemas(draw: st.DrawFn, depth: int = 3) -> object:
     return make(depth)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schemas(), schemas())
 def test_a_second_library_comes_to_the_same_verdict(reader: object, writer: object) -> None:
     checker = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
@@ -200,7 +201,7 @@ def test_a_second_library_comes_to_the_same_verdict(reader: object, writer: obje
     assert {kind.lower() for kind, _ in found} == {str(kind).lower() for kind in kinds}
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schemas())
 def test_every_schema_can_read_itself_and_its_texts_are_stable(schema: object) -> None:
     parsed = avro.parse(json.dumps(schema), {})

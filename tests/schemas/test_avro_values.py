@@ -15,6 +15,7 @@ from streamhouse.schemas import avro
 from streamhouse.schemas.avro.decoder import MAX_EMPTY_ITEMS, can_be_quick, careful
 from tests.schemas.test_avro_compatibility import schemas
 from tests.schemas.test_avro_texts import a_field, record
+from tests.support.depth import examples
 
 
 def parsed(schema: object) -> avro.AvroSchema:
@@ -261,7 +262,7 @@ def for_fastavro(schema: Any, value: Any) -> object:
     return value
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schemas_and_values())
 def test_bytes_are_those_of_another_library_and_go_both_ways(pair: tuple[object, object]) -> None:
     schema, value = pair
@@ -291,7 +292,7 @@ def test_a_negative_index_is_none_from_the_end(kind: object, payload: bytes) -> 
             read(payload)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schemas(), st.binary(max_size=30))
 def test_the_quick_reader_and_the_careful_one_agree_on_any_bytes(schema: object, payload: bytes) -> None:
     ours = parsed(schema)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from streamhouse.schemas.json_schema.compatibility import differences, largest_matching
 from tests.schemas.test_json_schema_texts import NEW, OLD, fits, parsed
+from tests.support.depth import examples
 
 INT, STR, NUM = {"type": "integer"}, {"type": "string"}, {"type": "number"}
 
@@ -370,7 +371,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(json_schemas(), json_schemas(), st.lists(VALUES, min_size=5, max_size=10))
 def test_what_fits_the_older_schema_fits_a_newer_one_that_may_follow_it(
     older: object, newer: object, values: list[object]

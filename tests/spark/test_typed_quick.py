@@ -23,6 +23,7 @@ from streamhouse.schemas.languages import parse_schema
 from streamhouse.spark.typed import ReaderSchema, TypedShape, decoding, typed_schema
 from streamhouse.spark.typed.decoding import Decoded, Decoder
 from streamhouse.spark.typed.quick import quick_reader
+from tests.support.depth import examples
 
 pytestmark = pytest.mark.skipif(not IS_COMPILED, reason="built without a compiler")
 
@@ -186,7 +187,7 @@ def check_same(quick: Decoded, slow: Decoded) -> None:
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_what_was_written_is_read_alike(kind: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | VALUES[kind], min_size=1, max_size=5))
@@ -200,7 +201,7 @@ def json_bytes(value: object) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_bytes_that_nobody_wrote_are_judged_alike(kind: str, data: st.DataObject) -> None:
     encode: Callable[[Any], bytes] = json_bytes if kind == "JSON" else PARSED[kind].encode

@@ -20,6 +20,7 @@ from streamhouse.model.pipeline import (
     Wish,
 )
 from streamhouse.stores.metadata.shares import Shares, decide_shares
+from tests.support.depth import scaled
 
 
 class House:
@@ -68,7 +69,7 @@ class House:
 
     def settle(self, chance: random.Random) -> None:
         names = list(self.slots)
-        for _ in range(20):
+        for _ in range(scaled(quick=7, nightly=100)):
             chance.shuffle(names)
             for name in names:
                 self.beat(name)
@@ -77,7 +78,7 @@ class House:
         return sorted(len(each) for each in self.running.values())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(scaled(quick=7, nightly=100)))
 def test_shares_become_even_and_stay_so(seed: int) -> None:
     chance = random.Random(seed)
     house = House(chance.randrange(40), {f"s{number}": 100 for number in range(chance.randrange(1, 6))})
@@ -93,7 +94,7 @@ def test_shares_become_even_and_stay_so(seed: int) -> None:
     assert house.moves == before
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(scaled(quick=7, nightly=100)))
 def test_few_slots_here_are_no_reason_for_waiting_elsewhere(seed: int) -> None:
     chance = random.Random(seed)
     slots = {f"s{number}": chance.randrange(8) for number in range(4)}

@@ -19,9 +19,9 @@ from typing import Final
 
 import pytest
 
+from tests.support.depth import SEED_VARIABLE, base_seed
+
 FOLDER: Final = Path(__file__).parents[2] / ".cache" / "test-durations"
-LANE: Final = "TEST_LANE"
-"""Variable with the name of the table."""
 SHOWN: Final = 15
 PROPERTY: Final = "cpu_s"
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK") if sys.platform != "win32" else 100
@@ -74,7 +74,8 @@ def _process_cpu_s(pid: int) -> float:
 class Durations:
     """A pytest plugin: workers measure, the controller of xdist, or the only process, keeps the table and prints it."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._costs: dict[str, Cost] = defaultdict(Cost)
         self._before_s = 0.0
 
@@ -101,17 +102,18 @@ class Durations:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self._costs:
             return
-        write_table(self._costs)
+        write_table(self._costs, FOLDER / f"{self._name}.tsv")
+        terminalreporter.write_line(f"random seeds: {SEED_VARIABLE}={base_seed()}")
         for line in summary(self._costs):
             terminalreporter.write_line(line)
 
 
-def write_table(costs: dict[str, Cost]) -> None:
+def write_table(costs: dict[str, Cost], path: Path) -> None:
     """The table of this run, the most expensive test first; an older one of the same lane is replaced."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     rows = sorted(costs.items(), key=lambda row: -row[1].cpu_s)
     text = "".join(f"{cost.cpu_s:.3f}\t{cost.wall_s:.3f}\t{name}\n" for name, cost in rows)
-    (FOLDER / f"{os.environ.get(LANE, 'last')}.tsv").write_text(f"cpu_s\twall_s\ttest\n{text}")
+    path.write_text(f"cpu_s\twall_s\ttest\n{text}")
 
 
 def summary(costs: dict[str, Cost]) -> Iterable[str]:

@@ -1,15 +1,32 @@
-"""Sharing: which worker of xdist begins with what, so that none runs a long test while the others have nothing left.
+"""Lanes: the tests in three groups that run side by side, and the order in which the workers of a group take them.
 
-Owns        the order of the list of tests, and which of them are long
-Leaves      handing them out to xdist: a share of the list to each worker, and who has done his takes from the end of
-            another's
+    unit        needs neither a JVM nor a server: computes
+    spark       a Spark in this process or in one that it starts: computes
+    services    agents, PostgreSQL, S3 servers and commands in processes of their own: mostly waits
+
+Owns        which file belongs to which lane; which tests are long, and that each worker begins with them
+Leaves      running lanes to the Makefile; distribution to xdist: a share of the list to each worker, and a worker that
+            has finished takes tests from the end of another's share
+
+A file belongs to the lane of the most demanding thing that its source names. So a lane imports only its own files.
 """
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+LANES: Final = ("unit", "spark", "services")
+FOLDERS: Final = {"compat": "services", "crash": "services", "dev": "services", "java": "services", "chaos": "services"}
+"""Folders whose tests get their marks from a conftest."""
+SPARK: Final = re.compile(r"\bmark\.spark\b")
+SERVICES: Final = re.compile(
+    r"\bmark\.(postgres|s3|crash|compat|java|chaos)\b"
+    r"|\b(LiveAgent|RealPostgres|RealS3)\b"
+)
+
 LONG: Final = (
-    "tests/docs/test_pages.py::test_a_pages_commands_run",
+    "tests/docs/test_pages",
     "tests/spark/replaying/test_copy_",
     "tests/spark/test_sink_kills.py",
     "tests/spark/test_example.py",
@@ -21,6 +38,14 @@ LONG: Final = (
 """How they begin: half a minute and more, each."""
 
 
+def lane_of(path: Path, source: str) -> str:
+    """The lane of a file with tests."""
+    if SPARK.search(source):
+        return "spark"
+    named = [FOLDERS[part] for part in path.parts if part in FOLDERS]
+    return named[0] if named else "services" if SERVICES.search(source) else "unit"
+
+
 class Named(Protocol):
     @property
     def nodeid(self) -> str: ...
@@ -30,7 +55,7 @@ T = TypeVar("T", bound=Named)
 
 
 def long_first(tests: Sequence[T], workers: int) -> list[T]:
-    """Each worker's share begins with long ones, and each with another kind: not all of them start Sparks at once."""
+    """Each worker's share begins with long tests, and each with another kind: not all of them start Sparks at once."""
     long = [test for test in tests if test.nodeid.startswith(LONG)]
     others = [test for test in tests if not test.nodeid.startswith(LONG)]
     ordered: list[T] = []

@@ -1,11 +1,13 @@
-"""Each worker begins with long tests; no test is lost over it."""
+"""Each file has a lane; each worker begins with long tests, and no test is lost over it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.lanes import LONG, long_first, share_sizes
+from tests.support.lanes import LONG, lane_of, long_first, share_sizes
 
 
 @dataclass(frozen=True)
@@ -31,3 +33,18 @@ def test_each_share_begins_with_its_part_of_the_long_ones() -> None:
         share = [test.nodeid.startswith("tests/crash/") for test in ordered[begin : begin + size]]
         assert share == [True] * expected + [False] * (size - expected)
         begin += size
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "lane"),
+    [
+        ("tests/model/test_names.py", "def test_a_name() -> None:", "unit"),
+        ("tests/client/test_sync.py", "from tests.support.agent import LiveAgent", "services"),
+        ("tests/stores/test_s3_store.py", "pytestmark = pytest.mark.s3", "services"),
+        ("tests/compat/test_kcat.py", "def test_a_client(bootstrap: str) -> None:", "services"),
+        ("tests/spark/test_read.py", "pytestmark = pytest.mark.spark; LiveAgent", "spark"),
+        ("tests/spark/test_plan.py", "from streamhouse.spark.plan import plan", "unit"),
+    ],
+)
+def test_a_file_is_in_the_lane_of_the_most_demanding_thing_that_it_names(path: str, source: str, lane: str) -> None:
+    assert lane_of(Path(path), source) == lane

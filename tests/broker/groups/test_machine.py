@@ -11,6 +11,7 @@ from streamhouse.broker.groups.state import Group
 from streamhouse.errors import CoordinatorUnavailable, MemberIdRequired, NotCoordinator, StreamhouseError
 from streamhouse.model.group import GroupState
 from tests.broker.groups.machine import Machine
+from tests.support.depth import examples
 
 PARTITIONS = range(6)
 INSTANCES = st.none() | st.sampled_from(["i1", "i2"])
@@ -201,5 +202,5 @@ class GroupMachine(RuleBasedStateMachine):
         assert not unanswered
 
 
-GroupMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+GroupMachine.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=50, deadline=None)
 TestGroupMachine = GroupMachine.TestCase

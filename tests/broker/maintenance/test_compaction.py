@@ -33,6 +33,7 @@ from tests.broker.support import (
     settle,
     values_of,
 )
+from tests.support.depth import scaled
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 RETENTION = RetentionSettings()
@@ -533,7 +534,7 @@ async def test_where_epochs_end_stays_known(world: World, broker: Broker) -> Non
 # --- against a model
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(scaled(quick=8, nightly=125)))
 async def test_whatever_happens_a_reader_from_zero_sees_each_keys_final_value(make_world: MakeWorld, seed: int) -> None:
     """Random updates and tombstones, flushed, compacted, merged, expired, restarted at random moments."""
     chance = random.Random(seed)

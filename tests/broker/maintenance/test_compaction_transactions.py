@@ -24,6 +24,7 @@ from tests.broker.maintenance.test_compaction import COMPACT, cleaned_to, flush,
 from tests.broker.support import MANY_BYTES, NOW_MS, ORDERS, World, records_of, settle
 from tests.format.kafka_cleaner import Entry, Item, committed
 from tests.format.transactional_logs import entries
+from tests.support.depth import scaled
 
 DAY_S = 86_400
 Pair = tuple[bytes, bytes | None]
@@ -341,7 +342,7 @@ async def test_readers_are_taken_over_what_they_may_not_see(world: World, broker
 # --- against a model
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(scaled(quick=7, nightly=100)))
 async def test_whatever_happens_readers_from_zero_see_each_keys_final_committed_value(
     make_world: MakeWorld, seed: int
 ) -> None:

@@ -22,6 +22,7 @@ from tests.broker.reading.test_reader import KEY, Shelf
 from tests.broker.reading.tier.support import CLUSTER, MemoryFolder, open_tier
 from tests.broker.support import CLICKS, ORDERS, batch, current, fetch, produce, records_of, settle
 from tests.broker.wal.support import run_inline
+from tests.support.depth import examples
 
 OTHER = PartitionId(TopicId(uuid.UUID(int=2)), 0)
 FORGETFUL = {"cache_bytes": 1, "readahead_blocks": 0}
@@ -199,7 +200,7 @@ STEPS = st.lists(
 DAMAGED_FILE_THAT_STAYS = [("read", 1), ("read", 0), ("flip", 0), ("fail", 230), ("burst", 3)]
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=examples(150), deadline=None)
 @given(steps=STEPS, blocks=st.integers(1, 6), cache_bytes=st.sampled_from([1, 200, 10_000]))
 @example(steps=DAMAGED_FILE_THAT_STAYS, blocks=2, cache_bytes=1)
 def test_whatever_happens_to_the_disk_readers_get_the_right_bytes(

@@ -27,6 +27,7 @@ from tests.broker.wal.support import (
     settle,
 )
 from tests.simulation.files import SimFiles
+from tests.support.depth import scaled
 
 POLICIES = ["always", "interval", "never"]
 
@@ -525,7 +526,7 @@ async def test_closing_waits_for_a_removal_whose_caller_gave_up() -> None:
 # --- power cuts and kills, many
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(scaled(quick=50, nightly=750)))
 async def test_what_was_acked_survives_a_power_cut_when_every_group_is_synced(seed: int) -> None:
     acked, appended, after = await _run_until_cut(seed, "always", power=True)
     found = await read_all(after)
@@ -534,7 +535,7 @@ async def test_what_was_acked_survives_a_power_cut_when_every_group_is_synced(se
 
 
 @pytest.mark.parametrize("fsync", POLICIES)
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(scaled(quick=10, nightly=150)))
 async def test_what_was_acked_survives_a_kill_under_every_policy(seed: int, fsync: str) -> None:
     acked, appended, after = await _run_until_cut(seed, fsync, power=False)
     found = await read_all(after)
@@ -542,7 +543,7 @@ async def test_what_was_acked_survives_a_kill_under_every_policy(seed: int, fsyn
     assert found == appended[: len(found)]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(scaled(quick=20, nightly=300)))
 async def test_what_a_power_cut_leaves_of_unsynced_entries_is_never_wrong(seed: int) -> None:
     _, appended, after = await _run_until_cut(seed, "interval", power=True)
     found = await read_all(after)

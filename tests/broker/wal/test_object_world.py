@@ -13,8 +13,9 @@ from streamhouse.broker.wal.objects import ObjectWal
 from streamhouse.model.names import PartitionId
 from tests.broker.wal.object_world import LossyWorld, StormyBucket, World
 from tests.simulation.loop import Violation
+from tests.support.depth import scaled
 
-SEEDS = 60
+SEEDS = scaled(quick=60, nightly=600)
 
 
 def test_whatever_is_acknowledged_is_flushed_or_recovered() -> None:

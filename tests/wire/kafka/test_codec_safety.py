@@ -19,6 +19,7 @@ from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataRe
 from streamhouse.wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from streamhouse.wire.kafka.primitives import UUID_CACHE_ENTRIES, uuid_of, uvarint
 from streamhouse.wire.kafka.schema import Message
+from tests.support.depth import examples
 from tests.wire.kafka.message_values import MESSAGES, versions_of
 
 REQUEST: Final = ProduceRequest(
@@ -143,7 +144,7 @@ def test_tagged_fields_are_counted_over_all_parts_of_a_message_together() -> Non
 
 
 @given(st.sampled_from(MESSAGES), st.data(), st.binary(max_size=80))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_noise_is_a_message_or_malformed(cls: type[Message], data: st.DataObject, noise: bytes) -> None:
     version = data.draw(st.sampled_from(versions_of(cls)))
     try:

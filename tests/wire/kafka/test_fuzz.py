@@ -12,9 +12,10 @@ from streamhouse.wire.kafka.codec import encode_bytes
 from streamhouse.wire.kafka.messages.header import RequestHeader
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from streamhouse.wire.kafka.support import APIS
+from tests.support.depth import scaled
 from tests.wire.kafka.talk import Served, until
 
-ROUNDS = 12
+ROUNDS = scaled(quick=4, nightly=60)
 
 
 def nonsense(chance: random.Random) -> bytes:

@@ -1,0 +1,121 @@
+"""`make nightly`: everything that takes too long for every change, step by step, and a summary at the end.
+
+Owns        the steps, a time limit for each, their logs in `.cache/nightly`, the summary
+Leaves      what a step does to the Makefile
+
+A step that fails or takes too long doesn't end the run. With arguments, only the steps of these names are run.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TextIO
+
+from tests.support.depth import SEED_VARIABLE, base_seed
+
+ROOT: Final = Path(__file__).parents[2]
+LOGS: Final = ROOT / ".cache" / "nightly"
+TAIL_LINES: Final = 40
+GRACE_S: Final = 15.0
+MINUTE_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    name: str
+    command: tuple[str, ...]
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    step: Step
+    seconds: float
+    failure: str = ""
+
+
+def made(target: str, *variables: str, minutes: float, name: str = "") -> Step:
+    command = ("make", "--no-print-directory", target, *variables)
+    return Step(name=name or target, command=command, limit_s=minutes * MINUTE_S)
+
+
+DEEP: Final = ("TEST_DEPTH=nightly", "MARKS=not java and not chaos")
+STEPS: Final = (
+    made("lint", minutes=5),
+    made("types", minutes=10),
+    made("test-unit", *DEEP, minutes=60),
+    made("test-spark", *DEEP, minutes=120),
+    made("test-services", *DEEP, minutes=90),
+    made("simulate", "SEEDS=2000", minutes=60),
+    made("view-queries", "SEEDS=200", minutes=60),
+    made("fuzz", "FRAMES=1000000", minutes=30),
+    made("crash", "KILLS=50", minutes=60),
+    made("chaos", "MINUTES=10", "REPORT=.cache/nightly/chaos.html", minutes=25),
+    made("test-java", minutes=45),
+)
+
+
+def run_steps(steps: Iterable[Step], *, logs: Path, out: TextIO) -> list[Outcome]:
+    """Run them one after the other; what they print goes to a log each, of which a failure shows the end."""
+    logs.mkdir(parents=True, exist_ok=True)
+    outcomes = []
+    for step in steps:
+        print(f"{step.name}: {' '.join(step.command)}", file=out, flush=True)
+        log = logs / f"{step.name}.log"
+        outcomes.append(outcome := run_step(step, log))
+        if outcome.failure:
+            tail = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+            print(*tail, f"{step.name}: {outcome.failure}; log={log}", sep="\n", file=out, flush=True)
+    return outcomes
+
+
+def run_step(step: Step, log: Path) -> Outcome:
+    start = time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(step.command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
+        try:
+            code = process.wait(step.limit_s)
+            failure = f"exit code {code}" if code else ""
+        except subprocess.TimeoutExpired:
+            failure = f"no end within {step.limit_s:.0f} s"
+        finally:
+            end_group(process)
+    return Outcome(step=step, seconds=time.monotonic() - start, failure=failure)
+
+
+def end_group(process: "subprocess.Popen[bytes]") -> None:
+    """End the step and what it started: SIGTERM, then SIGKILL."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        os.killpg(process.pid, sign)
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def summary(outcomes: Sequence[Outcome]) -> list[str]:
+    lines = [f"{each.step.name:15} {each.seconds:7.0f} s  {each.failure or 'passed'}" for each in outcomes]
+    failed = sum(1 for each in outcomes if each.failure)
+    return [*lines, f"{len(outcomes) - failed} of {len(outcomes)} steps passed; {SEED_VARIABLE}={base_seed()}"]
+
+
+def main(names: Sequence[str]) -> int:
+    known = {step.name: step for step in STEPS}
+    if unknown := [name for name in names if name not in known]:
+        sys.stderr.write(f"error: no such step; steps={', '.join(unknown)} known={', '.join(known)}\n")
+        return 2
+    base_seed()  # the steps inherit it
+    outcomes = run_steps([known[name] for name in names] or STEPS, logs=LOGS, out=sys.stdout)
+    sys.stdout.write("\n".join(summary(outcomes)) + "\n")
+    return 1 if any(each.failure for each in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
