@@ -61,6 +61,7 @@ class MadeUpAgents(Doors):
         self.wrong: list[dict[str, Any]] = []
         self.conflicts: set[str] = set()
         self.pipelines: list[dict[str, Any]] = []
+        self.supervisors: list[dict[str, Any]] = []
         self.shown: dict[str, Any] = {}
 
     def http(self, address: str) -> AbstractAsyncContextManager[Http]:
@@ -79,7 +80,7 @@ class MadeUpAgents(Doors):
         if request.method == "DELETE":
             return httpx.Response(204 if self.kept.pop(path, None) else 404, json={"detail": "unknown"})
         if path == "/v1/supervisors":
-            return httpx.Response(200, json={"supervisors": []})
+            return httpx.Response(200, json={"supervisors": self.supervisors})
         if path in self.shown:
             shown = self.shown[path]
             return httpx.Response(200, json=shown.pop(0) if isinstance(shown, list) else shown)
@@ -242,6 +243,14 @@ def test_it_is_said_when_nobody_runs_pipelines(agents: MadeUpAgents) -> None:
     agents.pipelines = [{**RUNNING, "owner": None}]
     assert "nobody runs them" in call(agents, "list").stderr
     assert call(agents, "list", "--json").stderr == ""
+
+
+def test_it_is_said_when_supervisors_have_no_room_for_a_pipeline(agents: MadeUpAgents) -> None:
+    agents.pipelines = [RUNNING, {**RUNNING, "name": "more", "owner": None}]
+    agents.supervisors = [{"slots": 1, "pipelines": ["copies"]}]
+    assert "raise their --slots" in call(agents, "list").stderr
+    agents.supervisors = [{"slots": 2, "pipelines": ["copies"]}]
+    assert call(agents, "list").stderr == ""
 
 
 def test_one_pipeline_is_described(agents: MadeUpAgents) -> None:

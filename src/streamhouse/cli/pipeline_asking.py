@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from streamhouse.cli.doors import Doors
 from streamhouse.cli.output import StatusLine, say
-from streamhouse.cli.pipeline_view import phase_of
+from streamhouse.cli.pipeline_view import NO_ROOM, has_no_room, is_waiting_for_somebody, phase_of
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Rejected, Unavailable
 
@@ -60,6 +60,8 @@ async def until_running(doors: Doors, address: str, names: Sequence[str]) -> Non
                 break
             supervisors = (await asked(http, "GET", "/v1/supervisors"))["supervisors"]
             hint = "" if supervisors else "; nobody runs pipelines yet, start one with: streamhouse pipelines run"
+            if has_no_room(supervisors) and is_waiting_for_somebody(waiting):
+                hint = f"; {NO_ROOM}"
             status.show(f"waiting for {', '.join(each['name'] for each in waiting)}{hint}")
             await SystemClock().sleep(0.5)
     status.clear()

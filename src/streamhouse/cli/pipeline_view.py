@@ -68,10 +68,20 @@ def print_pipelines(pipelines: Sequence[Mapping[str, Any]]) -> None:
     print_table(COLUMNS, map(row_of, pipelines))
 
 
+NO_ROOM: Final = "supervisors take no more; raise their --slots, or start another one: streamhouse pipelines run"
+
+
 def is_waiting_for_somebody(pipelines: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether pipelines should run, and none is anybody's."""
-    wanted = [each for each in pipelines if each.get("wish") == "run" and phase_of(each) != "done"]
-    return bool(wanted) and not any(each.get("owner") for each in wanted)
+    """Whether a pipeline should run, and is nobody's."""
+    return any(
+        each.get("wish") == "run" and phase_of(each) not in ("done", "failed") and not each.get("owner")
+        for each in pipelines
+    )
+
+
+def has_no_room(supervisors: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether there are supervisors, and each has as many pipelines as it takes."""
+    return bool(supervisors) and all(len(each["pipelines"]) >= each["slots"] for each in supervisors)
 
 
 def print_pipeline(pipeline: Mapping[str, Any]) -> None:

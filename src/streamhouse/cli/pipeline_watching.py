@@ -27,6 +27,13 @@ async def listed_once(doors: Doors, address: str) -> list[dict[str, Any]]:
         return await _listed(http)
 
 
+async def find_supervisors(doors: Doors, address: str) -> list[dict[str, Any]]:
+    """Those whose lease is held, with the pipelines that each of them has."""
+    async with doors.http(address) as http:
+        supervisors: list[dict[str, Any]] = (await asked(http, "GET", "/v1/supervisors"))["supervisors"]
+        return supervisors
+
+
 async def _listed(http: "Http") -> list[dict[str, Any]]:
     told = await asked(http, "GET", "/v1/pipelines")
     pipelines: list[dict[str, Any]] = told["pipelines"]

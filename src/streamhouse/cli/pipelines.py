@@ -16,8 +16,8 @@ from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
 from streamhouse.cli.output import fail, note, print_json, say
 from streamhouse.cli.pipeline_asking import asked, path_of, until_running
 from streamhouse.cli.pipeline_files import apply_files, checked_files, outcome_json
-from streamhouse.cli.pipeline_view import is_waiting_for_somebody, print_pipeline, print_pipelines
-from streamhouse.cli.pipeline_watching import LOGS_LIMIT, listed_once, show_events, watch_list
+from streamhouse.cli.pipeline_view import NO_ROOM, has_no_room, is_waiting_for_somebody, print_pipeline, print_pipelines
+from streamhouse.cli.pipeline_watching import LOGS_LIMIT, find_supervisors, listed_once, show_events, watch_list
 from streamhouse.cli.words import counted, when
 from streamhouse.clock import SystemClock
 
@@ -66,7 +66,7 @@ def run_pipelines(
             "knows. Default: checkpoints in the data folder.",
         ),
     ] = None,
-    slots: Annotated[int, typer.Option(min=1, help="How many pipelines it takes at most.")] = 16,
+    slots: Annotated[int, typer.Option(min=1, help="How many pipelines it takes at most.")] = 64,
     name: Annotated[str | None, typer.Option(help="What it is called in lists. Default: the host's name.")] = None,
     log: Annotated[Path | None, typer.Option(metavar="FILE", help="Where Spark's own words go.")] = None,
     conf: Annotated[
@@ -189,8 +189,13 @@ def list_pipelines(
         return
     pipelines = run(listed_once(doors, address))
     print_json(pipelines) if as_json else print_pipelines(pipelines)
-    if not as_json and is_waiting_for_somebody(pipelines):
+    if as_json or not is_waiting_for_somebody(pipelines):
+        return
+    supervisors = run(find_supervisors(doors, address))
+    if not supervisors:
         note("nobody runs them; start a supervisor, here or elsewhere: streamhouse pipelines run")
+    elif has_no_room(supervisors):
+        note(NO_ROOM)
 
 
 @app.command(

@@ -31,7 +31,7 @@ from streamhouse.spark.pipelines.supervisor import News, Starts, Supervisor
 
 ASK_TIMEOUT_S: Final = 4.0
 """Of a heartbeat: several fit into a lease."""
-DEFAULT_SLOTS: Final = 16
+DEFAULT_SLOTS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
